@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 import redis
 from redis._parsers.hiredis import NOT_ENOUGH_DATA
@@ -18,8 +18,8 @@ from redis.connection import Connection, ConnectionPool
 class KeptConnections:
     """Connections out of a pool that are not given back after a read. Thread-safe.
 
-    A pool examines a connection whenever it hands it out, which costs more than a round trip. Here a connection
-    that Redis has closed is found by the read itself, which is then repeated once.
+    A pool examines a connection whenever it hands it out, which costs more than a round trip. Here a
+    connection that Redis has closed is found by the read itself, which is then repeated once.
     """
 
     def __init__(self, pool: ConnectionPool) -> None:
@@ -61,7 +61,7 @@ class KeptConnections:
             return self._pool.get_connection()
         with self._pool._lock:
             idle = self._pool._available_connections
-            connection: Connection = idle.pop() if idle else self._pool.make_connection()
+            connection = cast(Connection, idle.pop() if idle else self._pool.make_connection())
             self._pool._in_use_connections.add(connection)
         try:
             _connect(connection, deadline)
@@ -71,14 +71,15 @@ class KeptConnections:
         return connection
 
     def _drop(self, connection: Connection) -> None:
-        connection.disconnect()
+        connection.disconnect()  # type: ignore[no-untyped-call]
         self._pool.release(connection)
 
 
 def _connect(connection: Connection, deadline: float) -> None:
     """Connect once; each step takes at most what is left."""
     usual = connection.socket_timeout, connection.socket_connect_timeout
-    connection.disconnect()  # an idle connection of the pool may be broken
+    # An idle connection of the pool may be broken.
+    connection.disconnect()  # type: ignore[no-untyped-call]
     try:
         connection.socket_timeout = _left(deadline, usual[0])
         connection.socket_connect_timeout = _left(deadline, usual[1])
@@ -91,19 +92,30 @@ def _answer(connection: Connection, command: bytes, deadline: float | None) -> A
     """Answer to a command; an error of Redis is returned, not raised."""
     parser = connection._parser
     try:
-        if connection._sock is not None:
-            connection._sock.settimeout(_left(deadline, connection.socket_timeout))
-        connection.send_packed_command([command])
+        _limit(connection, deadline)
+        connection.send_packed_command([command])  # type: ignore[no-untyped-call]
         reader = parser._reader
         if reader is None:
             raise redis.ConnectionError("another thread closed the client")
         while (answer := reader.gets()) is NOT_ENOUGH_DATA:
-            parser.read_from_socket(timeout=_left(deadline, connection.socket_timeout))
+            _limit(connection, deadline)
+            parser.read_from_socket()
+        if connection._sock is not None and connection._sock.gettimeout() != connection.socket_timeout:
+            connection._sock.settimeout(connection.socket_timeout)
     except OSError as error:
         raise redis.ConnectionError(f"the connection broke: {error}") from error
     if isinstance(answer, redis.ConnectionError):  # LOADING, say: redis-py has one class for both
         raise answer
     return answer
+
+
+def _limit(connection: Connection, deadline: float | None) -> None:
+    """Set the time-out of the next step, where it is not the usual one: that is a system call."""
+    if deadline is None or connection._sock is None:
+        return
+    left_s = _left(deadline, connection.socket_timeout)
+    if left_s != connection.socket_timeout:
+        connection._sock.settimeout(left_s)
 
 
 def _left(deadline: float | None, usual_s: float | None) -> float | None:

@@ -60,7 +60,7 @@ class MeasuredRedis(redis.Redis):
     def fetch(self, names: Sequence[bytes], deadline: float | None = None) -> list[bytes | None]:
         """MGET on a connection that the client keeps; thread-safe.
 
-        Here a connection that Redis has closed is replaced, and the read is repeated once, within the deadline.
+        A connection that Redis has closed is replaced, and the read is repeated once, within the deadline.
 
         Args:
             deadline: instant of time.monotonic(); None: the client's time-outs alone.
@@ -71,7 +71,8 @@ class MeasuredRedis(redis.Redis):
 
     def info_by(self, deadline: float) -> dict[str, Any]:
         """INFO, with a deadline as in `fetch`. Raises an error of REDIS_ERRORS."""
-        return cast("dict[str, Any]", parse_info(self._read((b"INFO",), deadline)))
+        text = self._read((b"INFO",), deadline)
+        return cast("dict[str, Any]", parse_info(text))  # type: ignore[no-untyped-call]
 
     def _read(self, command: tuple[bytes, ...], deadline: float | None) -> Any:
         with round_trip(self._measured):

@@ -137,7 +137,9 @@ class _Client(Generic[Stub]):
             *options,
         ]
         if token is not None and tls is None and not is_loopback(address):
-            raise ConfigError(f"a token is sent to {address} over TLS alone: name the authority of the server")
+            raise ConfigError(
+                f"a token is sent to {address} over TLS alone: name the authority of the server"
+            )
         if tls is None:
             self._channel = grpc.insecure_channel(address, given)
         else:

@@ -65,7 +65,8 @@ class Call:
             raise CancelledError(f"the client went in the stage {stage}")
 
 
-_CALL: ContextVar[Call] = ContextVar("call", default=Call())
+_NO_CALL = Call()
+_CALL: ContextVar[Call] = ContextVar("call", default=_NO_CALL)
 
 
 def current_call() -> Call:

@@ -55,8 +55,8 @@ class ServeOptions:
         tls_cert: PEM file of the server's certificate chain; None: without TLS.
         tls_key: PEM file of its private key.
         tls_client_ca: PEM file of the authorities of clients, which then need a certificate.
-        token_file: file of the clients' bearer tokens, one a line with the methods that it may call; None: every
-            client is answered. Beyond loopback it needs TLS.
+        token_file: file of the clients' bearer tokens, one a line with the methods that it may call; None:
+            every client is answered. Beyond loopback it needs TLS.
         reflection: whether clients may ask for the services and messages.
         content: folders of raw features of the pipeline's content, "images=DIR,texts=DIR2"; ids without a
             published vector are embedded from them. None: only from the inline content of requests.

@@ -21,12 +21,12 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.logs import REQUEST_ID
 from livectr.kernels.process.tls import TlsFiles
 from livectr.serving import metrics
+from livectr.serving.access.gate import CallPool, Gate
+from livectr.serving.access.tokens import Tokens
 from livectr.serving.deadlines import Call, answering, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
-from livectr.serving.gate import CallPool, Gate
 from livectr.serving.request.admission import Admission
 from livectr.serving.tls import server_credentials
-from livectr.serving.tokens import Tokens
 
 log = logging.getLogger(__name__)
 

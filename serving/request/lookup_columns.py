@@ -33,6 +33,9 @@ class Column(Protocol):
     def take(self, slots: I32, indices: pa.Array, dtype: str) -> pa.Array:
         """Values at slots i32[n], given as an Arrow array, too."""
 
+    def moved(self, slots: I32) -> Column:
+        """New column with the values at slots i32[n]. Needs no lock: values never change."""
+
 
 def column_of(dtype: str) -> Column:
     """Make an empty column."""
@@ -56,6 +59,11 @@ class _Objects:
         values = self._values
         return pa.array([values[slot] for slot in slots.tolist()], dtypes.arrow_type(dtype))
 
+    def moved(self, slots: I32) -> Column:
+        copy, values = _Objects(), self._values
+        copy._values = [values[slot] for slot in slots.tolist()]
+        return copy
+
 
 class _Encoded:
     """Values in Arrow's layout, without nulls; marks of nulls go into the indices."""
@@ -63,7 +71,7 @@ class _Encoded:
     nbytes = 0
 
     def __init__(self, dtype: str) -> None:
-        self._type = dtypes.arrow_type(dtype)
+        self._dtype, self._type = dtype, dtypes.arrow_type(dtype)
         self._nulls: npt.NDArray[np.bool_] = np.zeros(FIRST, np.bool_)
         self._array = pa.array([], self._type)
 
@@ -80,6 +88,11 @@ class _Encoded:
         found = pa.DictionaryArray.from_arrays(indices, self._array, safe=False)
         wanted = dtypes.arrow_type(dtype)
         return found if self._type == wanted else found.cast(wanted)
+
+    def moved(self, slots: I32) -> Column:
+        copy = type(self)(self._dtype)
+        copy.append(self.take(slots, pa.array(slots), self._dtype).dictionary_decode(), ())
+        return copy
 
     def _extended(self, array: pa.Array, before: int, size: int) -> pa.Array:
         """The first `before` values, and those of an array behind them: `size` values."""

@@ -65,6 +65,8 @@ class LookupRows:
         self._tables: dict[str, LookupTable] = {}
         self._swaps = 0
         """Number of calls of `changed`: a row that was read before the last call may be old."""
+        self._moving: set[str] = set()
+        """Tables of which a request copies the live rows; other requests use them meanwhile."""
         self._lock = threading.Lock()
 
     def changed(self, tables: Mapping[str, I64] | None) -> None:
@@ -159,8 +161,19 @@ class LookupRows:
         with self._lock:  # the request goes on with its table, which is garbage after it
             if sum(map(len, self._tables.values())) > self._max_rows + len(self._tables) or table.full:
                 self._tables.clear()
-            elif table.crowded and self._tables.get(topic) is table:
-                self._tables[topic] = table.moved()
+            move = table.crowded and self._tables.get(topic) is table and topic not in self._moving
+            if move:
+                self._moving.add(topic)
+        if move:  # without the lock: the copy of a large table takes a second
+            try:
+                swaps, moved = self._swaps, table.moved()
+                with self._lock:
+                    if swaps != self._swaps:  # of the copy it is unknown which rows had changed
+                        moved.expire(None)
+                    if self._tables.get(topic) is table:
+                        self._tables[topic] = moved
+            finally:
+                self._moving.discard(topic)
         return found
 
 

@@ -122,20 +122,19 @@ class LookupTable:
             self._read_at[self._slot_of[numbers[numbers != MISSING]]] = _NEVER
 
     def moved(self) -> LookupTable:
-        """Copy of the live rows."""
+        """Copy of the live rows as they are now. Only their keys are copied under the lock."""
         copy = LookupTable(self._table)
         with self._lock:
             count = len(self._numbers)
-            live = self._slot_of[:count]
-            indices = pa.array(live)
-            for name, column in self._columns.items():
-                values = column.take(live, indices, self._table.columns[name]).to_pylist()
-                array = pa.array(values, dtypes.arrow_type(self._table.columns[name]))
-                copy._columns[name].append(array, values)
-            copy._values += [self._values[slot] for slot in live.tolist()]
-            copy._read_at = np.concatenate([copy._read_at[:1], self._read_at[live]])
-            copy._keys, copy._slot_of = self._keys[:count], np.arange(1, count + 1, dtype=np.int32)
-            copy._numbers.assign(copy._keys)
+            live, keys = self._slot_of[:count].copy(), self._keys[:count].copy()
+            read_at = self._read_at[live]
+        slots = np.concatenate([np.zeros(1, np.int32), live])  # slot 0 stays the row that was never read
+        copy._columns = {name: column.moved(slots) for name, column in self._columns.items()}
+        values = self._values
+        copy._values += [values[slot] for slot in live.tolist()]
+        copy._read_at = np.concatenate([copy._read_at[:1], read_at])
+        copy._keys, copy._slot_of = keys, np.arange(1, count + 1, dtype=np.int32)
+        copy._numbers.assign(keys)
         return copy
 
     def _append(self, rows: Sequence[Row], values: Sequence[bytes | None], now: float) -> None:

@@ -124,7 +124,8 @@ def at_one_version(
 ) -> T:
     """Run `answer` at the served version; run it again at a newer version when a row is superseded.
 
-    A swap waits for no request, and no request for a swap. A request that needs rows after a swap begins again.
+    A swap waits for no request, and no request for a swap. A request that needs rows after a swap begins
+    again.
 
     Raises:
         NotReadyError: no version has been published yet.

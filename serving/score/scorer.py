@@ -106,9 +106,7 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
     if published != tuple((s.name, s.dim) for s in layout.segments):
         raise MismatchError(f"version {manifest.version} has rows of {published}: another pipeline's")
     tables = {spec.table for spec in pipeline.fields if spec.name in fields}
-    return NearCache(
-        sorted(tables), layout, seed=manifest.seed, max_rows=rows, version=manifest.version
-    )
+    return NearCache(sorted(tables), layout, seed=manifest.seed, max_rows=rows, version=manifest.version)
 
 
 def compile_rows(pipeline: Pipeline) -> None:
@@ -182,7 +180,7 @@ class RankScorer:
         row_bytes = max((part.values.nbytes for part in shared), default=0)
         step = rows if row_bytes * rows <= _COPIED_BYTES else max(1, _COPIED_BYTES // row_bytes)
         once = self._shared_partial(vectors)
-        parts = []
+        parts: list[F32] = []
         for first in range(0, rows, step):
             if parts:
                 current_call().check("score")

@@ -6,8 +6,8 @@ id ─► published vector of the version
           the server's folder (--content images=DIR)
    └► neither: the sub-model's learned "absent" vector, as in training
 
-Inline content answers its own request alone: a client may send any features under any id. Its vectors are kept
-by a digest of the features, so equal features are embedded once, and no client changes another's answer.
+Inline content answers its own request alone: a client may send any features under any id. Its vectors are
+kept by a digest of the features, so equal features are embedded once, and no client changes another's answer.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from livectr.kernels.errors import ConfigError, MismatchError, UserError
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.protos.store import CONTENT, F32, I64, decode_vectors
 from livectr.serving import metrics
+from livectr.serving.deadlines import current_call
 from livectr.serving.version.id_vectors import IdVectors
 
 F16 = npt.NDArray[np.float16]
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 _COLD_VECTORS = 100_000
 """Vectors of cold content that are kept for a version; when there are more, all are dropped."""
+_EMBEDDED_ROWS = 1024
+"""Rows that the sub-model takes at a time: between two times the request may stop."""
 _REFRESH_S = 1.0
 """Shortest interval in seconds at which a folder is searched for new rows, after an unknown id."""
 
@@ -178,10 +181,18 @@ class ContentVectors:
 
         Args:
             known: bool[m], False for rows without features; None: all have features.
+
+        Raises:
+            DeadlineError, CancelledError: nobody waits for the answer of the thread's call any more.
         """
         mask = np.ones(len(rows), bool) if known is None else known
-        out: F32 = self._network(torch.from_numpy(rows), torch.from_numpy(mask)).numpy()
-        return out
+        parts: list[F32] = []
+        for first in range(0, max(len(rows), 1), _EMBEDDED_ROWS):
+            if parts:
+                current_call().check("look_up")
+            some = slice(first, first + _EMBEDDED_ROWS)
+            parts.append(self._network(torch.from_numpy(rows[some]), torch.from_numpy(mask[some])).numpy())
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class Contents:

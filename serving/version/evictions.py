@@ -59,8 +59,10 @@ class EvictionWatch:
             redis.RedisError: any error but the refusal of INFO.
         """
         try:
-            bounded = deadline is not None and isinstance(client, MeasuredRedis)
-            info = cast("Mapping[str, Any]", client.info_by(deadline) if bounded else client.info())
+            if deadline is not None and isinstance(client, MeasuredRedis):
+                info: Mapping[str, Any] = client.info_by(deadline)
+            else:
+                info = cast("Mapping[str, Any]", client.info())
             seen = Evictions.of(info)
             metrics.REDIS_MEMORY.set(info.get("used_memory", 0))
             metrics.REDIS_MAX_MEMORY.set(info.get("maxmemory", 0))

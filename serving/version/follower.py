@@ -5,15 +5,15 @@ The swap, step by step:
     1. notice    a message on the channel of versions, or the poll every half second
     2. load      dense weights, vectors of items and content, changed keys; build the models (no lock held)
     3. refresh   read the changed rows that the near-cache holds, as of the new version (no lock held)
-    4. swap      move the near-cache: drop its changed rows, add the refreshed rows; then make the new version the
-                 served version, by one pointer
+    4. swap      move the near-cache: drop its changed rows, add the refreshed rows; then make the new version
+                 the served version, by one pointer
     5. tell      caches of look-up rows drop what the version lists as changed
     6. observe   metrics; freshness of every example that the version learned
 
-A request takes the pointer once, so every number of its reply comes from the same version. It holds no lock: a
-version in memory never changes but for its near-cache, which tells a request of another version to start again.
-So does a row that Redis no longer has at that version (two newer versions were published): the request waits
-for the swap and starts again, within its deadline.
+A request takes the pointer once, so every number of its reply comes from the same version. It holds no lock:
+a version in memory never changes but for its near-cache, which tells a request of another version to start
+again. So does a row that Redis no longer has at that version (two newer versions were published): the request
+waits for the swap and starts again, within its deadline.
 
 The last version goes on answering while Redis is down, or holds a manifest of another pipeline. Every poll
 also reads the sentinels of the served version; `serving.version.health` describes the consequences of a loss.

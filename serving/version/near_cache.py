@@ -4,13 +4,13 @@ Rows live in the trainer's hash table, with a layout of values without optimiser
 never published gets the initial value that the trainer would give it. It is cached too, as a negative entry,
 and replaced when a version lists its key as changed.
 
-Random eviction: when `max_rows` rows are held, a random part of every table is dropped: few rows, for all other
-requests wait meanwhile. A row that is in use comes back with the next request at the cost of an MGET. A hit
-records nothing.
+Random eviction: when `max_rows` rows are held, a random part of every table is dropped: few rows, for all
+other requests wait meanwhile. A row that is in use comes back with the next request at the cost of an MGET. A
+hit records nothing.
 
-Requests read the tables under a shared lock; a request that adds missing rows holds it exclusively. No reads of
-Redis happen under it. The tables move from a version to the next in one step (`advance`); a request that began
-at the version before is then told to start again.
+Requests read the tables under a shared lock; a request that adds missing rows holds it exclusively. Redis is
+not read under it. The tables move from a version to the next in one step (`advance`); a request that began at
+the version before is then told to start again.
 """
 
 from __future__ import annotations

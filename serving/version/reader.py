@@ -1,8 +1,8 @@
 """Reads of Redis: manifest and blobs of a version, embedding rows, look-up rows, histories.
 
 Two clients: the follower of versions (10 s time-out, blobs are large) and requests (250 ms, and no more than
-half of what is left of the request's deadline). Circuit breaker: after a failed read, requests do not read for
-a moment, so a dead Redis costs a single time-out instead of a time-out for each request.
+half of what is left of the request's deadline). Circuit breaker: after a failed read, requests do not read
+for a moment, so a dead Redis costs a single time-out instead of a time-out for each request.
 
 Every read of rows, look-up rows or histories also reads the sentinels of their buckets, after the values. A
 value counts only if the sentinel shows that its bucket is complete (`protos.store`).

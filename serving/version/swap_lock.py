@@ -1,6 +1,6 @@
-"""Phase-fair readers-writer lock: requests share it, a request that adds rows and a version swap are exclusive.
+"""Phase-fair readers-writer lock: requests share it; a request that adds rows, or a swap, is exclusive.
 
-Readers and writers take turns. A writer waits for the readers of its time alone: later readers queue behind it.
+Readers and writers take turns. A writer waits for the readers before it alone: later readers queue behind it.
 When it ends, all readers that wait go next, whatever writers wait. So neither starves the other.
 """
 

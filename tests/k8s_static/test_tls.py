@@ -64,6 +64,18 @@ def test_metrics_have_certificates_for_the_name_that_is_asked_for(name: str) -> 
     assert len(templates(name)) == 3
 
 
+def test_tokens_are_a_folder_that_follows_its_secret() -> None:
+    """A file that is mounted by itself would never be renewed."""
+    for part, template in templates("strimzi-tls").items():
+        if part == "trainer":
+            continue
+        container = template["spec"]["containers"][0]
+        given = {v["name"]: v.get("value") for v in container["env"]}
+        assert (given["LIVECTR_TOKEN_FILE"], given["LIVECTR_REFLECTION"]) == ("/tokens/tokens", "false")
+        assert mounted(template, "/tokens") == "livectr-tokens"
+        assert not [mount for mount in container["volumeMounts"] if "subPath" in mount]
+
+
 def test_the_operator_scrapes_by_https() -> None:
     spec = only("strimzi-tls", "PodMonitor", "livectr")["spec"]
     (endpoint,) = spec["podMetricsEndpoints"]

@@ -13,7 +13,7 @@ from livectr.ingest.language.streams import Table
 from livectr.protos.store import LOOKUP, Keyspace, encode_lookup_row
 from livectr.serving.errors import RefusedError
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
-from livectr.serving.request.lookup_table import LookupRoot, lookup_columns
+from livectr.serving.request.lookup_table import LookupRoot, LookupTable, lookup_columns
 from livectr.serving.version.reader import DownError, Reader
 
 ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
@@ -134,6 +134,31 @@ def test_garbage_of_changed_rows_is_dropped() -> None:
         assert listed(found) == [[[key, f"title {time}"] if key % 7 else None for key in range(100)]]
     slots = [len(table) for table in lookup_rows._tables.values()]
     assert slots[0] < 1 + 2 * 100 + 1024 + 100
+
+
+def test_a_moved_table_has_the_live_rows_of_its_time() -> None:
+    columns = {"id": "int64", "name": "string", "price": "float32", "tags": "list<string>", "on": "bool"}
+    things = Table("things", key="id", columns=columns)
+    table, roots = LookupTable(things), [LookupRoot.of(things[name]) for name in columns]
+    rows: list[list[object] | None] = [
+        [i, None if i % 3 else "é" * i, i / 2, ["a"] * (i % 4), i % 2 == 0] if i % 5 else None
+        for i in range(40)
+    ]
+    values = [None if row is None else encode_lookup_row(row) for row in rows]
+    table.put(np.arange(40), [encode_lookup_row([0, "old", 0.0, [], True])] * 40, 1.0)
+    table.put(np.arange(40), values, 2.0)
+    moved = table.moved()
+    table.put(np.array([99]), [encode_lookup_row([99, "late", 0.0, [], True])], 3.0)
+    slots, read_at = moved.find(np.array([*range(40), 99]))
+    assert read_at.tolist() == [2.0] * 40 + [float("-inf")], "a row that came later is read again"
+    there, _ = table.find(np.arange(40))
+    assert len(moved) == 41 and len(table) == 82
+    for name, array in table.columns(there, roots).items():
+        assert moved.columns(slots[:40], roots)[name].to_pylist() == array.to_pylist()
+    moved.put(np.arange(40), values, 4.0)
+    assert len(moved) == 41, "equal values are not decoded again"
+    moved.put(np.array([1]), [encode_lookup_row([1, "new", 1.0, [], False])], 5.0)
+    assert moved.columns(moved.find(np.array([1]))[0], roots)[roots[1].name].to_pylist() == ["new"]
 
 
 def test_threads_find_their_rows_while_columns_grow() -> None:

@@ -1,4 +1,4 @@
-"""Redis answers late: requests keep their deadlines and stop when nobody waits; a swap waits for no request."""
+"""Redis answers late: requests keep their deadlines, stop when nobody waits, and delay no swap."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from livectr.cli import main
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.addresses import is_loopback
 from livectr.local.ports import free_ports
+from livectr.serving.access.tokens import Tokens, read_token
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.serving.errors import ForbiddenError, UnauthenticatedError
 from livectr.serving.options import ServeOptions
-from livectr.serving.tokens import Tokens, read_token
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, trainer
 

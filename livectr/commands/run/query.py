@@ -176,7 +176,7 @@ def _describe(given: argparse.Namespace) -> int:
 
 def _access(given: argparse.Namespace) -> dict[str, Any]:
     """TLS and token of a client."""
-    from livectr.serving.tokens import read_token
+    from livectr.serving.access.tokens import read_token
 
     return {"tls": _tls(given), "token": read_token(given.token_file) if given.token_file else None}
 

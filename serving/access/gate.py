@@ -20,8 +20,8 @@ import grpc
 from grpc_health.v1 import health
 
 from livectr.serving import metrics
+from livectr.serving.access.tokens import REFLECTION, Tokens
 from livectr.serving.errors import AnswerError, OverloadError
-from livectr.serving.tokens import REFLECTION, Tokens
 
 _HEALTH_THREADS = 2
 _REFLECTION_THREADS = 4
@@ -90,6 +90,8 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         self._health = ThreadPoolExecutor(_HEALTH_THREADS, thread_name_prefix="health")
         self._reflection = CallPool(_REFLECTION_THREADS, "reflection")
         self._at_once = _AtOnce(1)
+        self._handlers: dict[str, grpc.RpcMethodHandler] = {}
+        """Handlers on their threads, by path."""
 
     def close(self) -> None:
         """End the threads of health and reflection."""
@@ -101,21 +103,24 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler | None],
         details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler | None:
-        handler = continuation(details)
+        path = details.method
+        handler = self._handlers.get(path) or continuation(details)
         if handler is None:
             return None  # UNIMPLEMENTED
-        if details.method.startswith(_HEALTH_PREFIX):
-            return _on(self._health, handler)
-        name = details.method.rpartition("/")[2]
+        healthy, name = path.startswith(_HEALTH_PREFIX), path.rpartition("/")[2]
         pool = self._reflection if name == REFLECTION else self._calls
+        if path not in self._handlers:
+            handler = self._handlers[path] = _on(self._health if healthy else pool, handler)
+        if healthy:
+            return handler
         try:
             if self._tokens is not None:
                 self._tokens.check(name, details.invocation_metadata)
             if pool.full:
                 raise OverloadError(f"{pool.threads} calls are under way")
         except AnswerError as refusal:
-            return self._refusal(refusal, self._roles.get(details.method))
-        return _on(pool, handler)
+            return self._refusal(refusal, self._roles.get(path))
+        return handler
 
     def _refusal(self, refusal: AnswerError, role: str | None) -> grpc.RpcMethodHandler:
         if role is not None:

@@ -109,8 +109,8 @@ def _read(path: Path) -> _Digests:
     for number, token, methods in _lines(path):
         if len(token) < _LEAST_CHARACTERS or not _TOKEN.fullmatch(token):
             raise ConfigError(
-                f"token_file: line {number} of {path} holds no token of at least {_LEAST_CHARACTERS} letters, "
-                "digits or . _ ~ + / = -; make one with `openssl rand -hex 32`"
+                f"token_file: line {number} of {path} holds no token of at least {_LEAST_CHARACTERS} "
+                "letters, digits or . _ ~ + / = -; make one with `openssl rand -hex 32`"
             )
         if unknown := [name for name in methods if name not in METHODS]:
             raise ConfigError(

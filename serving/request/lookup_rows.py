@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from livectr.ingest.language.streams import Table
 from livectr.protos.store import I64
@@ -32,11 +33,13 @@ class LookupResult:
         rows: rows of the keys of each `LookupQuery`.
         histories: value or None per Redis key.
         complete: False when Redis was down or may have lost keys, so that a row may be missing or old.
+        read_at: instant of time.monotonic() at which the oldest of the rows was read.
     """
 
     rows: list[FoundRows]
     histories: list[bytes | None]
     complete: bool
+    read_at: float
 
 
 class LookupRows:
@@ -65,16 +68,18 @@ class LookupRows:
         now = time.monotonic()
         found: list[FoundRows] = []
         expired: list[I64] = []
+        instants: list[npt.NDArray[np.float64]] = []
         names: list[bytes] = []
         for query in queries:
             table = self._tables.get(query.table.topic) or self._new_table(query.table)
-            slots, read_at = table.find(query.keys)
-            old = query.keys[read_at < now - self._ttl_s]
+            slots, at = table.find(query.keys)
+            old = query.keys[at < now - self._ttl_s]
             if len(old):
                 old = np.unique(old)
                 names += self._reader.keyspace.lookup_rows(query.table.topic, old)
             found.append(FoundRows(table, slots))
             expired.append(old)
+            instants.append(at)
         history_values: list[bytes | None] = [None] * len(histories)
         complete = True
         if names or histories:
@@ -91,7 +96,10 @@ class LookupRows:
                         found[place] = self._keep(
                             query, found[place].table, old, read, now, complete=complete
                         )
-        return LookupResult(found, history_values, complete)
+        # What had expired was read just now, or is used for want of better; -inf: it was never read.
+        since = now - self._ttl_s if complete else np.finfo(np.float64).min
+        read_at = min((at[at >= since].min(initial=now) for at in instants), default=now)
+        return LookupResult(found, history_values, complete, float(read_at))
 
     def _new_table(self, table: Table) -> LookupTable:
         with self._lock:

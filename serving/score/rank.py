@@ -145,6 +145,7 @@ class Ranker:
             clock.ended("look_up")
             scores = self._score(lookup, inputs)
             clock.ended("score")
+            metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
             return scores
 
         scores = at_one_version(self._follower, ROLE, deadline, score)
@@ -161,6 +162,7 @@ class Ranker:
         enriched = self._enricher.enrich(columns)
         features_at = self._extract(enriched, "items")
         scores = self._score(lookup, self._look_up(lookup, features_at, inline))
+        metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
         return replace(scores, complete=scores.complete and enriched.complete)
 
     def model_of(self, version: ModelVersion | None) -> str:

@@ -53,11 +53,7 @@ def add(commands: Any) -> None:
     for role, (help, example) in ROLES.items():
         query = command(roles, role, run, help, example)
         query.set_defaults(role=role)
-        query.add_argument("--server", required=True, metavar="HOST:PORT")
-        query.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
-        query.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
-        query.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
-        query.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
+        add_server_flags(query)
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
         if role == "describe":
             continue
@@ -76,6 +72,15 @@ def add(commands: Any) -> None:
             )
 
 
+def add_server_flags(parser: Any) -> None:
+    """Add the flags of a server that is asked."""
+    parser.add_argument("--server", required=True, metavar="HOST:PORT")
+    parser.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
+    parser.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
+    parser.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
+    parser.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
+
+
 def run(given: argparse.Namespace) -> int:
     """Ask, and print a table or JSON.
 
@@ -91,7 +96,7 @@ def run(given: argparse.Namespace) -> int:
         return _describe(given)
     kinds: dict[str, Any] = {"rank": RankClient, "prerank": PreRankClient, "recommend": RecommendClient}
     client: RankClient | PreRankClient | RecommendClient
-    client = kinds[given.role](given.server, given.timeout, tls=_tls(given))
+    client = kinds[given.role](given.server, given.timeout, tls=tls_of(given))
     with client:
         try:
             described = client.describe()
@@ -119,7 +124,7 @@ def run(given: argparse.Namespace) -> int:
                     answer = client.prerank(context, candidates, given.top_k)
                     rows = _chosen(answer)
         except grpc.RpcError as error:
-            raise _explained(error, given.server) from None
+            raise explained(error, given.server) from None
     stages = _stages(answer) if given.role == "recommend" else []
     if given.json:
         more = {"stages": stages} if stages else {}
@@ -153,11 +158,11 @@ def _describe(given: argparse.Namespace) -> int:
     from livectr.protos import livectr_pb2 as pb
     from livectr.serving.client import RankClient
 
-    with RankClient(given.server, given.timeout, tls=_tls(given)) as client:
+    with RankClient(given.server, given.timeout, tls=tls_of(given)) as client:
         try:
             described = client.describe()
         except grpc.RpcError as error:
-            raise _explained(error, given.server) from None
+            raise explained(error, given.server) from None
     placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
     rows = [
         {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
@@ -173,7 +178,8 @@ def _describe(given: argparse.Namespace) -> int:
     return 0
 
 
-def _tls(given: argparse.Namespace) -> "ClientTls | None":
+def tls_of(given: argparse.Namespace) -> "ClientTls | None":
+    """Files that --tls-ca, --tls-cert and --tls-key name. Raises ConfigError for flags that do not fit."""
     from livectr.serving.client import ClientTls
 
     if (given.tls_cert is None) != (given.tls_key is None):
@@ -256,7 +262,8 @@ def _print(rows: list[dict[str, Any]], caption: str) -> None:
     console.print(caption, highlight=False, markup=False)
 
 
-def _explained(error: Any, server: str) -> Exception:
+def explained(error: Any, server: str) -> Exception:
+    """UserError of a grpc.RpcError."""
     import grpc
 
     if error.code() == grpc.StatusCode.INVALID_ARGUMENT:

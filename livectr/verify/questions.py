@@ -111,6 +111,9 @@ def rows_of_ids(
 
     Returns:
         The rows, and for each column whose values are known the number of its ids.
+
+    Raises:
+        ConfigError: it has no rows of ids.
     """
     stream, known = pipeline.log.impressions, {}
     for spec in pipeline.fields:
@@ -119,6 +122,11 @@ def rows_of_ids(
             continue
         if node.dtype in ("int64", "int32") and len(keys := restored.some_keys(spec.table)):
             known[node.ref.column] = _fitting(keys, node.dtype)
+    if not known:
+        raise ConfigError(
+            f"{restored.root} knows no id of a column of {stream.topic} (of strings it holds hashes); name a "
+            "log of impressions with --source"
+        )
     pool: dict[str, Sequence[Any]] = {}
     for name in columns_read(pipeline):
         if name == stream.time:

@@ -104,6 +104,7 @@ class _Verification:
         _check_server(options, server)
         self._generations = Generations(options.checkpoint, options.pipeline)
         self._report = Report(options.tolerance)
+        self._limit = time.monotonic() + options.wait_s
         self._ttl_s = server.lookup_ttl_ms / 1000 + _TTL_SLACK_S
         self.live = LiveInputs(options.pipeline, options.redis, options.namespace)
         questions = self._questions(server)
@@ -113,8 +114,8 @@ class _Verification:
 
     def run(self) -> Report:
         """Steps 2 to 4, until all is answered or the time is over."""
-        limit, told = time.monotonic() + self._options.wait_s, False
-        while self._waiting and time.monotonic() < limit:
+        told = False
+        while self._waiting and time.monotonic() < self._limit:
             before = self._before()
             server = self._rank.describe()
             generation = self._generations.of_version(server)
@@ -131,7 +132,7 @@ class _Verification:
                     )
                 time.sleep(POLL_S)
                 continue
-            answers = self._ask(server.version, limit)
+            answers = self._ask(server.version)
             restored = self._generations.read(generation) if answers else None
             if restored is None:  # the trainer has replaced it
                 self._waiting.extend((answer.question, answer.names) for answer in answers)
@@ -146,7 +147,7 @@ class _Verification:
             )
         return self._report
 
-    def _ask(self, version: int, limit: float) -> list[Answer]:
+    def _ask(self, version: int) -> list[Answer]:
         """Answers at a version, until the server goes on to another."""
         answers: list[Answer] = []
         for _ in range(len(self._waiting)):
@@ -154,7 +155,7 @@ class _Verification:
             try:
                 reply = self._reply(question)
             except grpc.RpcError as error:
-                if error.code() not in BUSY or time.monotonic() > limit:
+                if error.code() not in BUSY or time.monotonic() > self._limit:
                     raise
                 self._report.refused += 1
                 break
@@ -196,10 +197,12 @@ class _Verification:
             pool = rows_of_log(options.pipeline, options.source)
             self._report.asked_about = f"impressions of {options.source}"
         else:
-            newest = Restored(options.checkpoint, self._generations.newest())
-            pool, known = rows_of_ids(options.pipeline, newest, time.time_ns() // 1_000_000, source)
+            while not (newest := self._generations.newest()).examples and time.monotonic() < self._limit:
+                time.sleep(POLL_S)  # a run begins with an empty generation
+            restored = Restored(options.checkpoint, newest)
+            pool, known = rows_of_ids(options.pipeline, restored, time.time_ns() // 1_000_000, source)
             ids = ", ".join(f"{count:,} of {name}" for name, count in known.items())
-            self._report.asked_about = f"ids of the checkpoint: {ids or 'none'}; other columns are 0 or empty"
+            self._report.asked_about = f"ids of the checkpoint: {ids}; other columns are 0 or empty"
         questions = Questions(options.pipeline, server, pool, options.candidates, source)
         asked: list[Question] = []
         if server.role in ("rank", "recommend"):

@@ -57,7 +57,7 @@ class Question:
     def rows(self, pipeline: Pipeline) -> pa.Table:
         """Columns of the impression stream, n rows."""
         types, n = pipeline.log.impressions.columns, len(self)
-        shared = {name: [value] * n for name, value in (self.others | self.context).items()}
+        shared = {name: [value] * n for name, value in {**self.others, **self.context}.items()}
         values = {**shared, **self.candidates}
         return pa.table({name: pa.array(v, dtypes.arrow_type(types[name])) for name, v in values.items()})
 

@@ -125,21 +125,16 @@ def write_part(root: Path, part: int) -> None:
     users = STEADY if part == 0 else tuple(set(world.users) - set(STEADY))
     shown, clicked = [], []
     for i in range(part * IMPRESSIONS, (part + 1) * IMPRESSIONS):
-        event = {"request_id": f"r{i}", "user_id": int(rng.choice(users)), "ad_id": int(rng.choice(ADS))}
-        event["ts"] = NOW_MS + 1000 * i
-        shown.append(
-            {**event, "position": int(rng.integers(5)), "query": "Blue shoe", "tags": ["x"] * (i % 3)}
-        )
+        user, ad, ts = int(rng.choice(users)), int(rng.choice(ADS)), NOW_MS + 1000 * i
+        event = {"request_id": f"r{i}", "user_id": user, "ad_id": ad}
+        where = {"position": int(rng.integers(5)), "query": "Blue shoe", "tags": ["x"] * (i % 3)}
+        shown.append({**event, **where, "ts": ts})
         if rng.random() < 0.3:
-            clicked.append({**event, "ts": event["ts"] + 500})
+            clicked.append({**event, "ts": ts + 500})
     events: dict[str, list[dict[str, Any]]] = {"impressions": shown, "clicks": clicked}
     if part == 0:
-        events["users"] = [
-            dict(zip(("user_id", "age", "city"), r, strict=True)) for r in world.users.values()
-        ]
-        events["ads"] = [
-            dict(zip(("ad_id", "category", "price"), r, strict=True)) for r in world.ads.values()
-        ]
+        for table, rows in zip(pipeline.tables, (world.users, world.ads), strict=True):
+            events[table.topic] = [dict(zip(table.columns, row, strict=True)) for row in rows.values()]
     for topic, records in events.items():
         (root / topic).mkdir(parents=True, exist_ok=True)
         (root / topic / f"0-{part}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))

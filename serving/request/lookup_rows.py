@@ -96,10 +96,10 @@ class LookupRows:
                         found[place] = self._keep(
                             query, found[place].table, old, read, now, complete=complete
                         )
-        # What had expired was read just now, or is used for want of better; -inf: it was never read.
+        # What had expired was read just now, or is used for want of better.
         since = now - self._ttl_s if complete else np.finfo(np.float64).min
-        read_at = min((at[at >= since].min(initial=now) for at in instants), default=now)
-        return LookupResult(found, history_values, complete, float(read_at))
+        read_at = min((_oldest(at, since, now) for at in instants), default=now)
+        return LookupResult(found, history_values, complete, read_at)
 
     def _new_table(self, table: Table) -> LookupTable:
         with self._lock:
@@ -133,3 +133,9 @@ class LookupRows:
             elif table.crowded and self._tables.get(topic) is table:
                 self._tables[topic] = table.moved()
         return found
+
+
+def _oldest(read_at: npt.NDArray[np.float64], since: float, now: float) -> float:
+    """The first of instants f64[n] that are not before `since`; -inf is that of a row that was never read."""
+    oldest = read_at.min(initial=now)
+    return float(oldest if oldest >= since else read_at[read_at >= since].min(initial=now))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from livectr.inspection.show import make_console
+from livectr.kernels.process.logs import tell
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.verify.judge import Judge, Judgement
 
@@ -78,7 +79,9 @@ class Report:
         self._live, self._live_there = self._live + len(live), self._live_there + len(live) - live.count(None)
 
     def show(self, *, as_json: bool) -> None:
-        """Print the counts and the worst candidates."""
+        """Print the counts and the worst candidates; what is wrong as a sentence on standard error."""
+        if self.code:
+            tell(self._verdict)
         if as_json:
             print(json.dumps({**self.facts(), "different_candidates": self._worst}))
             return
@@ -97,7 +100,8 @@ class Report:
                 f"{worst['served']:.8g} served, {worst['expected']:.8g} by the checkpoint",
                 highlight=False, markup=False, soft_wrap=True,
             )  # fmt: skip
-        console.print(self._verdict, highlight=False, markup=False, soft_wrap=True)
+        if not self.code:
+            console.print(self._verdict, highlight=False, markup=False, soft_wrap=True)
 
     def facts(self) -> dict[str, Any]:
         """Counts by name."""
@@ -145,7 +149,7 @@ class Report:
     @property
     def _verdict(self) -> str:
         if self.different:
-            return f"{self.different:,} replies differ from the checkpoint of their version."
+            return f"{self.different:,} replies differ from the checkpoint of the version that they name."
         if not self.equal:
             return "Nothing can be said: the replies were degraded, or their live inputs changed meanwhile."
         return "Every compared reply is what the checkpoint of its version gives."

@@ -251,8 +251,8 @@ def test_the_command_finds_a_changed_row(product: Product, capsys: pytest.Captur
     finally:
         product.client.set(name, held)
         app.stop()
-    out = capsys.readouterr().out
-    assert "differ from the checkpoint of their version" in out
+    out, err = capsys.readouterr()
+    assert "replies differ from the checkpoint of the version" in err
     shown = [line.split("ad_id=")[1][:3] for line in out.splitlines() if line.startswith("different:")]
     assert set(shown) == {"123"}
 

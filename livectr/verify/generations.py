@@ -73,13 +73,16 @@ class Generations:
         return None
 
     def read(self, manifest: Manifest) -> Restored | None:
-        """A generation, ready to be read; None if its files were replaced or are torn."""
+        """A generation, ready to be read; None if the trainer has replaced it. Raises CheckpointError: torn."""
         try:
             for entry in manifest.files:
                 verify_file(self.root, entry)
-        except (OSError, CheckpointError) as error:
-            LOG.warning("generation %d cannot be read: %s", manifest.generation, error)
+        except FileNotFoundError:
             return None
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"generation {manifest.generation} of {self.root} is torn: {error}; name a whole checkpoint"
+            ) from None
         return Restored(self.root, manifest)
 
     def _look(self) -> None:

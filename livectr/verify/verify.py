@@ -15,6 +15,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ import grpc
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.serving.client import ClientTls, PreRankClient, RankClient
+from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify.generations import Generations
 from livectr.verify.judge import Answer, Judge, answer_of
 from livectr.verify.live import LiveInputs, Values
-from livectr.verify.questions import Question, Questions, rows_of_ids, rows_of_log
+from livectr.verify.questions import Pool, Question, Questions, rows_of_ids, rows_of_log
 from livectr.verify.report import Report
 
 LOG = logging.getLogger(__name__)
@@ -133,11 +135,9 @@ class _Verification:
                 time.sleep(POLL_S)
                 continue
             answers = self._ask(server.version)
-            restored = self._generations.read(generation) if answers else None
-            if restored is None:  # the trainer has replaced it
+            if not answers or not self._judged(generation, answers, before):
                 self._waiting.extend((answer.question, answer.names) for answer in answers)
-                continue
-            self._judge(restored, answers, before)
+                time.sleep(POLL_S)
         self._report.unanswered = len(self._waiting)
         if not self._report.compared and not self._report.degraded:
             raise ConnectError(
@@ -175,13 +175,19 @@ class _Verification:
         (items,) = question.candidates.values()
         return self._prerank.prerank(question.context, items, len(items))
 
-    def _judge(self, restored: Restored, answers: list[Answer], before: Values) -> None:
-        """Step 4."""
+    def _judged(self, generation: Manifest, answers: list[Answer], before: Values) -> bool:
+        """Step 4; False if the trainer has replaced the generation."""
         after = self.live.read([answer.names for answer in answers])
-        options = self._options
-        judge = Judge(options.pipeline, restored, options.content, self.live, options.tolerance)
-        self._report.add(judge.judge(answers, before, after), restored.manifest)
+        options, restored = self._options, self._generations.read(generation)
+        if restored is None:
+            return False
+        try:
+            judge = Judge(options.pipeline, restored, options.content, self.live, options.tolerance)
+        except FileNotFoundError:
+            return False
+        self._report.add(judge.judge(answers, before, after), generation)
         self._report.add_inputs(judge, [before[name] for answer in answers for name in answer.names])
+        return True
 
     def _before(self) -> Values | None:
         """Newest reading of the live inputs that no server's look-up rows are older than; None: not yet."""
@@ -191,16 +197,23 @@ class _Verification:
         wait_s = self._ttl_s if self.live.needed else 0.0
         return next((v for at, v in reversed(self._readings) if at <= time.monotonic() - wait_s), None)
 
+    def _ids(self, source: random.Random) -> tuple[Pool, dict[str, int]]:
+        """Rows of ids of the newest generation that has learned examples; a run begins with an empty one."""
+        while True:
+            newest = self._generations.newest()
+            if newest.examples or time.monotonic() > self._limit:
+                restored = Restored(self._options.checkpoint, newest)
+                with suppress(FileNotFoundError):  # the trainer has replaced it
+                    return rows_of_ids(self._options.pipeline, restored, time.time_ns() // 1_000_000, source)
+            time.sleep(POLL_S)
+
     def _questions(self, server: Any) -> list[Question]:
         options, source = self._options, random.Random(self._options.seed)
         if options.source is not None:
             pool = rows_of_log(options.pipeline, options.source)
             self._report.asked_about = f"impressions of {options.source}"
         else:
-            while not (newest := self._generations.newest()).examples and time.monotonic() < self._limit:
-                time.sleep(POLL_S)  # a run begins with an empty generation
-            restored = Restored(options.checkpoint, newest)
-            pool, known = rows_of_ids(options.pipeline, restored, time.time_ns() // 1_000_000, source)
+            pool, known = self._ids(source)
             ids = ", ".join(f"{count:,} of {name}" for name, count in known.items())
             self._report.asked_about = f"ids of the checkpoint: {ids}; other columns are 0 or empty"
         questions = Questions(options.pipeline, server, pool, options.candidates, source)

@@ -73,7 +73,11 @@ class Generations:
         return None
 
     def read(self, manifest: Manifest) -> Restored | None:
-        """A generation, ready to be read; None if the trainer has replaced it. Raises CheckpointError: torn."""
+        """A generation, ready to be read; None if the trainer has replaced it.
+
+        Raises:
+            CheckpointError: it is torn.
+        """
         try:
             for entry in manifest.files:
                 verify_file(self.root, entry)

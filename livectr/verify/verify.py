@@ -83,6 +83,7 @@ def verify(options: VerifyOptions) -> Report:
     """Compare a server's replies with the checkpoints of the versions that they name.
 
     Raises:
+        CheckpointError: a generation is torn.
         ConfigError: the folder holds no checkpoint, or the log no impressions.
         ConnectError: Redis does not answer, or no comparable version was served in time.
         MismatchError: server, checkpoint and pipeline do not belong together.

@@ -41,6 +41,8 @@ IMPRESSIONS = 500
 STEADY = (1, 2, 3, 4)
 """Users who click in the first part of the log alone, so that their histories stay as they are."""
 PARTS = 3
+PAUSE_S = 0.02
+"""Pause between two requests."""
 SPACE = Keyspace()
 
 
@@ -170,7 +172,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
         def ask_on() -> None:
             with livectr.RankClient(app.server.address) as client:
-                while not stop.is_set():
+                while not stop.wait(PAUSE_S):
                     made.asked.append(ask(client, made.live, question(len(made.asked))))
 
         asking = threading.Thread(target=ask_on)
@@ -299,6 +301,7 @@ def test_mistakes_are_sentences(product: Product, tmp_path: Path, capsys: pytest
     other = tmp_path / "p.py"
     other.write_text(Path(FILE).read_text().replace("hidden=(32, 16)", "hidden=(32, 8)"))
     for code, says, words in (
+        (4, "served no version of which", [*old, "--wait", "1s"]),
         (1, "dense.safetensors is not what was written", ["--checkpoint", str(tmp_path / "torn")]),
         (2, "holds no checkpoint", ["--checkpoint", str(tmp_path)]),
         (2, "of another run", ["--checkpoint", str(tmp_path / "other")]),

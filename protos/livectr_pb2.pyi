@@ -241,7 +241,7 @@ class ContentInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ..., width: _Optional[int] = ..., vectors: _Optional[int] = ...) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion")
+    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "step", "run_id", "examples", "lookup_ttl_ms")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +253,10 @@ class DescribeResponse(_message.Message):
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     CHAMPION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_TTL_MS_FIELD_NUMBER: _ClassVar[int]
     role: str
     model: str
     fingerprint: str
@@ -264,4 +268,8 @@ class DescribeResponse(_message.Message):
     content: _containers.RepeatedCompositeFieldContainer[ContentInfo]
     trouble: str
     champion: str
-    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ...) -> None: ...
+    step: int
+    run_id: str
+    examples: int
+    lookup_ttl_ms: int
+    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ..., step: _Optional[int] = ..., run_id: _Optional[str] = ..., examples: _Optional[int] = ..., lookup_ttl_ms: _Optional[int] = ...) -> None: ...

@@ -174,6 +174,10 @@ class App:
             items=len(version.items) if version and version.items else 0,
             content=_content(self.follower.contents, version),
             trouble=self.follower.health.reason,
+            step=version.manifest.step if version else 0,
+            run_id=version.manifest.run_id if version else "",
+            examples=version.manifest.examples if version else 0,
+            lookup_ttl_ms=round(1000 * self._options.lookup_ttl_s),
         )
 
 

@@ -73,6 +73,19 @@ RETRIED = Counter(
     "livectr_retried_requests_total", "Requests that had to move on to a newer version", ["role"]
 )
 CANDIDATES = Counter("livectr_candidates_total", "Candidates scored", ["role"])
+_LIVE_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+LIVE_AGE = Histogram(
+    "livectr_live_input_age_seconds",
+    "Time since the oldest look-up row of a request was read from Redis; 0 if all were read for it",
+    ["role"],
+    buckets=_LIVE_BOUNDS_S,
+)
+LIVE_SKEW = Histogram(
+    "livectr_live_input_skew_seconds",
+    "From the creation of the version that answers to the read of a request's look-up rows and histories",
+    ["role"],
+    buckets=_LIVE_BOUNDS_S,
+)
 NEAR_CACHE_ROWS = Gauge("livectr_near_cache_rows", "Embedding rows held in the server")
 NEAR_CACHE_HITS = Counter("livectr_near_cache_hits_total", "Rows found in the near-cache")
 NEAR_CACHE_MISSES = Counter("livectr_near_cache_misses_total", "Rows read from Redis")
@@ -166,6 +179,27 @@ def _stage(role: str, stage: str) -> Histogram:
     return STAGE_SECONDS.labels(role, stage)
 
 
+@functools.cache
+def _live(role: str) -> tuple[Histogram, Histogram]:
+    return LIVE_AGE.labels(role), LIVE_SKEW.labels(role)
+
+
+def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
+    """Observe by how much a request's live inputs differ in time from the version that answers.
+
+    Args:
+        role: of the method.
+        read_at: instant of time.monotonic() at which the oldest was read; None: the request has none.
+        created_ms: time at which the version was created, ms since 1970.
+    """
+    if read_at is None:
+        return
+    age, skew = _live(role)
+    age_s = time.monotonic() - read_at
+    age.observe(age_s)
+    skew.observe(max(0.0, time.time() - age_s - created_ms / 1000))
+
+
 class StageClock:
     """Divides the time of a request into stages; a stage that is repeated counts each time.
 
@@ -218,5 +252,6 @@ def begin_requests(role: str) -> None:
     for stage in FUNNEL_STAGES if role == "recommend" else STAGES:
         STAGE_SECONDS.labels(role, stage)
     REQUEST_SECONDS.labels(role)
+    _live(role)
     for counter in (SHED, DEGRADED, RETRIED, CANDIDATES):
         counter.labels(role)

@@ -145,6 +145,13 @@ def test_no_import_cycles() -> None:
     assert not in_cycles, sorted(in_cycles)
 
 
+def test_the_reference_scorer_knows_nothing_of_serving() -> None:
+    """`livectr verify` judges servers by it."""
+    graph = {name: imports(path, lazy=False) & modules().keys() for name, path in modules().items()}
+    found = {n for n in reachable(graph, "livectr.library.scoring") if n.startswith("livectr.serving.")}
+    assert not found, sorted(found)
+
+
 def reachable(graph: dict[str, frozenset[str]], start: str) -> set[str]:
     seen: set[str] = set()
     waiting = list(graph[start])

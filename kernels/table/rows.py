@@ -6,12 +6,12 @@ Trainer and servers both lay their rows out with this module.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.table import layout
-from livectr.kernels.table.layout import RowLayout, Segment, Values
+from livectr.kernels.table.layout import SGD, RowLayout, Segment, Values
 
 OPTIMISERS: dict[str, type[layout.Optimiser]] = {
     kind.__name__: kind for kind in (layout.SGD, layout.AdaGrad, layout.RowAdaGrad, layout.Adam, layout.FTRL)
@@ -56,6 +56,24 @@ def row_layout(segments: Sequence[SegmentLike], values: Values = "fp32") -> RowL
     """
     made = (Segment(s.name, s.dim, optimiser(s.optimiser), s.init_scale) for s in segments)
     return RowLayout(tuple(made), values)
+
+
+def values_only(segments: Sequence[SegmentLike], roles: Container[str], values: Values = "fp32") -> RowLayout:
+    """Builds the layout of some models' values, without optimiser state.
+
+    Values have the trainer's type and places, so that new rows get the same initial values.
+
+    Args:
+        segments: segments of the trainer's whole row, named "role.segment".
+        roles: of the models whose values are kept.
+        values: storage type of the values.
+    """
+    kept, place = [], 0
+    for s in segments:
+        if s.name.partition(".")[0] in roles:
+            kept.append(Segment(s.name, s.dim, SGD(), s.init_scale, place))
+        place += s.dim
+    return RowLayout(tuple(kept), values)
 
 
 def optimiser(spec: OptimiserLike) -> layout.Optimiser:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from livectr.config.field import EVERY, INSPECT, REDIS, TRAIN, setting
+from livectr.config.field import EVERY, INSPECT, REDIS, TRAIN, VERIFY, setting
 from livectr.ingest.limits import MOST_DEPTH
 from livectr.trainer.options import TrainOptions as T
 
@@ -210,7 +210,7 @@ class TrainSettings:
     content: str | None = setting(
         T.content,
         "folders of features of images or texts, images=DIR,texts=DIR2",
-        commands=EVERY,
+        commands=EVERY + VERIFY,
         example="NAME=DIR",
     )
     dead_letters: str | None = setting(

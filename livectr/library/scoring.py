@@ -1,8 +1,14 @@
-"""`livectr.score`: click probabilities of rows by a checkpoint, as a rank server gives them."""
+"""`livectr.score`: click probabilities of rows by a checkpoint, as a rank server gives them.
+
+The scorer is a second implementation of what a server computes: rows of the checkpoint, plain torch and the
+networks of `models`. It has no near-cache and no compiled forward pass, and imports nothing of `serving`. So
+`livectr verify` may judge a server by it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,34 +16,34 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
 
+from livectr.ingest.content.store import ContentStore
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError, MismatchError
+from livectr.kernels.table.rows import values_only
 from livectr.kernels.table.table import DynamicTable
 from livectr.library.checkpoints import open_checkpoint
 from livectr.library.features import extracted
 from livectr.library.tables import root_columns, to_pipeline
+from livectr.models.base import CTRModel, Gathered, Gathers, Ragged, role_slices, row_segments
 from livectr.models.embedding import SubModel, SubNetwork
-from livectr.protos.store import CONTENT, FEATURES
-from livectr.serving.score.inputs import FieldVectors
-from livectr.serving.score.scorer import (
-    RankScorer,
-    model_configs,
-    value_layout,
-)
-from livectr.serving.version.content import RawFeatures
-from livectr.serving.version.near_cache import Batch, NearCache, RaggedVectors
+from livectr.protos.store import CONTENT
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.configs import model_configs
 from livectr.trainer.content.contents import FOLDER
 from livectr.trainer.quality.champion import champion_of
 
+I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 ROLE = "rank"
+PRERANK = "prerank"
 
 
 def score(
@@ -80,60 +86,122 @@ def score(
 
 
 class CheckpointScorer:
-    """The ranking model, rows and content of a checkpoint, computed by the parts of a rank server."""
+    """The ranking model of a checkpoint, with its rows and content; if asked for, the two towers, too.
 
-    def __init__(self, pipeline: Pipeline, restored: Restored, folders: Mapping[str, Path]) -> None:
+    Args:
+        folders: name of a content → folder of its features; by default the folder beside the checkpoint.
+        prerank: load the pre-rank model, too.
+
+    Attributes:
+        champion: role of the ranking model.
+        tables: name → embedding table, values without optimiser state.
+        statistics: running statistics of the features.
+
+    Raises:
+        ConfigError: a folder belongs to no content of the pipeline.
+        MismatchError: the weights belong to another pipeline.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        restored: Restored,
+        folders: Mapping[str, Path],
+        *,
+        prerank: bool = False,
+    ) -> None:
         self._plan = pipeline.plan
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
-        champion = champion_of(restored.contest())
-        layout = value_layout(model_configs(pipeline), pipeline.row_values, champion)
-        tables = sorted({table for _, table in self._fields})
-        self._rows = NearCache(tables, layout, seed=restored.manifest.identity["seed"], max_rows=1 << 62)
-        restored.load_tables(cast(Any, {name: _Values(table) for name, table in self._rows.tables.items()}))
+        self.champion = champion_of(restored.contest())
+        configs = model_configs(pipeline)
+        roles = (self.champion, PRERANK) if prerank and PRERANK in configs else (self.champion,)
+        layout = values_only(row_segments(configs), roles, pipeline.row_values)
+        seed = restored.manifest.identity["seed"]
+        self.tables = {table: DynamicTable(layout, name=table, seed=seed) for _, table in self._fields}
+        restored.load_tables(cast(Any, {name: _Values(table) for name, table in self.tables.items()}))
         dense = restored.dense()
-        statistics = {FEATURES + name: torch.from_numpy(a) for name, a in restored.statistics().items()}
-        self._model = RankScorer(pipeline, dense | statistics, champion)
-        self._sequences = tuple(
-            i for i, (name, _) in enumerate(self._fields) if name in self._model.sequences
-        )
-        self._contents = _contents(pipeline, self._model.content, restored.root, folders)
-        self._networks = {
-            name: _network(name, source.model, dense) for name, source in self._contents.items()
-        }
+        slices = role_slices({role: config for role, config in configs.items() if role in roles})
+        self._models = {}
+        for role in roles:
+            model = configs[role].build(pipeline.plan.fields, pipeline.plan.fields, pipeline.plan.dense_names,
+                                        True, 0)  # fmt: skip
+            gathers = configs[role].gathers(pipeline.plan.fields)
+            self._models[role] = _Model(_loaded(model, dense, role), slices[role], gathers)
+        self.statistics = Statistics(pipeline.plan).load(restored.statistics())
+        wanted = [field for model in self._models.values() for field in model.gathers.content]
+        self._contents = _contents(pipeline, wanted, restored.root, folders, dense)
+        self._content_of = {field: name for name, content in pipeline.content.items()
+                            for field in content.fields}  # fmt: skip
 
     def pctr(self, columns: pa.RecordBatch) -> F64:
         """Click probabilities float64[n] of rows of the plan's roots."""
-        parts = [
-            self.logits(features).astype(np.float64)
-            for features in extracted(self._plan, columns, self._model.statistics)
-            if features.rows
-        ]
-        logits = np.concatenate([*parts, np.empty(0)])
+        logits = self.column_logits(columns)
         pctr: F64 = 1.0 / (1.0 + np.exp(-logits))
         return pctr
 
-    @property
-    def statistics(self) -> Statistics:
-        """Running statistics of the features."""
-        return self._model.statistics
-
-    def logits(self, features: Features) -> F32:
-        """Logits f32[B] of B rows, at least one."""
-        batch = Batch(self._fields, features.offsets, features.keys, features.rows, self._sequences)
-        vectors = self._rows.infer_cold(batch)
-        names = [self._fields[i][0] for i in self._sequences]
-        content = {field: self._embedded(name, *features.field(self._plan.fields.index(field)))
-                   for name, source in self._contents.items() for field in source.fields}  # fmt: skip
-        lists = dict(zip(names, vectors.lists, strict=True))
-        return self._model.logits(FieldVectors.of(vectors.pooled), features.dense, lists, content)
+    def column_logits(self, columns: pa.RecordBatch, role: str | None = None) -> F64:
+        """Logits float64[n] of rows of the plan's roots; see `logits`."""
+        parts = [
+            self.logits(features, role).astype(np.float64)
+            for features in extracted(self._plan, columns, self.statistics)
+            if features.rows
+        ]
+        return np.concatenate([*parts, np.empty(0)])
 
     @torch.inference_mode()
-    def _embedded(self, name: str, offsets: npt.NDArray[np.int32], ids: I64) -> RaggedVectors:
+    def logits(self, features: Features, role: str | None = None) -> F32:
+        """Logits f32[B] of B rows, at least one.
+
+        Args:
+            role: "prerank" for the two towers; None: the ranking model.
+        """
+        model = self._models[role or self.champion]
+        lists = {name: features.field(i) for i, (name, _) in enumerate(self._fields)}
+        vectors = {
+            name: torch.from_numpy(self.tables[table].lookup(lists[name][1])[:, model.values])
+            for name, table in self._fields
+        }
+        pooled = torch.stack([_sums(vectors[name], lists[name][0]) for name, _ in self._fields], dim=1)
+        numbers, gathered, wanted = torch.from_numpy(features.dense), None, model.gathers
+        if wanted:
+            columns = [self._plan.fields.index(name) for name in wanted.pooled]
+            sequences = {n: Ragged(vectors[n], _offsets(lists[n][0])) for n in wanted.sequences}
+            content = {n: self._content(n, *lists[n]) for n in wanted.content}
+            gathered = Gathered(pooled[:, columns], sequences, numbers if wanted.dense else None, content)
+        logits: F32 = model.network(pooled, numbers, gathered).numpy()
+        return logits
+
+    def _content(self, field: str, offsets: I32, ids: I64) -> Ragged:
         """Vectors of the content of a field's ids."""
         unique, place = np.unique(ids, return_inverse=True)
-        rows, known = self._contents[name].read(unique)
-        vectors = self._networks[name](torch.from_numpy(rows), torch.from_numpy(known)).numpy()
-        return RaggedVectors(vectors[place], offsets.astype(np.int64))
+        vectors = self._contents[self._content_of[field]].embed(unique)
+        return Ragged(vectors[torch.from_numpy(place)], _offsets(offsets))
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Network of a role, the slice of its values in a row, and the inputs that it needs of all fields."""
+
+    network: CTRModel
+    values: slice
+    gathers: Gathers
+
+
+@dataclass(frozen=True)
+class _Content:
+    """Raw features of a content, or None, and its sub-model."""
+
+    store: ContentStore | None
+    network: SubNetwork
+
+    def embed(self, ids: I64) -> Tensor:
+        """Vectors f32[n, out] of ids i64[n]; an id without features has the learned "absent" vector."""
+        if self.store is None:
+            rows, known = np.zeros((len(ids), self.network.width), np.float16), np.zeros(len(ids), bool)
+        else:
+            rows, known = self.store.read(ids)
+        vectors: Tensor = self.network(torch.from_numpy(rows), torch.from_numpy(known))
+        return vectors
 
 
 class _Values:
@@ -146,7 +214,7 @@ class _Values:
 
     def assign(self, keys: I64, rows: F32) -> None:
         layout = self._table.layout
-        # The champion's segments, at their places in the trainer's row.
+        # The models' segments, at their places in the trainer's row.
         columns = [s.place + i for s in layout.segments if s.place is not None for i in range(s.dim)]
         values = np.ascontiguousarray(rows[:, columns])
         # Rows of 16-bit values count their updates in the last column; here there are none.
@@ -156,28 +224,59 @@ class _Values:
         self._table.erase(keys)
 
 
+def _sums(vectors: Tensor, offsets: I32) -> Tensor:
+    """Sums f32[n, D] of consecutive vectors f32[nnz, D], by offsets i32[n + 1]."""
+    if not len(vectors):
+        return torch.zeros(len(offsets) - 1, vectors.shape[1])
+    return embedding_bag(
+        torch.arange(len(vectors)), vectors, _offsets(offsets), mode="sum", include_last_offset=True
+    )
+
+
+def _offsets(offsets: I32) -> Tensor:
+    """Offsets i64[n + 1] from 0."""
+    return torch.from_numpy((offsets - offsets[0]).astype(np.int64))
+
+
 def _contents(
-    pipeline: Pipeline, wanted: Sequence[str], root: Path, folders: Mapping[str, Path]
-) -> dict[str, RawFeatures]:
-    """The content that the ranking model looks at, with the folder of its features."""
+    pipeline: Pipeline,
+    wanted: Sequence[str],
+    root: Path,
+    folders: Mapping[str, Path],
+    dense: Mapping[str, Tensor],
+) -> dict[str, _Content]:
+    """The content that the models look at."""
     if unknown := sorted(folders.keys() - pipeline.content.keys()):
         raise ConfigError(
             f"content names {unknown[0]!r}, but the content of the pipeline is "
             f"{', '.join(pipeline.content) or 'none'}"
         )
-    raw = {}
+    contents = {}
     for name in content_of(pipeline.content, wanted):
-        content = pipeline.content[name]
+        model = cast(SubModel, pipeline.content[name].model)
         own = root / FOLDER / name
         folder = folders.get(name, own if own.is_dir() else None)
-        fields = [field for field in content.fields if field in wanted]
-        raw[name] = RawFeatures(name, cast(SubModel, content.model), fields, folder)
-    return raw
+        store = None if folder is None else ContentStore.open(folder)
+        if store is not None and store.width != model.width:
+            raise ConfigError(
+                f"content {name!r}: {folder} has rows of {store.width} numbers, the sub-model takes "
+                f"{model.width}; name the folder that it was trained with"
+            )
+        network = model.network(f"{CONTENT}{name}", 0)
+        network.load(dict(_under(f"{CONTENT}{name}.", dense)))
+        contents[name] = _Content(store, network.eval().requires_grad_(False))
+    return contents
 
 
-def _network(name: str, model: SubModel, dense: Mapping[str, torch.Tensor]) -> SubNetwork:
-    """The sub-model of a content, with the checkpoint's weights."""
-    prefix = f"{CONTENT}{name}."
-    network = model.network(f"{CONTENT}{name}", 0)
-    network.load({key.removeprefix(prefix): t for key, t in dense.items() if key.startswith(prefix)})
-    return network.eval().requires_grad_(False)
+def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:
+    """Network with the checkpoint's weights."""
+    try:
+        model.load(dict(_under(f"{role}.", dense)))
+    except (KeyError, ValueError) as error:
+        raise MismatchError(f"the checkpoint's {role} model belongs to another pipeline: {error}") from error
+    return model.eval().requires_grad_(False)
+
+
+def _under(prefix: str, state: Mapping[str, Tensor]) -> Iterable[tuple[str, Tensor]]:
+    """Tensors whose names have a prefix, without it."""
+    return ((n.removeprefix(prefix), t) for n, t in state.items() if n.startswith(prefix))

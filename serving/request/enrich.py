@@ -39,12 +39,15 @@ class EnrichedRequest:
         complete: False when look-up rows or histories may be missing or old, because Redis was down or may
             have lost keys.
         early: embedding rows that were read beside them.
+        read_at: instant of time.monotonic() at which the oldest live input, a look-up row or the histories,
+            was read; None: the plan has none.
     """
 
     shared: pa.RecordBatch
     own: pa.RecordBatch
     rows: int
     complete: bool
+    read_at: float | None = None
     early: EarlyRows | None = None
 
 
@@ -101,7 +104,8 @@ class Enricher:
             pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
             for names in self._split(request)
         )
-        return EnrichedRequest(shared, each, request.size, result.complete, result.early)
+        read_at = result.read_at if self._lookups or self._histories else None
+        return EnrichedRequest(shared, each, request.size, result.complete, read_at, result.early)
 
     def _split(self, request: RequestColumns) -> tuple[list[str], list[str]]:
         """Names of the roots that all candidates share, and of the others."""

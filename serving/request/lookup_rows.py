@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from livectr.ingest.language.streams import Table
 from livectr.protos.store import I64, LOOKUP
@@ -40,11 +41,13 @@ class LookupResult:
         histories: value or None per Redis key.
         complete: False when Redis was down or may have lost keys, so that a row may be missing or old.
         early: embedding rows; None: none were asked for, or Redis was down.
+        read_at: instant of time.monotonic() at which the oldest of the rows was read.
     """
 
     rows: list[FoundRows]
     histories: list[bytes | None]
     complete: bool
+    read_at: float
     early: EarlyRows | None = None
 
 
@@ -101,16 +104,18 @@ class LookupRows:
         now, swaps = time.monotonic(), self._swaps
         found: list[FoundRows] = []
         expired: list[I64] = []
+        instants: list[npt.NDArray[np.float64]] = []
         names: list[bytes] = []
         for query in queries:
             table = self._tables.get(query.table.topic) or self._new_table(query.table)
-            slots, read_at = table.find(query.keys)
-            old = query.keys[read_at < now - self._ttl_s]
+            slots, at = table.find(query.keys)
+            old = query.keys[at < now - self._ttl_s]
             if len(old):
                 old = np.unique(old)
                 names += self._reader.keyspace.lookup_rows(query.table.topic, old)
             found.append(FoundRows(table, slots))
             expired.append(old)
+            instants.append(at)
         history_values: list[bytes | None] = [None] * len(histories)
         complete, rows = True, None
         if names or histories or early is not None:
@@ -130,7 +135,10 @@ class LookupRows:
                 if swaps != self._swaps:
                     for query, old in zip(queries, expired, strict=True):
                         self._expire({LOOKUP + query.table.topic: old})
-        return LookupResult(found, history_values, complete, rows)
+        # What had expired was read just now, or is used for want of better.
+        since = now - self._ttl_s if complete else np.finfo(np.float64).min
+        read_at = min((_oldest(at, since, now) for at in instants), default=now)
+        return LookupResult(found, history_values, complete, read_at, rows)
 
     def _new_table(self, table: Table) -> LookupTable:
         with self._lock:
@@ -182,3 +190,9 @@ def followed_rows(follower: VersionFollower, ttl_s: float) -> LookupRows:
     rows = LookupRows(follower.reader, ttl_s=ttl_s)
     follower.on_change(rows.changed)
     return rows
+
+
+def _oldest(read_at: npt.NDArray[np.float64], since: float, now: float) -> float:
+    """The first of instants f64[n] that are not before `since`; -inf is that of a row that was never read."""
+    oldest = read_at.min(initial=now)
+    return float(oldest if oldest >= since else read_at[read_at >= since].min(initial=now))

@@ -228,6 +228,7 @@ class PreRanker:
             ended("look_up")
             scores = self._score(lookup, inputs, query)
             ended("score")
+            metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
             return replace(scores, complete=scores.complete and enriched.complete)
 
         return score

@@ -151,6 +151,7 @@ class Ranker:
             clock.ended("look_up")
             scores = self._score(lookup, inputs)
             clock.ended("score")
+            metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
             return scores
 
         scores = at_one_version(self._follower, ROLE, deadline, score)
@@ -172,6 +173,7 @@ class Ranker:
         inputs = self._look_up(lookup, features_at, inline)
         call.check("look_up")
         scores = self._score(lookup, inputs)
+        metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
         return replace(scores, complete=scores.complete and enriched.complete)
 
     def model_of(self, version: ModelVersion | None) -> str:

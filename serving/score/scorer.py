@@ -18,8 +18,9 @@ from torch.nn.functional import pad
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, MismatchError
-from livectr.kernels.table.layout import SGD, RowLayout, Segment, Values
+from livectr.kernels.table.layout import RowLayout, Values
 from livectr.kernels.table.native import table_library
+from livectr.kernels.table.rows import values_only
 from livectr.models.base import (
     Columns,
     CTRModel,
@@ -75,16 +76,8 @@ def content_fields(pipeline: Pipeline, role: str) -> tuple[str, ...]:
 def value_layout(
     configs: Mapping[str, ModelConfig], values: Values = "fp32", champion: str = "rank"
 ) -> RowLayout:
-    """Layout of a published row: the trainer's segments of served models, without optimiser state.
-
-    Values have the trainer's type and places, so that new rows get the same initial values.
-    """
-    segments, place, served = [], 0, served_roles(champion)
-    for s in row_segments(configs):
-        if s.name.partition(".")[0] in served:
-            segments.append(Segment(s.name, s.dim, SGD(), s.init_scale, place))
-        place += s.dim
-    return RowLayout(tuple(segments), values)
+    """Layout of a published row: the trainer's segments of served models, without optimiser state."""
+    return values_only(row_segments(configs), served_roles(champion), values)
 
 
 def served_slices(configs: Mapping[str, ModelConfig], champion: str) -> dict[str, slice]:

@@ -36,10 +36,10 @@ import numpy as np
 import pyarrow as pa
 import redis
 
-from livectr.ingest.content.store import ContentStore
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.library.scoring import F64, CheckpointScorer
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_lookup_rows
 from livectr.serving.client import RankClient
@@ -48,8 +48,9 @@ from livectr.serving.request.lookup_table import lookup_columns
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.traffic import TICK_MS
 from livectr.simulator.truth import PAGES, POSITIONS
+from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.content.contents import FOLDER
 from tests.faults.archive import Archive
-from tests.faults.reference import F64, Reference
 
 TOLERANCE = 2e-5
 """Largest difference of a pCTR: the reference adds floats in another order."""
@@ -85,7 +86,7 @@ class Referee:
         self.worst = 0.0
         self.last_wrong = ""
         self._pipeline, self._archive = pipeline, archive
-        self._users, self._ads, self._seed = users, ads, seed
+        self._users, self._ads = users, ads
         self._random = random.Random(seed)
         self._space = Keyspace()
         self._redis: Any = redis.Redis.from_url(url, socket_timeout=2)
@@ -163,11 +164,8 @@ class Referee:
             if manifest is None:
                 self.counts["unknown"] += len(replies)
                 continue
-            stores = {
-                name: ContentStore.open(self._archive.checkpoint / "content" / name)
-                for name in self._pipeline.content
-            }
-            reference = Reference(self._pipeline, self._archive.folder, manifest, self._seed, stores)
+            folders = {name: self._archive.checkpoint / FOLDER / name for name in self._pipeline.content}
+            reference = CheckpointScorer(self._pipeline, Restored(self._archive.folder, manifest), folders)
             for reply in replies:
                 difference = float(np.abs(reference.pctr(reply.batch) - reply.pctr).max())
                 self.counts["judged"] += 1

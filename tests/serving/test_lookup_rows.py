@@ -124,6 +124,22 @@ def test_a_row_that_was_read_before_a_swap_is_not_kept_over_it() -> None:
     assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
 
 
+def test_the_oldest_row_that_is_used_says_when_it_was_read() -> None:
+    store = Store()
+    lookup_rows = LookupRows(cast(Reader, store), ttl_s=60)
+    first = lookup_rows.find([query(ADS, 1, 2)]).read_at
+    second = lookup_rows.find([query(ADS, 3)], [b"history"]).read_at
+    assert first < second < lookup_rows.find([], [b"history"]).read_at
+    assert lookup_rows.find([query(ADS, 3, 4), query(USERS, 1)]).read_at == second
+    assert lookup_rows.find([query(USERS, 1), query(ADS, 2, 3)]).read_at == first
+    expired = LookupRows(cast(Reader, store), ttl_s=0)
+    before = expired.find([query(ADS, 1)]).read_at
+    assert before < expired.find([query(ADS, 1)]).read_at, "it was read again"
+    after = expired.find([query(ADS, 1, 2)]).read_at
+    store.down = True
+    assert expired.find([query(ADS, 1, 9)]).read_at == after, "of 9 there is no row"
+
+
 def test_garbage_of_changed_rows_is_dropped() -> None:
     store = Store()
     lookup_rows = LookupRows(cast(Reader, store), ttl_s=0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 import safetensors.torch
@@ -63,6 +64,14 @@ class Restored:
                     table.assign(keys, rows)
                     if usage:
                         table.set_usage(keys, *usage)
+
+    def some_keys(self, table: str) -> npt.NDArray[Any]:
+        """Keys int64[n] of the first file that names any of a table; later files may erase some."""
+        for entry in self._files("tables"):
+            with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
+                if f"{table}/keys" in file.keys():  # noqa: SIM118 - no mapping
+                    return np.asarray(file.get_tensor(f"{table}/keys"))
+        return np.empty(0, np.int64)
 
     def dense(self) -> dict[str, torch.Tensor]:
         """Dense weights and optimiser state of all ranks together; their names differ."""

@@ -53,12 +53,7 @@ def add(commands: Any) -> None:
     for role, (help, example) in ROLES.items():
         query = command(roles, role, run, help, example)
         query.set_defaults(role=role)
-        query.add_argument("--server", required=True, metavar="HOST:PORT")
-        query.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
-        query.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
-        query.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
-        query.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
-        query.add_argument("--token-file", metavar="FILE", help="token (first line) where it asks for one")
+        add_server_flags(query)
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
         if role == "describe":
             continue
@@ -75,6 +70,16 @@ def add(commands: Any) -> None:
             query.add_argument(
                 "--bid-column", default="", metavar="COLUMN", help="of the items' table [bid 1]"
             )
+
+
+def add_server_flags(parser: Any) -> None:
+    """Add the flags of a server that is asked."""
+    parser.add_argument("--server", required=True, metavar="HOST:PORT")
+    parser.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
+    parser.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
+    parser.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
+    parser.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
+    parser.add_argument("--token-file", metavar="FILE", help="token (first line) where it asks for one")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -120,7 +125,7 @@ def run(given: argparse.Namespace) -> int:
                     answer = client.prerank(context, candidates, given.top_k)
                     rows = _chosen(answer)
         except grpc.RpcError as error:
-            raise _explained(error, given.server) from None
+            raise explained(error, given.server) from None
     stages = _stages(answer) if given.role == "recommend" else []
     if given.json:
         more = {"stages": stages} if stages else {}
@@ -158,7 +163,7 @@ def _describe(given: argparse.Namespace) -> int:
         try:
             described = client.describe()
         except grpc.RpcError as error:
-            raise _explained(error, given.server) from None
+            raise explained(error, given.server) from None
     placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
     rows = [
         {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
@@ -176,12 +181,18 @@ def _describe(given: argparse.Namespace) -> int:
 
 def _access(given: argparse.Namespace) -> dict[str, Any]:
     """TLS and token of a client."""
+    return {"tls": tls_of(given), "token": token_of(given)}
+
+
+def token_of(given: argparse.Namespace) -> str | None:
+    """Token that --token-file names. Raises ConfigError for a file that holds none."""
     from livectr.serving.access.tokens import read_token
 
-    return {"tls": _tls(given), "token": read_token(given.token_file) if given.token_file else None}
+    return read_token(given.token_file) if given.token_file else None
 
 
-def _tls(given: argparse.Namespace) -> "ClientTls | None":
+def tls_of(given: argparse.Namespace) -> "ClientTls | None":
+    """Files that --tls-ca, --tls-cert and --tls-key name. Raises ConfigError for flags that do not fit."""
     from livectr.serving.client import ClientTls
 
     if (given.tls_cert is None) != (given.tls_key is None):
@@ -264,7 +275,8 @@ def _print(rows: list[dict[str, Any]], caption: str) -> None:
     console.print(caption, highlight=False, markup=False)
 
 
-def _explained(error: Any, server: str) -> Exception:
+def explained(error: Any, server: str) -> Exception:
+    """UserError of a grpc.RpcError."""
     import grpc
 
     if error.code() == grpc.StatusCode.INVALID_ARGUMENT:

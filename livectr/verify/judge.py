@@ -1,0 +1,158 @@
+"""Comparison of replies with the reference scorer at the checkpoint of their version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.table.table import MISSING_ROW
+from livectr.library.features import extracted
+from livectr.library.scoring import PRERANK, CheckpointScorer
+from livectr.trainer.checkpoint.restored import Restored
+from livectr.verify.live import LiveInputs, Names, Values
+from livectr.verify.questions import Question
+
+F64 = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+_LOGIT_LIMIT = 1e-12
+"""Distance from 0 and 1 at which logits of float32 probabilities are cut off."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Reply to a question.
+
+    Args:
+        names: of the question's live inputs.
+        version: that the reply names.
+        values: f64[n] in the order of the candidates: pCTR, or the scores of pre-rank. NaN: the reply leaves
+            the candidate out, or is no answer to the question.
+    """
+
+    question: Question
+    names: Names
+    version: int
+    values: F64
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Answer beside the checkpoint's values.
+
+    Args:
+        expected: f64[n], pCTR or scores by the checkpoint.
+        different: bool[n], beyond the tolerance, with the live inputs of either reading.
+        open: bool[n], as `different`, but a live input changed meanwhile: nothing can be said.
+        difference, logit_difference: largest of the candidates that are not open.
+    """
+
+    answer: Answer
+    expected: F64
+    different: Bools
+    open: Bools
+    difference: float
+    logit_difference: float
+
+
+def answer_of(question: Question, names: Names, reply: Any) -> Answer:
+    """Answer of a RankResponse or PreRankResponse, whose order must be that of its values."""
+    found = np.array(reply.score if question.kind == PRERANK else reply.pctr, np.float64)
+    keys = found if question.kind == PRERANK else np.array(reply.ecpm, np.float64)
+    index = np.array(reply.index, np.int64)
+    values = np.full(len(question), np.nan)
+    whole = len(index) == len(found) == len(keys) and np.array_equal(np.sort(index), np.arange(len(question)))
+    ordered = whole and not (np.diff(keys) > 0).any() and np.allclose(keys, found)  # every bid is 1
+    if ordered:
+        values[index] = found
+    return Answer(question, names, reply.version, values)
+
+
+class Judge:
+    """Recomputes answers from a generation.
+
+    Args:
+        tolerance: largest difference of a pCTR, or of a score of pre-rank relative to scores above 1.
+
+    Attributes:
+        keys, known: keys of the features, and those that the checkpoint has a row of.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, restored: Restored, folders: Any, live: LiveInputs, tolerance: float
+    ) -> None:
+        self._pipeline, self._live, self._tolerance = pipeline, live, tolerance
+        self._scorer = CheckpointScorer(pipeline, restored, folders, prerank=True)
+        self.keys = self.known = 0
+
+    def judge(self, answers: Sequence[Answer], before: Values, after: Values) -> list[Judgement]:
+        """Compare answers, with live inputs as they were before and after them.
+
+        Raises:
+            ConfigError: a question cannot be recomputed.
+        """
+        expected = self._logits(answers, before)
+        judged = []
+        for answer, logits in zip(answers, expected, strict=True):
+            moved = self._live.moved(answer.question, answer.names, (before, after))
+            different = self._differs(answer, logits)
+            if (different & moved).any():
+                (later,) = self._logits([answer], after)
+                better = different & moved & ~self._differs(answer, later)
+                logits, different = np.where(better, later, logits), different & ~better
+            judged.append(self._judgement(answer, logits, different & ~moved, different & moved))
+        return judged
+
+    def _judgement(self, answer: Answer, logits: F64, different: Bools, unsure: Bools) -> Judgement:
+        values, seen = self._values(answer, logits), ~unsure
+        scores = answer.values if answer.question.kind == PRERANK else _logit(answer.values)
+        apart = np.abs(np.stack([values - answer.values, logits - scores]))[:, seen]
+        most = apart.max(axis=1, initial=0.0)  # NaN where a reply was no answer
+        return Judgement(answer, values, different, unsure, float(most[0]), float(most[1]))
+
+    def _differs(self, answer: Answer, logits: F64) -> Bools:
+        values = self._values(answer, logits)
+        scale = np.maximum(1.0, np.abs(values))  # 1 for a pCTR
+        differs: Bools = ~(np.abs(values - answer.values) <= self._tolerance * scale)
+        return differs
+
+    def _values(self, answer: Answer, logits: F64) -> F64:
+        values: F64 = logits if answer.question.kind == PRERANK else 1.0 / (1.0 + np.exp(-logits))
+        return values
+
+    def _logits(self, answers: Sequence[Answer], values: Values) -> list[F64]:
+        """Logits f64[n] of each answer's question by the checkpoint."""
+        found: dict[int, F64] = {}
+        for kind in {answer.question.kind for answer in answers}:
+            places = [i for i, answer in enumerate(answers) if answer.question.kind == kind]
+            parts = [
+                self._live.columns(answers[i].question, answers[i].names, values)
+                for i in places
+            ]  # fmt: skip
+            ends = np.cumsum([part.num_rows for part in parts])
+            logits = self._score(pa.Table.from_batches(parts), kind)
+            found |= dict(zip(places, np.split(logits, ends[:-1]), strict=True))
+        return [found[i] for i in range(len(answers))]
+
+    def _score(self, columns: pa.Table, kind: str) -> F64:
+        """Logits f64[n] of rows, at least one; counts their keys."""
+        plan, scorer = self._pipeline.plan, self._scorer
+        (batch,) = columns.combine_chunks().to_batches()
+        parts = []
+        for features in extracted(plan, batch, scorer.statistics):
+            parts.append(scorer.logits(features, PRERANK if kind == PRERANK else None).astype(np.float64))
+            for spec in self._pipeline.fields:
+                keys = features.field(spec.index)[1]
+                self.keys += len(keys)
+                self.known += int(np.count_nonzero(scorer.tables[spec.table].find(keys) != MISSING_ROW))
+        return np.concatenate(parts)
+
+
+def _logit(values: F64) -> F64:
+    cut = np.clip(values, _LOGIT_LIMIT, 1 - _LOGIT_LIMIT)
+    return np.log(cut) - np.log1p(-cut)

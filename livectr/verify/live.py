@@ -1,0 +1,140 @@
+"""Live inputs of requests: look-up rows and behavior histories, as Redis holds them.
+
+They have no version. A server reads histories for each request. It keeps a look-up row until the version that
+lists it is served, a push after the row was written. So a value that Redis held before that time and still
+holds after the reply is the one that was used; of a value that changed meanwhile, the two are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import redis
+
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import RecentRef
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.streams import Table
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConnectError
+from livectr.library.tables import root_columns
+from livectr.protos.store import Keyspace, decode_history, decode_lookup_rows, without_password
+from livectr.verify.questions import Question
+
+Values = Mapping[bytes, bytes | None]
+"""Redis key → value."""
+_MGET_KEYS = 4096
+
+
+@dataclass(frozen=True)
+class Names:
+    """Redis keys of a question's live inputs.
+
+    Args:
+        rows: topic of a look-up table → keys of its rows, one or one a candidate.
+        histories: keys of the user's histories, in the order of the pipeline's.
+    """
+
+    rows: Mapping[str, Sequence[bytes]]
+    histories: Sequence[bytes]
+
+    def __iter__(self) -> Any:
+        for names in self.rows.values():
+            yield from names
+        yield from self.histories
+
+
+class LiveInputs:
+    """Reads live inputs from the Redis that the servers read.
+
+    Args:
+        url: of Redis.
+        namespace: prefix of its keys.
+
+    Attributes:
+        needed: features read live inputs; else Redis is not asked.
+    """
+
+    def __init__(self, pipeline: Pipeline, url: str, namespace: str) -> None:
+        self._pipeline, self._url, self._space = pipeline, url, Keyspace(namespace)
+        self._tables = {lookup.table.topic: lookup.table for lookup in pipeline.joined}
+        self._histories = [(r.name, r.ref) for r in pipeline.history_roots if isinstance(r.ref, RecentRef)]
+        self.needed = bool(self._tables or self._histories)
+        self._redis: Any = redis.Redis.from_url(url, socket_timeout=5) if self.needed else None
+
+    def names(self, question: Question) -> Names:
+        """Redis keys of a question's live inputs."""
+        rows = question.rows(self._pipeline)
+        found = {}
+        for lookup in self._pipeline.joined:
+            once = 1 if lookup.on in question.context or lookup.on in question.others else len(rows)
+            keys = key_of(rows.column(lookup.on).slice(0, once))
+            found[lookup.table.topic] = self._space.lookup_rows(lookup.table.topic, keys)
+        users = key_of(rows.column(self._pipeline.log.impressions.key).slice(0, 1))
+        return Names(found, [n for name, _ in self._histories for n in self._space.histories(name, users)])
+
+    def read(self, names: Sequence[Names]) -> Values:
+        """Read the values of some questions. Raises ConnectError if Redis does not answer."""
+        if not self.needed:
+            return {}
+        wanted = list(dict.fromkeys(name for some in names for name in some))
+        values: list[bytes | None] = []
+        try:
+            for start in range(0, len(wanted), _MGET_KEYS):
+                values += self._redis.mget(wanted[start : start + _MGET_KEYS])
+        except redis.RedisError as error:
+            raise ConnectError(
+                f"Redis at {without_password(self._url)} does not answer ({error}); name the Redis that the "
+                "servers read with --redis"
+            ) from None
+        return dict(zip(wanted, values, strict=True))
+
+    def columns(self, question: Question, names: Names, values: Values) -> pa.RecordBatch:
+        """Columns of the plan's roots for a question with these live inputs, n rows."""
+        rows = question.rows(self._pipeline)
+        time = self._pipeline.log.impressions.time
+        now_ms = rows.column(time)[0].as_py() if time is not None else 0
+        for (name, ref), key in zip(self._histories, names.histories, strict=True):
+            items = _recent(ref, values[key], now_ms)
+            rows = rows.append_column(name, pa.array([items] * len(rows), pa.list_(pa.int64())))
+        tables = {
+            topic: _table(self._tables[topic], [values[key] for key in dict.fromkeys(keys)])
+            for topic, keys in names.rows.items()
+        }
+        return root_columns(self._pipeline, rows, tables)
+
+    def moved(self, question: Question, names: Names, values: tuple[Values, Values]) -> npt.NDArray[np.bool_]:
+        """bool[n], candidates of which a live input differs between two readings."""
+        before, after = values
+        moved = np.full(len(question), any(before[key] != after[key] for key in names.histories))
+        for keys in names.rows.values():
+            moved |= np.array([before[key] != after[key] for key in keys])
+        return moved
+
+    def close(self) -> None:
+        if self._redis is not None:
+            self._redis.close()
+
+
+def _recent(ref: RecentRef, value: bytes | None, now_ms: int) -> npt.NDArray[np.int64]:
+    """Items of a history as of `now_ms`, newest last: the last n that are at most `within_ms` old."""
+    items, times = decode_history(value or b"")
+    recent = (times <= now_ms) & (now_ms - times <= ref.within_ms)
+    return items[recent][-ref.n :]
+
+
+def _table(table: Table, values: Sequence[bytes | None]) -> pa.Table:
+    """Look-up rows that exist, as an Arrow table."""
+    rows = decode_lookup_rows([value for value in values if value is not None])
+    columns = zip(*rows, strict=True) if rows else ((),) * len(table.columns)
+    return pa.table(
+        {
+            name: pa.array(list(column), dtypes.arrow_type(dtype))
+            for (name, dtype), column in zip(table.columns.items(), columns, strict=True)
+        }
+    )

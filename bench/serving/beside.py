@@ -32,7 +32,7 @@ from livectr.local.valkey import LocalRedis
 PEERS = Path(__file__).parent / "peers"
 PIPELINE = "bench/serving/ids.py"
 TOLERANCE = 1e-5
-CLIENTS = 4
+CLIENTS, WORKERS = 4, 2
 WORKLOAD = f"rank {CANDIDATES} of 20,000 ads, 16 ids, DeepFM 256-128"
 LINES = {"lines, ad rows in process": "process", "lines, all rows in Redis": "redis"}
 
@@ -116,13 +116,14 @@ def contestants() -> Iterator[Contestants]:
         ids_version.publish(ours, peers, Path(model))
 
         def lines(kind: str) -> str:
-            port = str(free_ports(1))
-            return stack.enter_context(ready([beside, _peer("lines"), model, peers, port, "2", kind]))
+            command = [beside, _peer("lines"), model, peers, str(free_ports(1)), kind]
+            first, _ = (stack.enter_context(ready(command)) for _ in range(WORKERS))
+            return first
 
         def asked_by_lines(command: Sequence[str]) -> Ask:
             return line_client(stack.enter_context(talking(command)))
 
-        addresses = {"ours": stack.enter_context(serving("rank", ours, PIPELINE, "--workers", "2"))}
+        addresses = {"ours": stack.enter_context(serving("rank", ours, PIPELINE, "--workers", str(WORKERS)))}
         addresses |= {name: lines(kind) for name, kind in LINES.items()}
         asked = {name: grpc_client(address) for name, address in addresses.items()}
         port = free_ports(1)

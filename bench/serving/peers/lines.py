@@ -1,14 +1,13 @@
 """A user's own server: Python gRPC, rows by MGET, ONNX Runtime.
 
-    python lines.py MODEL.npz REDIS_URL PORT WORKERS redis|process
+    python lines.py MODEL.npz REDIS_URL PORT redis|process
 
 It answers our RankRequest, so that the client is the same. Ad rows come from Redis, or from memory
-("process"). Workers share the port.
+("process"). Several processes may share the port.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,14 +40,12 @@ class Servicer(rpc.RankServicer):
 
 
 def main() -> None:
-    file, url, port, workers, ads = sys.argv[1:]
-    children = [os.fork() for _ in range(int(workers) - 1)]
+    file, url, port, ads = sys.argv[1:]
     server = grpc.server(ThreadPoolExecutor(4))
     rpc.add_RankServicer_to_server(Servicer(file, url, ads), server)
     server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
-    if all(children):
-        print(f"ready on 127.0.0.1:{port}", flush=True)
+    print(f"ready on 127.0.0.1:{port}", flush=True)
     server.wait_for_termination()
 
 

@@ -85,6 +85,16 @@ COLD_CONTENT = Counter(
     ["content", "outcome"],
 )
 
+SERVED_LOG_RECORDS = Counter(
+    "livectr_served_log_records_total", "Sampled requests whose record is in the served log"
+)
+SERVED_LOG_DROPPED = Counter(
+    "livectr_served_log_dropped_total", "Sampled requests without a record in the served log", ["reason"]
+)
+SERVED_LOG_WAITING = Gauge(
+    "livectr_served_log_waiting_records", "Sampled requests whose record is not written yet"
+)
+
 
 class DelayHistogram(Collector):
     """Histogram of delays, observed many at a time.

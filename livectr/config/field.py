@@ -37,4 +37,5 @@ def setting(default: Any, help: str, *, commands: tuple[str, ...], **limits: Unp
 
 TRAIN, SERVE, INSPECT = ("train",), ("rank", "prerank", "recommend"), ("inspect",)
 EVERY = TRAIN + SERVE
+RANKS = ("rank", "recommend")
 REDIS = ("redis://", "rediss://", "unix://")

@@ -39,6 +39,8 @@ from livectr.serving.request.parse import (
 from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache, rank_scorer
+from livectr.serving.served.log import ServedLog
+from livectr.serving.served.record import Answer
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion, RoleSpec
@@ -68,12 +70,14 @@ class _Inputs:
     """Inputs of the model.
 
     Args:
+        features: that the others are looked up by.
         vectors: of all F fields.
         dense: f32[n, Dd].
         lists: field → vectors of each key, of the fields that the model reads as sequences.
         content: field → content vectors, of the fields whose content the model reads.
     """
 
+    features: SharedFeatures
     vectors: FieldVectors
     dense: F32
     lists: dict[str, RaggedVectors]
@@ -82,12 +86,13 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class RankScores:
-    """Logits f32[n] at a version, by the named model; complete: False if a row may be missing."""
+    """Logits f32[n] of features at a version, by the named model; complete: False if a row may be missing."""
 
     version: int
     model: str
     logits: F32
     complete: bool
+    features: SharedFeatures
 
     @property
     def pctr(self) -> npt.NDArray[np.float64]:
@@ -100,6 +105,9 @@ class Ranker:
 
     Args:
         lookup_rows: cache of look-up rows; None: an own one.
+
+    Attributes:
+        served: log of what is served; None: none is kept.
     """
 
     def __init__(
@@ -119,6 +127,7 @@ class Ranker:
         self._index = {spec.name: spec.index for spec in pipeline.fields}
         self._fingerprint = pipeline.fingerprint[:12]
         self._first = type(pipeline.rank).__name__
+        self.served = ServedLog.of(pipeline, options)
 
     def rank(self, request: Any, deadline: float | None) -> Any:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
@@ -149,6 +158,8 @@ class Ranker:
 
         scores = at_one_version(self._follower, ROLE, deadline, score)
         response = self._response(query, scores, degraded=not (enriched.complete and scores.complete))
+        if self.served is not None and self.served.wants(query.request_id):
+            self.served.offer(_answer(request, query, scores))
         clock.ended("respond")
         return response
 
@@ -162,6 +173,11 @@ class Ranker:
         features_at = self._extract(enriched, "items")
         scores = self._score(lookup, self._look_up(lookup, features_at, inline))
         return replace(scores, complete=scores.complete and enriched.complete)
+
+    def close(self) -> None:
+        """Write what is left of the served log."""
+        if self.served is not None:
+            self.served.close()
 
     def model_of(self, version: ModelVersion | None) -> str:
         """Name of a version's ranking model: its class and the pipeline's fingerprint, after the role of a
@@ -188,11 +204,12 @@ class Ranker:
         features = features_at(_scorer(lookup).statistics)
         vectors, lists = self._vectors(lookup, features)
         content = self._content(lookup, features, inline)
-        return _Inputs(vectors, features.own.dense, lists, content)
+        return _Inputs(features, vectors, features.own.dense, lists, content)
 
     def _score(self, lookup: VersionLookup, inputs: _Inputs) -> RankScores:
         logits = _scorer(lookup).logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content)
-        return RankScores(lookup.version.number, self.model_of(lookup.version), logits, lookup.complete)
+        model = self.model_of(lookup.version)
+        return RankScores(lookup.version.number, model, logits, lookup.complete, inputs.features)
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
@@ -272,6 +289,22 @@ def _shape(
 
 def _scorer(lookup: VersionLookup) -> RankScorer:
     return rank_scorer(lookup.version)
+
+
+def _answer(request: Any, query: _Query, scores: RankScores) -> Answer:
+    """Answer to a RankRequest, for the served log."""
+    return Answer(
+        role=ROLE,
+        request_id=query.request_id,
+        version=scores.version,
+        model=scores.model,
+        time_ms=query.columns.now_ms,
+        context=request.context,
+        candidates=request.candidates,
+        bids=request.bids,
+        pctr=scores.pctr,
+        features=scores.features,
+    )
 
 
 def _parse_bids(values: Any, size: int) -> npt.NDArray[np.float64]:

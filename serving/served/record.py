@@ -7,7 +7,7 @@
     share                share of the requests in the log
     context, candidates  column → value, and column → n values; a recommendation has the items of its reply
     bids                 n values; absent: every bid is 1
-    pctr                 n click probabilities, in the order of the candidates
+    pctr                 n click probabilities (float32), in the order of the candidates
     features             what the model read, for comparison with the trainer's features of the impression:
         plan             fingerprint of the feature plan
         shared           numbers of the fields that all candidates share
@@ -125,7 +125,7 @@ def encode(answer: Answer, *, share: float, plan: str, time: str | None) -> byte
         "context": context,
         "candidates": candidates,
         **({"bids": list(answer.bids)} if len(answer.bids) else {}),
-        "pctr": [float(f"{p:.9g}") for p in answer.pctr.tolist()],
+        "pctr": [float(f"{p:.9g}") for p in answer.pctr.astype(np.float32).tolist()],
         "features": {
             "plan": plan,
             "shared": list(features.shared_fields),

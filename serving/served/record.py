@@ -153,9 +153,11 @@ def decode(line: bytes) -> Record:
 
 
 def request_of(line: bytes) -> str:
-    """Request id of a record, without the rest. Raises DataError."""
+    """Request id of a record, without the rest. Raises DataError: the line is no record."""
     try:
-        return str(json.loads(line)["request_id"])
+        found = json.loads(line)
+        _ = found["pctr"], found["features"]
+        return str(found["request_id"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"a line is no record of a served log: {line[:80]!r}") from error
 

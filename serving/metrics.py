@@ -85,6 +85,7 @@ COLD_CONTENT = Counter(
     ["content", "outcome"],
 )
 
+EXPLAINED = Counter("livectr_explained_candidates_total", "Candidates whose scores were explained")
 SERVED_LOG_RECORDS = Counter(
     "livectr_served_log_records_total", "Sampled requests whose record is in the served log"
 )
@@ -220,6 +221,8 @@ def begin_requests(role: str) -> None:
         REQUESTS.labels(role, code.name)
     for stage in FUNNEL_STAGES if role == "recommend" else STAGES:
         STAGE_SECONDS.labels(role, stage)
+    if role == "rank":
+        STAGE_SECONDS.labels(role, "explain")
     REQUEST_SECONDS.labels(role)
     for counter in (SHED, DEGRADED, RETRIED, CANDIDATES):
         counter.labels(role)

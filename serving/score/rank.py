@@ -36,7 +36,8 @@ from livectr.serving.request.parse import (
     finite,
     parse_content,
 )
-from livectr.serving.score.inputs import FieldVectors
+from livectr.serving.score.explain import Explainer, check_explain
+from livectr.serving.score.inputs import FieldVectors, RankInputs
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache, rank_scorer
 from livectr.serving.served.log import ServedLog
@@ -57,31 +58,14 @@ class _Query:
     Args:
         bids: f64[n].
         content: inline content.
+        explain: number of the best candidates whose scores are explained.
     """
 
     request_id: str
     columns: RequestColumns
     bids: npt.NDArray[np.float64]
     content: InlineContent
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Inputs of the model.
-
-    Args:
-        features: that the others are looked up by.
-        vectors: of all F fields.
-        dense: f32[n, Dd].
-        lists: field → vectors of each key, of the fields that the model reads as sequences.
-        content: field → content vectors, of the fields whose content the model reads.
-    """
-
-    features: SharedFeatures
-    vectors: FieldVectors
-    dense: F32
-    lists: dict[str, RaggedVectors]
-    content: dict[str, RaggedVectors]
+    explain: int
 
 
 @dataclass(frozen=True)
@@ -93,6 +77,7 @@ class RankScores:
     logits: F32
     complete: bool
     features: SharedFeatures
+    explanations: Any = None
 
     @property
     def pctr(self) -> npt.NDArray[np.float64]:
@@ -127,6 +112,7 @@ class Ranker:
         self._index = {spec.name: spec.index for spec in pipeline.fields}
         self._fingerprint = pipeline.fingerprint[:12]
         self._first = type(pipeline.rank).__name__
+        self._explainer = Explainer(pipeline)
         self.served = ServedLog.of(pipeline, options)
 
     def rank(self, request: Any, deadline: float | None) -> Any:
@@ -154,9 +140,15 @@ class Ranker:
             clock.ended("look_up")
             scores = self._score(lookup, inputs)
             clock.ended("score")
+            if query.explain:
+                best = _order(query.bids * scores.pctr)[: query.explain].tolist()
+                explained = self._explainer.explain(lookup, _scorer(lookup), inputs, scores.logits, best)
+                scores = replace(scores, explanations=explained)
+                clock.ended("explain")
             return scores
 
-        scores = at_one_version(self._follower, ROLE, deadline, score)
+        with self._explainer.place(query.explain):
+            scores = at_one_version(self._follower, ROLE, deadline, score)
         response = self._response(query, scores, degraded=not (enriched.complete and scores.complete))
         if self.served is not None and self.served.wants(query.request_id):
             self.served.offer(_answer(request, query, scores))
@@ -192,21 +184,22 @@ class Ranker:
 
     def _parse(self, request: Any) -> _Query:
         check_string(len(request.request_id), "request_id", self._limits)
+        check_explain(request.explain)
         columns = self.schema.parse(request.context, request.candidates, time.time_ns() // 1_000_000)
         bids = _parse_bids(request.bids, columns.size)
         content = parse_content(request.content, self._follower.contents.widths)
-        return _Query(request.request_id, columns, bids, content)
+        return _Query(request.request_id, columns, bids, content, request.explain)
 
     def _extract(self, request: EnrichedRequest, part: str) -> FeaturesAt:
         return self._features.extract(request, lambda i: f"{part}[{i}]")
 
-    def _look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> _Inputs:
+    def _look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> RankInputs:
         features = features_at(_scorer(lookup).statistics)
         vectors, lists = self._vectors(lookup, features)
         content = self._content(lookup, features, inline)
-        return _Inputs(features, vectors, features.own.dense, lists, content)
+        return RankInputs(features, vectors, features.own.dense, lists, content)
 
-    def _score(self, lookup: VersionLookup, inputs: _Inputs) -> RankScores:
+    def _score(self, lookup: VersionLookup, inputs: RankInputs) -> RankScores:
         logits = _scorer(lookup).logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content)
         model = self.model_of(lookup.version)
         return RankScores(lookup.version.number, model, logits, lookup.complete, inputs.features)
@@ -216,7 +209,7 @@ class Ranker:
     def _response(self, query: _Query, scores: RankScores, *, degraded: bool) -> Any:
         pctr = scores.pctr
         ecpm = query.bids * pctr
-        order = np.argsort(-ecpm, kind="stable")
+        order = _order(ecpm)
         metrics.CANDIDATES.labels(ROLE).inc(query.columns.size)
         if degraded:
             metrics.DEGRADED.labels(ROLE).inc()
@@ -229,6 +222,7 @@ class Ranker:
             ecpm=ecpm[order].tolist(),
             degraded=degraded,
             degraded_reason=self._follower.reader.problem if degraded else "",
+            explanations=scores.explanations,
         )
 
     def _vectors(
@@ -289,6 +283,11 @@ def _shape(
 
 def _scorer(lookup: VersionLookup) -> RankScorer:
     return rank_scorer(lookup.version)
+
+
+def _order(ecpm: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Places of the candidates, best expected revenue first."""
+    return np.argsort(-ecpm, kind="stable")
 
 
 def _answer(request: Any, query: _Query, scores: RankScores) -> Answer:

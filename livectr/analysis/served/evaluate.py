@@ -10,9 +10,8 @@ So the memory is that of the impressions, not of the candidates.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +22,13 @@ from livectr.analysis.served.impressions import (
     read_impressions,
 )
 from livectr.analysis.served.reading import ServedReader
+from livectr.analysis.served.report import Counts, ServedReport, VersionQuality
 from livectr.analysis.served.show import show
-from livectr.analysis.served.skew import FeatureSkew, skew
+from livectr.analysis.served.skew import skew
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError, DataError
 from livectr.serving.served.record import F32, U32, Record, decode, request_of
-from livectr.trainer.quality.metrics import Quality, quality
+from livectr.trainer.quality.metrics import quality
 
 MOST_VERSIONS = 8
 """Rows of the table; more versions are put together to equally many."""
@@ -57,62 +57,6 @@ class ServedOptions:
     as_json: bool = False
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Counts of a join.
-
-    Args:
-        requests: served requests in the log.
-        repeated: records of a request id that was there before; the last counts.
-        broken: lines of the served log that are no record.
-        impressions: of the log, served or not.
-        unusable: rows of the log that could not be used.
-        joined: impressions of a served candidate.
-        other_items: impressions of a served request whose item was no candidate.
-        other_plans: joined impressions that a server with other features scored: they have no skew.
-    """
-
-    requests: int
-    repeated: int
-    broken: int
-    impressions: int
-    unusable: int
-    joined: int = 0
-    other_items: int = 0
-    other_plans: int = 0
-
-
-@dataclass(frozen=True)
-class VersionQuality:
-    """Quality of the versions from `first` to `last`; of "all" for the whole log."""
-
-    of: str
-    first: int
-    last: int
-    quality: Quality
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return dict(of=self.of, first=self.first, last=self.last) | self.quality.as_dict()
-
-
-@dataclass(frozen=True)
-class ServedReport:
-    """Result of an evaluation."""
-
-    counts: Counts
-    versions: Sequence[VersionQuality]
-    skew: Sequence[FeatureSkew]
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        features = [
-            asdict(row) | {"share": None if row.share != row.share else row.share} for row in self.skew
-        ]
-        versions = [row.as_dict() for row in self.versions]
-        return {"counts": asdict(self.counts), "versions": versions, "skew": features}
-
-
 def evaluate_served(options: ServedOptions) -> int:
     """Print the measures of what was served.
 
@@ -125,7 +69,7 @@ def evaluate_served(options: ServedOptions) -> int:
     if options.as_json:
         print(json.dumps(report.as_dict()))
     else:
-        show(report.counts, [(row.of, row.quality) for row in report.versions], report.skew)
+        show(report)
     return 0
 
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from livectr.analysis.served.report import Counts, ServedReport, VersionQuality
 from livectr.analysis.served.skew import INPUTS, FeatureSkew
-from livectr.trainer.quality.metrics import Quality
-
-if TYPE_CHECKING:
-    from livectr.analysis.served.evaluate import Counts
 
 
-def show(counts: Counts, versions: Sequence[tuple[str, Quality]], skew: Sequence[FeatureSkew]) -> None:
+def show(report: ServedReport) -> None:
     """Print what was joined, the quality by version, and the skew by feature."""
-    console = Console()
+    console, counts, skew = Console(), report.counts, report.skew
     for line in _lines(counts):
         _say(console, line)
-    console.print(_versions(versions))
+    console.print(_versions(report.versions))
     compared = counts.joined - counts.other_plans
     _say(console, f"Features of {compared:,} impressions: the server's against the trainer's")
     console.print(_skew(skew))
@@ -50,20 +46,21 @@ def _lines(counts: Counts) -> list[str]:
     return lines
 
 
-def _versions(versions: Sequence[tuple[str, Quality]]) -> Table:
+def _versions(versions: Sequence[VersionQuality]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     for name in ("version", "impressions", "AUC", "GAUC", "users\nleft out", "log\nloss", "cali-\nbration"):
         table.add_column(name, justify="left" if name == "version" else "right", no_wrap=True)
-    for name, q in versions:
+    for row in versions:
+        q = row.quality
         table.add_row(
-            name,
+            row.of,
             f"{q.examples:,}",
             _number(q.auc),
             _number(q.gauc),
             f"{q.skipped_users:,}",
             _number(q.logloss),
             _number(q.calibration),
-            end_section=name == "all",
+            end_section=row.of == "all",
         )
     return table
 

@@ -147,7 +147,8 @@ def decode(line: bytes) -> Record:
         found = json.loads(line)
         pctr = np.array(found["pctr"], np.float64)
         names = "request_id", "served_ms", "version", "model", "context", "candidates"
-        return Record(*(found[name] for name in names), pctr, _features(found["features"], len(pctr)))
+        plain = {name: found[name] for name in names}
+        return Record(**plain, pctr=pctr, features=_features(found["features"], len(pctr)))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DataError(f"a line is no record of a served log: {line[:80]!r}") from error
 
@@ -196,7 +197,8 @@ def _features(found: Mapping[str, Any], rows: int) -> ServedFeatures:
 def _values(columns: Columns) -> dict[str, Sequence[Any]]:
     if isinstance(columns, Mapping):
         return dict(columns)
-    return {column.name: _column(column) for column in columns}
+    messages: Iterable[Any] = columns
+    return {message.name: _column(message) for message in messages}
 
 
 def _column(column: Any) -> list[Any]:

@@ -91,11 +91,7 @@ class ServedLog:
 
     def offer(self, answer: Answer) -> None:
         """Queue an answer, or drop it; never waits for the sink."""
-        features = answer.features
-        size = 1024 + sum(
-            part.keys.nbytes + part.offsets.nbytes + part.dense.nbytes
-            for part in (features.shared, features.own)
-        )
+        size = answer.bytes
         entry = _Entry(answer, size)
         with self._changed:
             closing = self._closing

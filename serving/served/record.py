@@ -71,6 +71,14 @@ class Answer:
     features: SharedFeatures
     rows: I64 | None = None
 
+    @property
+    def bytes(self) -> int:
+        """Memory that the answer holds, about."""
+        parts = self.features.shared, self.features.own
+        arrays = sum(part.keys.nbytes + part.offsets.nbytes + part.dense.nbytes for part in parts)
+        columns = sum(_bytes(columns) for columns in (self.context, self.candidates))
+        return 1024 + arrays + self.pctr.nbytes + columns
+
 
 @dataclass(frozen=True)
 class ServedFeatures:
@@ -199,6 +207,14 @@ def _values(columns: Columns) -> dict[str, Sequence[Any]]:
         return dict(columns)
     messages: Iterable[Any] = columns
     return {message.name: _column(message) for message in messages}
+
+
+def _bytes(columns: Columns) -> int:
+    """Size of columns: of messages on the wire, or 8 bytes a value."""
+    if isinstance(columns, Mapping):
+        return 8 * sum(map(len, columns.values()))
+    messages: Iterable[Any] = columns
+    return sum(int(message.ByteSize()) for message in messages)
 
 
 def _column(column: Any) -> list[Any]:

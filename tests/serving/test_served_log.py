@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import RankClient, RecommendClient
+from livectr.serving.client import RankClient, RecommendClient, column_of
 from livectr.serving.options import ServeOptions
 from livectr.serving.served.log import ServedLog, sampled
 from livectr.serving.served.record import Answer, Record, decode, digests
@@ -155,6 +156,17 @@ def test_a_broker_that_is_away_costs_records_and_no_time(world: World) -> None:
     assert REGISTRY.get_sample_value("livectr_served_log_waiting_records") == 0
     log.offer(one)
     assert drops("closing") == before["closing"] + kept + 1
+
+
+def test_a_large_request_counts_with_its_bytes(world: World) -> None:
+    small = answer(world, "r")
+    large = replace(small, candidates=[column_of("query", ["x" * 50_000])])
+    assert large.bytes - small.bytes > 49_000
+    before = drops("queue_full")
+    log = ServedLog(f"kafka://127.0.0.1:{free_ports(1)}/served", 1.0, pipeline, queue_bytes=20_000)
+    log.offer(large)
+    assert drops("queue_full") == before + 1
+    log.close(timeout_s=0.1)
 
 
 def test_a_full_disk_costs_records_and_no_request(world: World, tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def _served(given: argparse.Namespace) -> int:
         raise ConfigError(f"to measure what was served, give {' and '.join(missing)}, too")
     alone = {"PREDICTIONS": given.files, "--checkpoint": given.checkpoint, "--to": given.to}
     alone |= {"--from-start": given.from_start, "--plot": given.plot, "--bars": given.bars}
+    alone |= {"--period": given.period, "--window": given.window}
     if wrong := [name for name, value in alone.items() if value]:
         raise ConfigError(f"--served does not go with {', '.join(wrong)}: give the one or the other")
     with loading():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("ca", "cert", "key", "user", "password_file", "sasl")
 _NEEDS = (("cert", "ca"), ("key", "ca"), ("cert", "key"), ("key", "cert"), ("user", "password_file"))
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
 _MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
@@ -80,6 +82,21 @@ def check_kafka(url: str) -> dict[str, str]:
     if given.get("sasl", _MECHANISMS[0]) not in _MECHANISMS:
         raise ConfigError(f"broker address {url!r}: sasl must be {' or '.join(_MECHANISMS)}")
     return given
+
+
+def topic_address(url: str) -> tuple[str, str]:
+    """Split `kafka://HOST:PORT/TOPIC` into the address of the brokers and the topic; options after "?" stay.
+
+    Raises:
+        ConfigError: the address has another form.
+    """
+    place, mark, options = url.partition("?")
+    servers, _, topic = place.removeprefix("kafka://").partition("/")
+    if not place.startswith("kafka://") or not _TOPIC_NAME.fullmatch(topic):
+        raise ConfigError(f"topic address {url!r} is not kafka://HOST:PORT/TOPIC")
+    brokers = f"kafka://{servers}{mark}{options}"
+    check_kafka(brokers)
+    return brokers, topic
 
 
 def _read(url: str, name: str, path: str) -> str:

@@ -77,21 +77,47 @@ class ContentFeatures(_message.Message):
     def __init__(self, name: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., features: _Optional[bytes] = ...) -> None: ...
 
 class RankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "candidates", "bids", "content")
+    __slots__ = ("request_id", "context", "candidates", "bids", "content", "explain")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     BIDS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     candidates: _containers.RepeatedCompositeFieldContainer[Column]
     bids: _containers.RepeatedScalarFieldContainer[float]
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
+    explain: int
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., explain: _Optional[int] = ...) -> None: ...
+
+class Explanations(_message.Message):
+    __slots__ = ("features", "fields", "candidates")
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    features: _containers.RepeatedScalarFieldContainer[str]
+    fields: int
+    candidates: _containers.RepeatedCompositeFieldContainer[Explanation]
+    def __init__(self, features: _Optional[_Iterable[str]] = ..., fields: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("index", "logit", "contributions", "keys", "cold_keys")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    COLD_KEYS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    logit: float
+    contributions: _containers.RepeatedScalarFieldContainer[float]
+    keys: _containers.RepeatedScalarFieldContainer[int]
+    cold_keys: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason")
+    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "explanations")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +126,7 @@ class RankResponse(_message.Message):
     ECPM_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
     model: str
@@ -108,7 +135,8 @@ class RankResponse(_message.Message):
     ecpm: _containers.RepeatedScalarFieldContainer[float]
     degraded: bool
     degraded_reason: str
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ...) -> None: ...
+    explanations: Explanations
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
     __slots__ = ("request_id", "context", "ids", "names", "top_k", "content")

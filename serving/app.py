@@ -152,6 +152,7 @@ class App:
         """Stop taking requests, wait for running requests, then disconnect."""
         self.drain(lambda _: True)
         self.server.stop(self._options.grace_s)
+        self._parts.close()
         self.follower.close()
 
     def _set_ready(self, ready: bool) -> None:

@@ -197,6 +197,7 @@ class RankClient(_Client[Any]):
         *,
         content: Content | None = None,
         request_id: str = "",
+        explain: int = 0,
     ) -> Any:
         """Score n candidates in a context; RankResponse.
 
@@ -206,11 +207,13 @@ class RankClient(_Client[Any]):
             bids: n values; empty: every bid is 1.
             content: inline content: raw features of images or texts that may be too new for the server.
             request_id: comes back in the response.
+            explain: number of the best candidates whose scores are explained.
 
         Raises:
             grpc.RpcError: INVALID_ARGUMENT names the wrong field.
         """
         request = pb.RankRequest(
+            explain=explain,
             request_id=request_id,
             context=self._columns({name: [value] for name, value in context.items()}),
             candidates=self._columns(candidates),

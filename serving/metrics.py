@@ -99,6 +99,17 @@ COLD_CONTENT = Counter(
     ["content", "outcome"],
 )
 
+EXPLAINED = Counter("livectr_explained_candidates_total", "Candidates whose scores were explained")
+SERVED_LOG_RECORDS = Counter(
+    "livectr_served_log_records_total", "Sampled requests whose record is in the served log"
+)
+SERVED_LOG_DROPPED = Counter(
+    "livectr_served_log_dropped_total", "Sampled requests without a record in the served log", ["reason"]
+)
+SERVED_LOG_WAITING = Gauge(
+    "livectr_served_log_waiting_records", "Sampled requests whose record is not written yet"
+)
+
 
 class DelayHistogram(Collector):
     """Histogram of delays, observed many at a time.
@@ -251,6 +262,8 @@ def begin_requests(role: str) -> None:
         REQUESTS.labels(role, code.name)
     for stage in FUNNEL_STAGES if role == "recommend" else STAGES:
         STAGE_SECONDS.labels(role, stage)
+    if role == "rank":
+        STAGE_SECONDS.labels(role, "explain")
     REQUEST_SECONDS.labels(role)
     _live(role)
     for counter in (SHED, DEGRADED, RETRIED, CANDIDATES):

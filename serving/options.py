@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from livectr.ingest.addresses import log_folder, topic_address
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.addresses import is_loopback
 from livectr.kernels.process.tls import TlsFiles
@@ -60,6 +61,8 @@ class ServeOptions:
         reflection: whether clients may ask for the services and messages.
         content: folders of raw features of the pipeline's content, "images=DIR,texts=DIR2"; ids without a
             published vector are embedded from them. None: only from the inline content of requests.
+        served_log: log of what was served: `kafka://HOST:PORT/TOPIC` or `file:DIR`; None: none is kept.
+        served_share: share of the requests in that log, above 0 and at most 1.
     """
 
     redis: str
@@ -98,6 +101,8 @@ class ServeOptions:
     content: str | None = None
     token_file: str | None = None
     reflection: bool = True
+    served_log: str | None = None
+    served_share: float = 0.01
 
     def __post_init__(self) -> None:
         for name, address in (("listen", self.listen), ("health_listen", self.health_listen)):
@@ -109,6 +114,10 @@ class ServeOptions:
                 f"whoever sees a token on its way to {self.listen} may use it: say --tls-cert and --tls-key, "
                 "or let --listen be an address of loopback behind a proxy that ends TLS"
             )
+        if self.served_log is not None:
+            check_served_log(self.served_log)
+        if not 0 < self.served_share <= 1:
+            raise ConfigError(f"served_share is {self.served_share}, but must be above 0 and at most 1")
         if self.max_message_bytes > _LARGEST_MESSAGE:
             raise ConfigError(
                 f"max_message_bytes is {self.max_message_bytes}, but must be at most {_LARGEST_MESSAGE}"
@@ -130,6 +139,16 @@ class ServeOptions:
         return TlsFiles.of_settings(
             self.metrics_tls_cert, self.metrics_tls_key, self.metrics_tls_client_ca, prefix="metrics-"
         )
+
+
+def check_served_log(url: str) -> None:
+    """Raise ConfigError for an address that is no place of a served log."""
+    if url.startswith("file:"):
+        log_folder(url)
+    elif url.startswith("kafka:"):
+        topic_address(url)
+    else:
+        raise ConfigError(f"served log {url!r} is neither kafka://HOST:PORT/TOPIC nor file:DIR")
 
 
 def check_address(name: str, address: str) -> None:

@@ -28,6 +28,7 @@ class Role:
         columns: of a request, as `Describe` lists them.
         model_of: name of a version's model.
         ranks: whether the server ranks.
+        close: ends what goes on beside the requests.
     """
 
     follower: VersionFollower
@@ -35,6 +36,7 @@ class Role:
     columns: Mapping[str, ColumnSpec]
     model_of: Callable[[ModelVersion | None], str]
     ranks: bool
+    close: Callable[[], None] = lambda: None
 
 
 def _rank_method(ranker: Ranker) -> Method[Any]:
@@ -48,7 +50,7 @@ def _prerank_method(preranker: PreRanker) -> Method[Any]:
 def _rank(pipeline: Pipeline, options: ServeOptions) -> Role:
     follower = rank_follower(pipeline, options)
     ranker = Ranker(pipeline, follower, options)
-    return Role(follower, [_rank_method(ranker)], ranker.schema.columns, ranker.model_of, ranks=True)
+    return Role(follower, [_rank_method(ranker)], ranker.schema.columns, ranker.model_of, True, ranker.close)
 
 
 def _prerank(pipeline: Pipeline, options: ServeOptions) -> Role:
@@ -66,7 +68,7 @@ def _recommend(pipeline: Pipeline, options: ServeOptions) -> Role:
     )
     methods = [_rank_method(ranker), _prerank_method(preranker), method]
     columns = {**answers.schema.columns, answers.item.name: answers.item}
-    return Role(follower, methods, columns, ranker.model_of, ranks=True)
+    return Role(follower, methods, columns, ranker.model_of, True, ranker.close)
 
 
 ROLES: dict[str, Callable[[Pipeline, ServeOptions], Role]] = {

@@ -34,7 +34,7 @@ ORDER = {
     "counts placement content tables des checkpoint publish stream delayed quality progress parts commits "
     "stages build report run",
     "serving": "client_token client errors deadlines limits options metrics pauses probes tls access "
-    "connections version request score server roles workers app",
+    "connections version request served score server roles workers app",
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""
 

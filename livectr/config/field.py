@@ -38,4 +38,5 @@ def setting(default: Any, help: str, *, commands: tuple[str, ...], **limits: Unp
 TRAIN, SERVE, INSPECT = ("train",), ("rank", "prerank", "recommend"), ("inspect",)
 VERIFY = ("verify",)
 EVERY = TRAIN + SERVE
+RANKS = ("rank", "recommend")
 REDIS = ("redis://", "rediss://", "unix://")

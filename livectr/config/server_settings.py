@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from livectr.config.field import REDIS, SERVE, VERIFY, setting
+from livectr.config.field import RANKS, REDIS, SERVE, VERIFY, setting
 from livectr.serving.options import ServeOptions as S
 
 
@@ -89,6 +89,15 @@ class ServeSettings:
         "time after which a client must connect again, so that new servers get their share (0: never)",
         commands=SERVE,
         least=0,
+    )
+    served_log: str | None = setting(
+        S.served_log,
+        "log what was served, for livectr evaluate --served",
+        commands=RANKS,
+        example="kafka://HOST:PORT/TOPIC|file:DIR",
+    )
+    served_share: float = setting(
+        S.served_share, "share of the requests in --served-log", commands=RANKS, above=0, most=1
     )
     tls_cert: str | None = setting(
         S.tls_cert,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.models.base import Ragged
 from livectr.protos.store import F32
 from livectr.serving.version.near_cache import RaggedVectors
@@ -64,6 +65,25 @@ class FieldVectors:
             )
             out[:, place] = torch.from_numpy(part[:, fields.index(field), values])
         return out
+
+
+@dataclass(frozen=True)
+class RankInputs:
+    """Inputs of the model of n candidates.
+
+    Args:
+        features: that the others are looked up by.
+        vectors: of all F fields.
+        dense: f32[n, Dd].
+        lists: field → vectors of each key, of the fields that the model reads as sequences.
+        content: field → content vectors, of the fields whose content the model reads.
+    """
+
+    features: SharedFeatures
+    vectors: FieldVectors
+    dense: F32
+    lists: Lists
+    content: Lists
 
 
 def ragged(vectors: RaggedVectors, columns: slice = slice(None)) -> Ragged:

@@ -96,6 +96,24 @@ class VersionLookup:
             rows[absent] = self._cache.initial(table, keys[absent])
         return rows
 
+    def absent(self, keys: Mapping[str, I64]) -> dict[str, I64] | None:
+        """Keys of each table that have no row at the version, and so their initial values.
+
+        Args:
+            keys: table → unique keys i64[n].
+
+        Returns:
+            Table → keys, sorted as they came; None: Redis cannot be read.
+
+        Raises:
+            RefusedError: Redis refuses the read.
+        """
+        try:
+            rows = self._reader.rows(self.version.manifest, keys)
+        except DownError:
+            return None
+        return {table: keys[table][status == RowStatus.MISSING] for table, (_, status) in rows.items()}
+
     def content(
         self, lists: Mapping[str, tuple[I32, I64]], inline: InlineContent
     ) -> dict[str, RaggedVectors]:

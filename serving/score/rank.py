@@ -38,9 +38,12 @@ from livectr.serving.request.parse import (
     finite,
     parse_content,
 )
-from livectr.serving.score.inputs import FieldVectors
+from livectr.serving.score.explain import Explainer, check_explain
+from livectr.serving.score.inputs import FieldVectors, RankInputs
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache, rank_scorer
+from livectr.serving.served.log import ServedLog
+from livectr.serving.served.record import Answer
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion, RoleSpec
@@ -57,39 +60,26 @@ class _Query:
     Args:
         bids: f64[n].
         content: inline content.
+        explain: number of the best candidates whose scores are explained.
     """
 
     request_id: str
     columns: RequestColumns
     bids: npt.NDArray[np.float64]
     content: InlineContent
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Inputs of the model.
-
-    Args:
-        vectors: of all F fields.
-        dense: f32[n, Dd].
-        lists: field → vectors of each key, of the fields that the model reads as sequences.
-        content: field → content vectors, of the fields whose content the model reads.
-    """
-
-    vectors: FieldVectors
-    dense: F32
-    lists: dict[str, RaggedVectors]
-    content: dict[str, RaggedVectors]
+    explain: int
 
 
 @dataclass(frozen=True)
 class RankScores:
-    """Logits f32[n] at a version, by the named model; complete: False if a row may be missing."""
+    """Logits f32[n] of features at a version, by the named model; complete: False if a row may be missing."""
 
     version: int
     model: str
     logits: F32
     complete: bool
+    features: SharedFeatures
+    explanations: Any = None
 
     @property
     def pctr(self) -> npt.NDArray[np.float64]:
@@ -102,6 +92,9 @@ class Ranker:
 
     Args:
         lookup_rows: cache of look-up rows; None: an own one.
+
+    Attributes:
+        served: log of what is served; None: none is kept.
     """
 
     def __init__(
@@ -122,6 +115,8 @@ class Ranker:
         self._index = {spec.name: spec.index for spec in pipeline.fields}
         self._fingerprint = pipeline.fingerprint[:12]
         self._first = type(pipeline.rank).__name__
+        self._explainer = Explainer(pipeline)
+        self.served = ServedLog.of(pipeline, options)
 
     def rank(self, request: Any, deadline: float | None) -> Any:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
@@ -152,10 +147,18 @@ class Ranker:
             scores = self._score(lookup, inputs)
             clock.ended("score")
             metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
+            if query.explain:
+                best = _order(query.bids * scores.pctr)[: query.explain].tolist()
+                explained = self._explainer.explain(lookup, _scorer(lookup), inputs, scores.logits, best)
+                scores = replace(scores, explanations=explained)
+                clock.ended("explain")
             return scores
 
-        scores = at_one_version(self._follower, ROLE, deadline, score)
+        with self._explainer.place(query.explain):
+            scores = at_one_version(self._follower, ROLE, deadline, score)
         response = self._response(query, scores, degraded=not (enriched.complete and scores.complete))
+        if self.served is not None and self.served.wants(query.request_id):
+            self.served.offer(_answer(request, query, scores))
         clock.ended("respond")
         return response
 
@@ -176,6 +179,11 @@ class Ranker:
         metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
         return replace(scores, complete=scores.complete and enriched.complete)
 
+    def close(self) -> None:
+        """Write what is left of the served log."""
+        if self.served is not None:
+            self.served.close()
+
     def model_of(self, version: ModelVersion | None) -> str:
         """Name of a version's ranking model: its class and the pipeline's fingerprint, after the role of a
         challenger that was promoted. Before the first version: of the first champion."""
@@ -189,30 +197,32 @@ class Ranker:
 
     def _parse(self, request: Any) -> _Query:
         check_string(len(request.request_id), "request_id", self._limits)
+        check_explain(request.explain)
         columns = self.schema.parse(request.context, request.candidates, time.time_ns() // 1_000_000)
         bids = _parse_bids(request.bids, columns.size)
         content = parse_content(request.content, self._follower.contents.widths)
-        return _Query(request.request_id, columns, bids, content)
+        return _Query(request.request_id, columns, bids, content, request.explain)
 
     def _extract(self, request: EnrichedRequest, part: str) -> FeaturesAt:
         return self._features.extract(request, lambda i: f"{part}[{i}]")
 
-    def _look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> _Inputs:
+    def _look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> RankInputs:
         features = features_at(_scorer(lookup).statistics)
         vectors, lists = self._vectors(lookup, features)
         content = self._content(lookup, features, inline)
-        return _Inputs(vectors, features.own.dense, lists, content)
+        return RankInputs(features, vectors, features.own.dense, lists, content)
 
-    def _score(self, lookup: VersionLookup, inputs: _Inputs) -> RankScores:
+    def _score(self, lookup: VersionLookup, inputs: RankInputs) -> RankScores:
         logits = _scorer(lookup).logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content)
-        return RankScores(lookup.version.number, self.model_of(lookup.version), logits, lookup.complete)
+        model = self.model_of(lookup.version)
+        return RankScores(lookup.version.number, model, logits, lookup.complete, inputs.features)
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
     def _response(self, query: _Query, scores: RankScores, *, degraded: bool) -> Any:
         pctr = scores.pctr
         ecpm = query.bids * pctr
-        order = np.argsort(-ecpm, kind="stable")
+        order = _order(ecpm)
         metrics.CANDIDATES.labels(ROLE).inc(query.columns.size)
         if degraded:
             metrics.DEGRADED.labels(ROLE).inc()
@@ -225,6 +235,7 @@ class Ranker:
             ecpm=ecpm[order].tolist(),
             degraded=degraded,
             degraded_reason=self._follower.reader.problem if degraded else "",
+            explanations=scores.explanations,
         )
 
     def _vectors(
@@ -285,6 +296,27 @@ def _shape(
 
 def _scorer(lookup: VersionLookup) -> RankScorer:
     return rank_scorer(lookup.version)
+
+
+def _order(ecpm: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Places of the candidates, best expected revenue first."""
+    return np.argsort(-ecpm, kind="stable")
+
+
+def _answer(request: Any, query: _Query, scores: RankScores) -> Answer:
+    """Answer to a RankRequest, for the served log."""
+    return Answer(
+        role=ROLE,
+        request_id=query.request_id,
+        version=scores.version,
+        model=scores.model,
+        time_ms=query.columns.now_ms,
+        context=request.context,
+        candidates=request.candidates,
+        bids=request.bids,
+        pctr=scores.pctr,
+        features=scores.features,
+    )
 
 
 def _parse_bids(values: Any, size: int) -> npt.NDArray[np.float64]:

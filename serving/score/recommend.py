@@ -41,7 +41,7 @@ from livectr.serving.request.parse import (
 )
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores, top
-from livectr.serving.score.rank import Ranker
+from livectr.serving.score.rank import Ranker, RankScores
 from livectr.serving.score.scorer import (
     FunnelScorer,
     RankScorer,
@@ -51,6 +51,7 @@ from livectr.serving.score.scorer import (
     near_cache,
     tower_features,
 )
+from livectr.serving.served.record import Answer
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion, RoleSpec
@@ -86,6 +87,8 @@ class _Ranked:
         items: ids or names.
         stages: RecommendStage messages.
         complete: False if a row may be missing.
+        scores: of all items that rank scored; None: there were none.
+        rows: i64[n], places of the items in these.
     """
 
     version: ModelVersion
@@ -94,6 +97,8 @@ class _Ranked:
     ecpm: npt.NDArray[np.float64]
     stages: list[Any]
     complete: bool
+    scores: RankScores | None
+    rows: I64
 
 
 class _Funnel:
@@ -177,7 +182,9 @@ class Recommender:
             entered = len(scores.keys) if kept is None else len(kept)
             funnel.ended("prerank", entered, len(keys))
             complete = complete and scores.complete
-            pctr, rank_complete = self._rank(lookup, query, items)
+            scored = self._rank(lookup, query, items)
+            pctr = np.empty(0) if scored is None else scored.pctr
+            rank_complete = scored is None or (scored.complete and lookup.complete)
             funnel.ended("rank", len(keys), len(keys))
             bids, bids_complete = self._bids(query.bid_column, keys)
             ecpm = bids * pctr
@@ -190,9 +197,15 @@ class Recommender:
                 ecpm[order],
                 funnel.stages,
                 complete and rank_complete and bids_complete,
+                scored,
+                order,
             )
 
-        response = self._response(request.request_id, at_one_version(self._follower, ROLE, deadline, answer))
+        ranked = at_one_version(self._follower, ROLE, deadline, answer)
+        response = self._response(request.request_id, ranked)
+        served = self._ranker.served
+        if served is not None and ranked.scores is not None and served.wants(request.request_id):
+            served.offer(self._answer(request, query, ranked, ranked.scores))
         clock.ended("respond")
         return response
 
@@ -251,17 +264,14 @@ class Recommender:
             names, keys = [name for name in names if name], keys[known]
         return pa.array(names, self._item_type), keys, complete
 
-    def _rank(
-        self, lookup: VersionLookup, query: _Query, items: pa.Array
-    ) -> tuple[npt.NDArray[np.float64], bool]:
-        """Click probabilities f64[n] of items; False if a row may be missing."""
+    def _rank(self, lookup: VersionLookup, query: _Query, items: pa.Array) -> RankScores | None:
+        """Scores of n items; None: there are none."""
         if not len(items):
-            return np.empty(0), True
+            return None
         context = query.prerank.columns
         columns = RequestColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
         inline: InlineContent = query.prerank.content
-        scores = self._ranker.scores(lookup, columns, inline)
-        return scores.pctr, scores.complete and lookup.complete
+        return self._ranker.scores(lookup, columns, inline)
 
     def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
         """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""
@@ -289,6 +299,22 @@ class Recommender:
             response.degraded, response.degraded_reason = True, self._follower.reader.problem
             metrics.DEGRADED.labels(ROLE).inc()
         return response
+
+    def _answer(self, request: Any, query: _Query, ranked: _Ranked, scores: RankScores) -> Answer:
+        """Answer to a RecommendRequest, for the served log: the items of the reply."""
+        return Answer(
+            role=ROLE,
+            request_id=request.request_id,
+            version=scores.version,
+            model=scores.model,
+            time_ms=query.prerank.columns.now_ms,
+            context=request.context,
+            candidates={self.item.name: ranked.items},
+            bids=(),
+            pctr=ranked.pctr,
+            features=scores.features,
+            rows=ranked.rows,
+        )
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 

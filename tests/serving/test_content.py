@@ -85,6 +85,20 @@ def test_rank_replies_are_the_trainers_logits(redis_url: str, world: World, serv
     assert info.vectors == len(world.store) == 32
 
 
+def test_explanations_leave_a_field_out_with_its_content(redis_url: str, world: World, serve: Serve) -> None:
+    publish(world, redis_url)
+    with RankClient(serve("rank", pipeline).server.address) as client:
+        response = client.rank(CONTEXT, {"ad_id": SHOWN}, explain=8)
+    with_clicks, without = (world.logits("rank", world.columns(3, SHOWN, seen)) for seen in (SEEN, []))
+    explained = response.explanations
+    field = list(explained.features).index("clicked")
+    assert len(explained.candidates) == 8 and np.abs(with_clicks - without).max() > 1e-3
+    for one in explained.candidates:
+        expected = with_clicks[one.index] - without[one.index]
+        assert one.contributions[field] == pytest.approx(expected, abs=2e-6)
+        assert one.keys[field] == len(SEEN)
+
+
 def test_prerank_scores_are_the_trainers_logits(redis_url: str, world: World, serve: Serve) -> None:
     out = publish(world, redis_url)
     out.lookup_rows("ads", FRESH)

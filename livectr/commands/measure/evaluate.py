@@ -1,4 +1,5 @@
-"""`livectr evaluate`: quality of a run, from its log of predictions, or of a checkpoint on a log."""
+"""`livectr evaluate`: quality of a run, from its log of predictions, of a checkpoint on a log, or of what was
+served."""
 
 import argparse
 from dataclasses import replace
@@ -17,7 +18,8 @@ EXAMPLES = """\
   livectr evaluate run.log --plot gauc.svg --bars gauc-bars.png
   livectr evaluate images.log ids.log --period 1h --plot cold.png --measure cold_gauc
   livectr evaluate --pipeline p.py --checkpoint c --source file:tomorrow --from-start --to scored
-  livectr evaluate --pipeline p.py --checkpoint c --source kafka://… --to scored --part 0/4"""
+  livectr evaluate --pipeline p.py --checkpoint c --source kafka://… --to scored --part 0/4
+  livectr evaluate --served kafka://…/served --pipeline p.py --source kafka://…"""
 SCORING = ("pipeline", "checkpoint", "source", "to")
 
 
@@ -38,6 +40,7 @@ def add(commands: Any) -> None:
         "shown one after the other, and in one plot",
     )
     _add_scoring(parser)
+    _add_served(parser)
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     parser.add_argument(
         "--plot", metavar="FILE.svg|.png", help="draw the measure of every model over event time"
@@ -84,8 +87,35 @@ def _add_scoring(parser: Any) -> None:
     )
 
 
+def _add_served(parser: Any) -> None:
+    """Add the flags that join a served log with clicks."""
+    served = parser.add_argument_group("measure what was served: with --pipeline and --source")
+    served.add_argument(
+        "--served",
+        metavar="URL",
+        help="log of livectr serve --served-log: kafka://HOST:PORT/TOPIC or file:DIR. Prints AUC and "
+        "calibration of the served versions, and the skew of each feature against the trainer's",
+    )
+    served.add_argument(
+        "--request-column",
+        metavar="COLUMN",
+        help="impression column that holds the request_id of the rank request [the first column of the label "
+        "join]",
+    )
+    served.add_argument(
+        "--item-column",
+        metavar="COLUMN",
+        help="impression column that tells the candidates of a request apart [that of the items table]",
+    )
+
+
 def run(given: argparse.Namespace) -> int:
     """Score a log if asked for; print the measures, and draw them."""
+    if given.served is not None:
+        return _served(given)
+    for name in ("request_column", "item_column"):
+        if getattr(given, name) is not None:
+            raise ConfigError(f"--{name.replace('_', '-')} goes with --served, which is not given")
     missing = [f"--{name}" for name in SCORING if getattr(given, name) is None]
     scores = len(missing) < len(SCORING) or given.from_start or given.part != "0/1"
     if bool(given.files) == scores:
@@ -111,6 +141,32 @@ def run(given: argparse.Namespace) -> int:
             return 0
         options = replace(options, files=[predictions])
     return evaluate(options)
+
+
+def _served(given: argparse.Namespace) -> int:
+    """Measure a served log."""
+    missing = [f"--{name}" for name in ("pipeline", "source") if getattr(given, name) is None]
+    if missing:
+        raise ConfigError(f"to measure what was served, give {' and '.join(missing)}, too")
+    alone = {"PREDICTIONS": given.files, "--checkpoint": given.checkpoint, "--to": given.to}
+    alone |= {"--from-start": given.from_start, "--plot": given.plot, "--bars": given.bars}
+    alone |= {"--period": given.period, "--window": given.window}
+    if wrong := [name for name, value in alone.items() if value]:
+        raise ConfigError(f"--served does not go with {', '.join(wrong)}: give the one or the other")
+    with loading():
+        from livectr.analysis.served.evaluate import ServedOptions, evaluate_served
+
+    log_to_stderr("text")
+    return evaluate_served(
+        ServedOptions(
+            served=given.served,
+            pipeline=given.pipeline,
+            source=given.source,
+            request_column=given.request_column,
+            item_column=given.item_column,
+            as_json=given.json,
+        )
+    )
 
 
 def _score(given: argparse.Namespace) -> Path | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, duration_s, group
+from livectr.commands.run.explained import explained, show
 from livectr.kernels.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ ROLES = {
     "rank": (
         "order candidates by expected revenue",
         "  livectr query rank --server localhost:50051 --context user_id=42 page=home"
-        " --candidates ad_id=1,2,3",
+        " --candidates ad_id=1,2,3\n"
+        "  livectr query rank --server localhost:50051 --context user_id=42 page=home"
+        " --candidates ad_id=1,2,3 --explain",
     ),
     "prerank": (
         "choose the best of the catalogue, or of some candidates",
@@ -62,6 +65,16 @@ def add(commands: Any) -> None:
         query.add_argument("--candidates", metavar="COLUMN=V1,V2,…", help="one value a candidate", **many)
         if role == "rank":
             query.add_argument("--bids", default="", metavar="B1,B2,…", help="one bid a candidate [1]")
+            query.add_argument(
+                "--explain",
+                nargs="?",
+                type=count,
+                const=1,
+                default=0,
+                metavar="N",
+                help="show what each feature adds to the scores of the N best candidates, and which fields "
+                "are missing or cold [1]",
+            )
             continue
         query.add_argument("--top-k", type=count, default=10, help="number of items to choose [10]")
         if role == "recommend":
@@ -110,7 +123,7 @@ def run(given: argparse.Namespace) -> int:
                 for n, text in _pairs(given.candidates, "--candidates")
             }
             if isinstance(client, RankClient):
-                answer = client.rank(context, columns, _bids(given.bids))
+                answer = client.rank(context, columns, _bids(given.bids), explain=given.explain)
                 rows = _ranked(answer, columns)
             else:
                 if len(columns) > 1:
@@ -127,13 +140,17 @@ def run(given: argparse.Namespace) -> int:
         except grpc.RpcError as error:
             raise explained(error, given.server) from None
     stages = _stages(answer) if given.role == "recommend" else []
+    explanations = explained(answer) if given.role == "rank" else []
     if given.json:
         more = {"stages": stages} if stages else {}
+        more |= {"explanations": explanations} if explanations else {}
         print(json.dumps({"version": answer.version, "model": answer.model, "results": rows} | more))
     else:
         _print(rows, f"version {answer.version} of {answer.model}")
         if stages:
             _print(stages, f"pre-rank by {answer.prerank_model}")
+        for one in explanations:
+            show(one, ", ".join(f"{name} {values[one['index']]}" for name, values in columns.items()))
     return 0
 
 

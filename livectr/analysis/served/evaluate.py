@@ -1,0 +1,224 @@
+"""`livectr evaluate --served`: quality of what was served, by version, and its skew, feature by feature.
+
+    1. read the request ids of the served log
+    2. read the impressions of these requests, with labels and the trainer's features
+    3. read the served log again, and find the candidate of each impression
+
+So the memory is that of the impressions, not of the candidates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.analysis.served.impressions import (
+    Impressions,
+    JoinColumns,
+    read_impressions,
+)
+from livectr.analysis.served.reading import ServedReader
+from livectr.analysis.served.report import Counts, ServedReport, VersionQuality
+from livectr.analysis.served.show import show
+from livectr.analysis.served.skew import skew
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.kernels.errors import ConfigError, DataError
+from livectr.serving.served.record import F32, U32, Record, decode, request_of
+from livectr.trainer.quality.metrics import quality
+
+MOST_VERSIONS = 8
+"""Rows of the table; more versions are put together to equally many."""
+
+Bools = npt.NDArray[np.bool_]
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ServedOptions:
+    """Options of an evaluation of what was served.
+
+    Args:
+        served: `kafka://HOST:PORT/TOPIC` or `file:DIR`.
+        pipeline: path of its file.
+        source: `kafka://…` or `file:…`, the logs of impressions and clicks.
+        request_column, item_column: see `JoinColumns.of`.
+        as_json: print JSON in place of tables.
+    """
+
+    served: str
+    pipeline: str
+    source: str
+    request_column: str | None = None
+    item_column: str | None = None
+    as_json: bool = False
+
+
+def evaluate_served(options: ServedOptions) -> int:
+    """Print the measures of what was served.
+
+    Raises:
+        ConfigError: there is no served log, or no impression joins it.
+        ConnectError: no broker answers.
+        DataError: the logs cannot be used.
+    """
+    report = served_report(options)
+    if options.as_json:
+        print(json.dumps(report.as_dict()))
+    else:
+        show(report)
+    return 0
+
+
+def served_report(options: ServedOptions) -> ServedReport:
+    """Join a served log with impressions and clicks; raises as `evaluate_served`."""
+    pipeline = load_pipeline(options.pipeline)
+    join = JoinColumns.of(pipeline, options.request_column, options.item_column)
+    reader = ServedReader(options.served)
+    ids, counts = _request_ids(reader)
+    if not ids:
+        raise ConfigError(f"{options.served} holds no records yet.")
+    found = read_impressions(pipeline, options.source, join, ids)
+    counts = replace(counts, impressions=found.all, unusable=found.unusable)
+    candidates = _Candidates(pipeline, found, join.item)
+    for line in reader.lines():
+        if (record := _decoded(line)) is not None:
+            candidates.add(record)
+    joined = candidates.joined
+    if not joined.any():
+        raise ConfigError(_nothing_joined(options, join, ids, found))
+    counts = replace(
+        counts,
+        joined=int(np.count_nonzero(joined)),
+        other_items=int(np.count_nonzero(~joined)),
+        other_plans=int(np.count_nonzero(joined & ~candidates.comparable)),
+    )
+    same = candidates.comparable
+    served = candidates.digests[same], candidates.dense[same]
+    features = list(skew(pipeline, served, (found.digests[same], found.dense[same])))
+    return ServedReport(counts, list(_by_version(found, candidates)), features)
+
+
+class _Candidates:
+    """Served candidates of n impressions.
+
+    Attributes:
+        logit: f32[n]; NaN: none yet.
+        version: i64[n].
+        comparable: bool[n], whether the server had the features of this pipeline.
+        digests: u32[n, F].
+        dense: f32[n, Dd].
+    """
+
+    def __init__(self, pipeline: Pipeline, found: Impressions, item_column: str) -> None:
+        n = len(found)
+        self._plan, self._column = pipeline.plan.fingerprint, item_column
+        self._rows: dict[str, list[int]] = {}
+        for row, request in enumerate(found.request):
+            self._rows.setdefault(request, []).append(row)
+        self._item = found.item
+        self._served_ms = np.full(n, -1, np.int64)
+        self.logit = np.full(n, np.nan, np.float32)
+        self.version = np.zeros(n, np.int64)
+        self.comparable: Bools = np.zeros(n, bool)
+        self.digests: U32 = np.zeros_like(found.digests)
+        self.dense: F32 = np.zeros_like(found.dense)
+
+    @property
+    def joined(self) -> Bools:
+        """bool[n], impressions of a served candidate."""
+        return ~np.isnan(self.logit)
+
+    def add(self, record: Record) -> None:
+        """Give the impressions of a request their candidates; of equal ids the last record counts.
+
+        Raises:
+            ConfigError: the candidates do not have the column of the item.
+        """
+        rows = self._rows.get(record.request_id)
+        if rows is None:
+            return
+        places = self._places(record)
+        for row in rows:
+            place = places.get(self._item[row])
+            if place is None or record.served_ms < self._served_ms[row]:
+                continue
+            pctr = record.pctr[place]
+            self._served_ms[row], self.version[row] = record.served_ms, record.version
+            with np.errstate(divide="ignore"):
+                self.logit[row] = np.clip(np.log(pctr) - np.log1p(-pctr), -100, 100)
+            features = record.features
+            self.comparable[row] = features.plan == self._plan
+            if self.comparable[row]:
+                self.digests[row], self.dense[row] = features.digests[place], features.dense[place]
+
+    def _places(self, record: Record) -> Mapping[str, int]:
+        """Item → its first place among the candidates."""
+        values = record.candidates.get(self._column)
+        if values is None and self._column in record.context:
+            values = [record.context[self._column]]
+        if values is None:
+            known = ", ".join(record.candidates)
+            raise ConfigError(
+                f"--item-column: the candidates of request {record.request_id!r} have no column "
+                f"{self._column!r}; they have {known}"
+            )
+        return {str(values[place]): place for place in reversed(range(len(values)))}
+
+
+def _request_ids(reader: ServedReader) -> tuple[set[str], Counts]:
+    ids: set[str] = set()
+    records = broken = 0
+    for line in reader.lines():
+        try:
+            ids.add(request_of(line))
+            records += 1
+        except DataError:
+            broken += 1
+    return ids, Counts(len(ids), records - len(ids), broken, 0, 0)
+
+
+def _decoded(line: bytes) -> Record | None:
+    try:
+        return decode(line)
+    except DataError:
+        return None
+
+
+def _by_version(found: Impressions, candidates: _Candidates) -> Iterator[VersionQuality]:
+    """Quality of all joined impressions, and by version."""
+    joined, version = candidates.joined, candidates.version
+    known = np.unique(version[joined])
+    yield _quality("all", known, joined, found, candidates)
+    for part in np.array_split(known, min(len(known), MOST_VERSIONS)):
+        first, last = int(part[0]), int(part[-1])
+        name = f"v{first}" if first == last else f"v{first}–v{last}"
+        rows = joined & (version >= first) & (version <= last)
+        yield _quality(name, part, rows, found, candidates)
+
+
+def _quality(
+    name: str, versions: I64, rows: Bools, found: Impressions, candidates: _Candidates
+) -> VersionQuality:
+    held, cold = found.held[rows], np.zeros(np.count_nonzero(rows), bool)
+    measured = quality(held["user"], candidates.logit[rows], held["label"].astype(np.float32), cold)
+    return VersionQuality(name, int(versions[0]), int(versions[-1]), measured)
+
+
+def _nothing_joined(options: ServedOptions, join: JoinColumns, ids: set[str], found: Impressions) -> str:
+    """Sentence about the ids of both sides."""
+    if not found.all:
+        return f"{options.source} holds no impressions."
+    if len(found):
+        return (
+            f"impressions have the request ids of {options.served}, but items that were no candidates, such "
+            f"as {join.item} {found.item[0]!r}; name the column that tells candidates apart by --item-column."
+        )
+    return (
+        f"no impression has the id of a served request in its column {join.request!r}. Served ids look like "
+        f"{min(ids)!r}, those of the log like {found.example!r}: send the id that you log as request_id of "
+        "the request, or name its column by --request-column."
+    )

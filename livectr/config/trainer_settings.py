@@ -179,6 +179,34 @@ class TrainSettings:
         commands=TRAIN,
         least=0,
     )
+    publish_gate_auc: float = setting(
+        T.publish_gate_auc,
+        "publish no version while AUC is below the usual AUC by more, such as 0.05 (0: always publish)",
+        commands=TRAIN,
+        least=0,
+        most=1,
+    )
+    publish_gate_calibration: float = setting(
+        T.publish_gate_calibration,
+        "nor while predicted and observed clicks differ by a larger share, such as 0.5 (0: always publish)",
+        commands=TRAIN,
+        least=0,
+    )
+    publish_gate_window: int = setting(
+        T.publish_gate_window, "newest examples that the publish gate measures", commands=TRAIN, least=10
+    )
+    keep_versions: int = setting(
+        T.keep_versions,
+        "checkpoints that are kept for `livectr versions rollback`, beside the newest two",
+        commands=TRAIN,
+        least=0,
+    )
+    keep_every_s: float = setting(
+        T.keep_every_s,
+        "least time between two checkpoints that are kept for a rollback",
+        commands=TRAIN,
+        least=0,
+    )
     take_over: bool = setting(
         T.take_over,
         "replace the version of another run, another pipeline or a newer checkpoint in the namespace",

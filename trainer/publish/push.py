@@ -22,7 +22,7 @@ from livectr.trainer.content.precompute import StoppedError
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, LostError
+from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError, LostError
 from livectr.trainer.publish.version import Pending, Push, VersionSnapshot
 
 LOG = logging.getLogger(__name__)
@@ -141,8 +141,12 @@ class PushStage:
             try:
                 job()
                 self.state = then
-            except FencedError:
-                self.state = Push.FENCED
+            except HeldError:
+                LOG.info("a version was pushed and not flipped: the namespace is held")
+                self.state = Push.FAILED
+            except FencedError as error:
+                LOG.info("%s; a rollback of this run hands the namespace back", error)
+                self.state = Push.UNKNOWN
             except PUSH_ERRORS as error:
                 LOG.warning("publishing failed, to be repeated: %s", error or type(error).__name__)
                 telemetry.FAILED_PUBLISHES.inc()

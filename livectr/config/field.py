@@ -36,5 +36,6 @@ def setting(default: Any, help: str, *, commands: tuple[str, ...], **limits: Unp
 
 
 TRAIN, SERVE, INSPECT = ("train",), ("rank", "prerank", "recommend"), ("inspect",)
+VERSIONS = ("versions",)
 EVERY = TRAIN + SERVE
 REDIS = ("redis://", "rediss://", "unix://")

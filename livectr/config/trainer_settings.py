@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from livectr.config.field import EVERY, INSPECT, REDIS, TRAIN, setting
+from livectr.config.field import EVERY, INSPECT, REDIS, TRAIN, VERSIONS, setting
 from livectr.ingest.limits import MOST_DEPTH
 from livectr.trainer.options import TrainOptions as T
 
@@ -14,7 +14,7 @@ class TrainSettings:
     source: str | None = setting(
         None,
         "the logs: kafka://HOST:PORT[,…] or file:DIR",
-        commands=TRAIN,
+        commands=TRAIN + VERSIONS,
         scheme=("kafka://", "file:"),
         example="URL",
     )
@@ -142,7 +142,10 @@ class TrainSettings:
         above=0,
     )
     checkpoint: str | None = setting(
-        T.checkpoint, "keep checkpoints here, and resume from the newest", commands=TRAIN, example="DIR"
+        T.checkpoint,
+        "keep checkpoints here, and resume from the newest",
+        commands=TRAIN + VERSIONS,
+        example="DIR",
     )
     checkpoint_interval_s: float = setting(
         T.checkpoint_interval_s,
@@ -238,7 +241,7 @@ class TrainSettings:
     content: str | None = setting(
         T.content,
         "folders of features of images or texts, images=DIR,texts=DIR2",
-        commands=EVERY,
+        commands=EVERY + VERSIONS,
         example="NAME=DIR",
     )
     dead_letters: str | None = setting(

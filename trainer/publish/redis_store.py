@@ -139,6 +139,10 @@ class RedisStore:
         self.claim(answer[0])
         return int(answer[1])
 
+    def share_owner(self) -> None:
+        """Write beside the trainer: an epoch that this process takes can be renewed by the trainer."""
+        self._owner = (self.blob(self._owner_key) or self._owner.encode()).decode()
+
     def renew(self) -> bool:
         """Take a new epoch, so that no earlier command of this trainer can still take effect.
 

@@ -153,6 +153,7 @@ class PublishedWatch:
         self._lost = watched
 
     def _reason(self, watched: _Watched) -> str:
+        self.superseded = False
         text = self._store.manifest_text()
         if text != watched.text:
             rollback = superseding(text, watched.manifest)

@@ -90,6 +90,7 @@ class CommitState:
         boundary = Boundary.mark(parts.step, parts.source, others)
         began_s = time.monotonic()
         wanted = checkpoint and parts.checkpoint is not None
+        held = str(parts.control.broadcast_json(held_by(parts.publisher, parts.gate)))
         champion = "rank"
         if parts.pipeline.challengers:
             champion = parts.control.broadcast_json(parts.contest.champion if parts.contest else "")
@@ -99,10 +100,10 @@ class CommitState:
             boundary=boundary,
             tables={**parts.step.tables, **others},
             began_s=began_s,
-            checkpoint=_checkpoint_state(parts, boundary) if wanted else None,
+            checkpoint=_checkpoint_state(parts, boundary, held) if wanted else None,
             snapshots=_snapshotter(parts, champion),
             champion=champion,
-            held=parts.control.broadcast_json(held_by(parts.publisher, parts.gate)),
+            held=held,
         )
 
 
@@ -117,7 +118,7 @@ def held_by(publisher: Publisher | None, gate: PublishGate | None) -> str:
     return f"publish gate: {' and '.join(gate.held)}" if gate is not None and gate.held else ""
 
 
-def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
+def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> CheckpointState:
     """Content of a generation; dead letters and predictions until here are on disk afterwards."""
     parts.dead_letters.flush()
     progress, log, source = parts.progress, parts.log, parts.source
@@ -138,7 +139,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
         scores=parts.labels.state() if parts.labels is not None else {},
         contest=parts.contest.state() if parts.contest is not None else {},
         gate=parts.gate.state() if parts.gate is not None else {},
-        quality=parts.gate.report() if parts.gate is not None else {},
+        quality=parts.gate.report() | {"held": held} if parts.gate is not None else {},
         source=source.snapshot().parts(),
         policies=parts.policies.state() | (heads.policies() if heads is not None else {}),
         tracked=parts.policies.tracked | (heads.tracked if heads is not None else set()),

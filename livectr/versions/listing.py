@@ -62,7 +62,7 @@ def _generations(folder: Path) -> list[tuple[str, ...]]:
     for m in manifests:
         begun = m.cursor is not None and m.cursor["row_set"]
         whole = all((folder / f.path).exists() for f in m.files)
-        gate = " and ".join(m.quality.get("held", []))
+        held = m.quality.get("held", "")
         state = "newest" if m.generation in newest else "kept for rollback"
         rows.append(
             (
@@ -72,7 +72,7 @@ def _generations(folder: Path) -> list[tuple[str, ...]]:
                 f"{m.examples:,}",
                 _number(m.quality.get("auc")),
                 _number(m.quality.get("calibration")),
-                (state if whole else "lacks files") + (f", held by the gate ({gate})" if gate else ""),
+                (state if whole else "lacks files") + (f", not published ({held})" if held else ""),
             )
         )
     return rows

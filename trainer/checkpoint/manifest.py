@@ -55,7 +55,8 @@ class Manifest:
         began_ms: time at which the run's first process began, ms since 1970; 0: an older program wrote this.
         created_ms: time of the rename, ms since 1970; 0: an older program wrote this.
         seen: examples and late positives of all batches; 0: an older program wrote this.
-        quality: measures of the newest window of the publish gate; {} before it was full.
+        quality: measures of the newest window of the publish gate, once it was full; `held`: reason for which
+            no version was published then, or "".
     """
 
     generation: int

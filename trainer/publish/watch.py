@@ -134,6 +134,10 @@ class PublishedWatch:
     def _look(self) -> None:
         self.evictions = self._store.evictions()
         self.read_hold()
+        if self.hold is not None:  # a rollback may have published another version
+            served = self._store.manifest_of(self._store.manifest_text())
+            if served is not None:
+                telemetry.show_published(served.version, served.created_ms)
         watched = self._watched
         if watched is None or self._lost is watched:
             return
@@ -159,7 +163,6 @@ class PublishedWatch:
             rollback = superseding(text, watched.manifest)
             self.superseded = rollback is not None
             if rollback is not None:
-                telemetry.show_published(rollback.version, rollback.created_ms)
                 return f"a rollback has published version {rollback.version}"
             return "its manifest is gone or another's"
         if not self._store.is_complete(watched.manifest):

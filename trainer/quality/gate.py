@@ -170,7 +170,6 @@ class PublishGate:
         return {
             "window": self.rule.window,
             **{name: None if value != value else round(value, 6) for name, value in figures.items()},
-            "held": list(self.held),
         }
 
     @property

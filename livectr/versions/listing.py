@@ -37,7 +37,17 @@ def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
     if text is not None:
         version = VersionManifest.from_json(text)
         written = _time(version.created_ms)
-        rows.append(("Redis", str(version.version), written, f"{version.examples:,}", "", "", "served"))
+        rows.append(
+            (
+                "Redis",
+                str(version.version),
+                written,
+                f"{version.examples:,}",
+                "",
+                "",
+                "served" if hold is None else "served, held",
+            )
+        )
     if not rows:
         raise ConfigError(
             f"nothing is published under the namespace {namespace!r}, and --checkpoint names no generation"

@@ -144,8 +144,8 @@ class PushStage:
             except HeldError:
                 LOG.info("a version was pushed and not flipped: the namespace is held")
                 self.state = Push.FAILED
-            except FencedError as error:
-                LOG.info("%s; a rollback of this run hands the namespace back", error)
+            except FencedError:
+                LOG.info("another process has taken a higher epoch: Redis is asked if it was a rollback")
                 self.state = Push.UNKNOWN
             except PUSH_ERRORS as error:
                 LOG.warning("publishing failed, to be repeated: %s", error or type(error).__name__)

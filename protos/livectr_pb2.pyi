@@ -77,18 +77,20 @@ class ContentFeatures(_message.Message):
     def __init__(self, name: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., features: _Optional[bytes] = ...) -> None: ...
 
 class RankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "candidates", "bids", "content")
+    __slots__ = ("request_id", "context", "candidates", "bids", "content", "version")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     BIDS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     candidates: _containers.RepeatedCompositeFieldContainer[Column]
     bids: _containers.RepeatedScalarFieldContainer[float]
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
+    version: int
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class RankResponse(_message.Message):
     __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason")
@@ -111,20 +113,22 @@ class RankResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content")
+    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content", "version")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     ids: Int64s
     names: Strings
     top_k: int
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
+    version: int
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class PreRankResponse(_message.Message):
     __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown", "degraded", "degraded_reason")
@@ -151,7 +155,7 @@ class PreRankResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ...) -> None: ...
 
 class RecommendRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content")
+    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content", "version")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +166,7 @@ class RecommendRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     BID_COLUMN_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     ids: Int64s
@@ -172,7 +177,8 @@ class RecommendRequest(_message.Message):
     top_k: int
     bid_column: str
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
+    version: int
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class RecommendStage(_message.Message):
     __slots__ = ("name", "items_in", "items_out", "microseconds")

@@ -3,6 +3,7 @@
     AnswerError
      ├─ RequestError       INVALID_ARGUMENT    the message names the field
      ├─ NotReadyError      UNAVAILABLE         no version has been published yet
+     ├─ PinnedError        FAILED_PRECONDITION another version is served than the request pins
      ├─ RefusedError       UNAVAILABLE         Redis refuses what the request needs
      ├─ OverloadError      RESOURCE_EXHAUSTED  load shedding: no place to compute or to wait
      ├─ DeadlineError      DEADLINE_EXCEEDED   the deadline passed before the answer
@@ -53,6 +54,23 @@ class NotReadyError(AnswerError):
     """No version has been published that this server can serve."""
 
     status = grpc.StatusCode.UNAVAILABLE
+
+
+class PinnedError(AnswerError):
+    """Another version is served than the request pins.
+
+    Args:
+        pinned: version of the request.
+        served: version of the server.
+    """
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+
+    def __init__(self, pinned: int, served: int) -> None:
+        super().__init__(
+            f"version: the request pins {pinned}, and this server serves {served}; pin the version of a "
+            "reply, or leave it out (0)"
+        )
 
 
 class RefusedError(AnswerError):

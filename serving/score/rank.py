@@ -147,7 +147,7 @@ class Ranker:
             clock.ended("score")
             return scores
 
-        scores = at_one_version(self._follower, ROLE, deadline, score)
+        scores = at_one_version(self._follower, ROLE, deadline, score, pinned=request.version)
         response = self._response(query, scores, degraded=not (enriched.complete and scores.complete))
         clock.ended("respond")
         return response

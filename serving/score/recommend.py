@@ -192,7 +192,8 @@ class Recommender:
                 complete and rank_complete and bids_complete,
             )
 
-        response = self._response(request.request_id, at_one_version(self._follower, ROLE, deadline, answer))
+        ranked = at_one_version(self._follower, ROLE, deadline, answer, pinned=request.version)
+        response = self._response(request.request_id, ranked)
         clock.ended("respond")
         return response
 

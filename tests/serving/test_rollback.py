@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import redis
@@ -24,7 +25,7 @@ from livectr.library.tables import root_columns
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.client import PreRankClient, RankClient, RecommendClient
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.restored import Restored
@@ -168,8 +169,12 @@ def operator(
     )
     assert "say --source" in world.rolls_back(code=2)
 
-    rank, prerank = serve("rank", pipeline), serve("prerank", pipeline)
-    with RankClient(rank.server.address) as ranks, PreRankClient(prerank.server.address) as towers:
+    address = serve("recommend", pipeline).server.address
+    with (
+        RankClient(address) as ranks,
+        PreRankClient(address) as towers,
+        RecommendClient(address) as funnels,
+    ):
 
         def of(want: np.ndarray) -> None:
             reply = ranks.rank(CONTEXT, {"item": ITEMS})
@@ -180,7 +185,7 @@ def operator(
             return towers.prerank({"user": 5, "C1": 3, "C3": 7}, ITEMS, len(ITEMS))
 
         def follows() -> bool:
-            return ranks.describe().version == world.served.version == towers.describe().version
+            return bool(ranks.describe().version == world.served.version)
 
         yield from until(follows)
         of(expected(pipeline, world.checkpoint, newest))
@@ -195,6 +200,16 @@ def operator(
         of(of_kept)
         second = chosen()
         assert second.version == held.version and list(second.score) != list(first.score)
+        pinned: list[Callable[[int], Any]] = [
+            lambda version: ranks.rank(CONTEXT, {"item": ITEMS}, version=version),
+            lambda version: towers.prerank({"user": 5, "C1": 3, "C3": 7}, ITEMS, 3, version=version),
+            lambda version: funnels.recommend(CONTEXT, 3, version=version),
+        ]
+        for answer in pinned:
+            assert answer(held.version).version == held.version
+            with pytest.raises(grpc.RpcError, match=f"serves {held.version}; pin the version of a") as no:
+                answer(before.version)
+            assert no.value.code() == grpc.StatusCode.FAILED_PRECONDITION  # type: ignore[attr-defined]
         names = world.client.keys(f"livectr:*:{before.row_set}:*")
         assert names == [], "rows of the version before are gone"
         assert "held since" in (said := world.says("list")) and said.endswith("worse since noon")

@@ -113,13 +113,13 @@ BOARD = Board(
                 ),
                 lines(
                     "Versions held",
-                    "1 while no version is published: by the publish gate (auc, calibration), or an operator.",
+                    "1 while no version is published, by the publish gate (auc, calibration) or an operator.",
                     "bool",
                     ("max by (reason) (livectr_publish_held{@})", "{{reason}}"),
                 ),
                 lines(
                     "AUC at the publish gate",
-                    "Over the newest window, and what is usual. A fall below publish_gate_auc holds versions.",
+                    "Over the newest window, and what is usual. A fall by publish_gate_auc holds versions.",
                     "none",
                     ("max by (of) (livectr_publish_gate_auc{@})", "{{of}}"),
                 ),

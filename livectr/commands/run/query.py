@@ -61,6 +61,13 @@ def add(commands: Any) -> None:
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
         if role == "describe":
             continue
+        query.add_argument(
+            "--version",
+            type=count,
+            default=0,
+            metavar="N",
+            help="take no other version's answer [served one]",
+        )
         many: dict[str, Any] = dict(action="extend", nargs="+", default=[])
         query.add_argument("--context", metavar="COLUMN=VALUE", help="one value a column", **many)
         query.add_argument("--candidates", metavar="COLUMN=V1,V2,…", help="one value a candidate", **many)
@@ -104,7 +111,7 @@ def run(given: argparse.Namespace) -> int:
                 for n, text in _pairs(given.candidates, "--candidates")
             }
             if isinstance(client, RankClient):
-                answer = client.rank(context, columns, _bids(given.bids))
+                answer = client.rank(context, columns, _bids(given.bids), version=given.version)
                 rows = _ranked(answer, columns)
             else:
                 if len(columns) > 1:
@@ -116,7 +123,7 @@ def run(given: argparse.Namespace) -> int:
                     answer = _recommended(client, given, context, candidates, described)
                     rows = _best(answer)
                 else:
-                    answer = client.prerank(context, candidates, given.top_k)
+                    answer = client.prerank(context, candidates, given.top_k, version=given.version)
                     rows = _chosen(answer)
         except grpc.RpcError as error:
             raise _explained(error, given.server) from None
@@ -144,7 +151,7 @@ def _recommended(
     dtype = next(c.dtype for c in server.columns if c.placement == pb.PLACEMENT_CANDIDATE)
     excluded = [_value("--exclude", one, {"--exclude": dtype}) for one in given.exclude.split(",") if one]
     items = RecommendItems(candidates, excluded, given.bid_column)
-    return client.recommend(context, given.top_k, given.prerank_k, items=items)
+    return client.recommend(context, given.top_k, given.prerank_k, items=items, version=given.version)
 
 
 def _describe(given: argparse.Namespace) -> int:
@@ -259,7 +266,7 @@ def _print(rows: list[dict[str, Any]], caption: str) -> None:
 def _explained(error: Any, server: str) -> Exception:
     import grpc
 
-    if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
+    if error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION):
         return ConfigError(f"the server refuses the request: {error.details()}")
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         why = (error.details() or "").rpartition(": ")[2]  # the innermost of gRPC's nested texts

@@ -66,7 +66,7 @@ def _generations(folder: Path) -> list[tuple[str, ...]]:
     from livectr.trainer.checkpoint.checkpoint import KEPT_GENERATIONS  # imports torch
     from livectr.trainer.checkpoint.keeping import readable
 
-    rows = []
+    rows: list[tuple[str, ...]] = []
     manifests = readable(folder)
     newest = {m.generation for m in manifests[-KEPT_GENERATIONS:]}
     for m in manifests:

@@ -43,10 +43,10 @@ from livectr.trainer.content.contents import Contents
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import COLLECT_AFTER_S
-from livectr.trainer.publish.push import Share
+from livectr.trainer.publish.push import PUSH_ERRORS, Share
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Snapshotter
-from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, LostError, row_set_name
+from livectr.trainer.publish.store_types import FencedError, LostError, row_set_name
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.quality.champion import champion_of
 
@@ -219,7 +219,7 @@ def _publish(
         store.flip(version.to_json(), version.version, before or b"", world=1, over_hold=True)
     except FencedError:
         raise UserError("a trainer started while the version was written; run the rollback again") from None
-    except (*STORE_ERRORS, LostError) as error:
+    except PUSH_ERRORS as error:
         raise UserError(
             f"the rollback was not published ({error}); the version before is served and held: run it again, "
             "or say `livectr versions release`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ PORTION, PORTIONS = 640, 7
 """Examples of a part of the log, which come together; a live log is cut into whole batches of 64."""
 CONTEXT = {"user": 5, "C1": 3, "C3": 7, "C4": 11}
 ITEMS = list(range(CARDINALITY[1]))
+Script = Generator[str, None, None]
+"""Yields while it waits."""
 FILE = """\
 from livectr.ingest.language.promotion import Promotion
 from tests.trainer.planted_log import contest_pipeline
@@ -145,14 +147,14 @@ def test_a_kept_version_is_served_again_until_the_release(
     assert LOST_VERSIONS._value.get() == lost, "a rollback is no loss"
 
 
-def until(condition: Callable[[], bool]) -> Iterator[str]:
+def until(condition: Callable[[], bool]) -> Script:
     while not condition():
         yield "waits"
 
 
 def operator(
     world: World, learned: Callable[[], int], serve: Callable[..., App], pipeline: Pipeline, source: str
-) -> Iterator[str]:
+) -> Script:
     """What an operator does while the trainer runs; the trainer goes on at each yield."""
     for portion in range(1, PORTIONS - 1):
         yield from until(lambda: world.learned_and_served)
@@ -209,7 +211,7 @@ def operator(
             assert answer(held.version).version == held.version
             with pytest.raises(grpc.RpcError, match=f"serves {held.version}; pin the version of a") as no:
                 answer(before.version)
-            assert no.value.code() == grpc.StatusCode.FAILED_PRECONDITION  # type: ignore[attr-defined]
+            assert no.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         names = world.client.keys(f"livectr:*:{before.row_set}:*")
         assert names == [], "rows of the version before are gone"
         assert "held since" in (said := world.says("list")) and said.endswith("worse since noon")

@@ -38,6 +38,11 @@ def scores(n: int, strength: float, shift: float = 0.0) -> tuple[np.ndarray, np.
     return (logit + shift).astype(np.float32), label.astype(np.float32)
 
 
+def held(gate: PublishGate) -> list[str]:
+    """Reasons for which versions are held."""
+    return list(gate.held)
+
+
 def test_a_window_has_the_measures_of_its_examples() -> None:
     gate = PublishGate(RULE)
     logit, label = scores(1_700, 1.0)
@@ -56,28 +61,28 @@ def test_versions_are_held_while_auc_is_low_and_a_bad_time_is_not_usual() -> Non
     gate = PublishGate(RULE)
     gate.add(*scores(4_000, 1.0))
     usual = gate.usual
-    assert gate.held == () and usual > 0.7
+    assert held(gate) == [] and usual > 0.7
     gate.add(*scores(20_000, 0.0))
-    assert gate.held == ("auc",) and abs(gate.usual - usual) < 0.02, "long after, it is still the same"
+    assert held(gate) == ["auc"] and abs(gate.usual - usual) < 0.02, "long after, it is still the same"
     assert PUBLISH_HELD.labels("auc")._value.get() == 1
     gate.add(*scores(1_000, 1.0))
-    assert gate.held == () and PUBLISH_HELD.labels("auc")._value.get() == 0
+    assert held(gate) == [] and PUBLISH_HELD.labels("auc")._value.get() == 0
 
 
 @pytest.mark.parametrize("shift", [1.5, -1.5])
 def test_versions_are_held_while_probabilities_are_wrong(shift: float) -> None:
     gate = PublishGate(GateRule(calibration=0.5, window=1_000))
     gate.add(*scores(2_000, 1.0))
-    assert gate.held == ()
+    assert held(gate) == []
     gate.add(*scores(1_000, 1.0, shift))
-    assert gate.held == ("calibration",)
+    assert held(gate) == ["calibration"]
     gate.accept()
-    assert gate.held == ()
+    assert held(gate) == []
     gate.add(*scores(1_000, 1.0, shift))
-    assert gate.held == (), "it was accepted"
+    assert held(gate) == [], "it was accepted"
     gate.add(*scores(1_000, 1.0))
     gate.add(*scores(1_000, 1.0, shift))
-    assert gate.held == ("calibration",), "it was right in between"
+    assert held(gate) == ["calibration"], "it was right in between"
 
 
 def test_what_few_clicks_show_is_no_fall() -> None:
@@ -86,7 +91,7 @@ def test_what_few_clicks_show_is_no_fall() -> None:
     rare = [(RNG.normal(size=1_000).astype(np.float32), RNG.permutation(1_000) < 10) for _ in range(30)]
     for logit, label in rare:
         gate.add(logit, label.astype(np.float32))
-        assert gate.held == ()
+        assert held(gate) == []
 
 
 def test_scores_that_are_no_numbers_and_windows_of_one_class_are_judged() -> None:
@@ -94,16 +99,16 @@ def test_scores_that_are_no_numbers_and_windows_of_one_class_are_judged() -> Non
     gate.add(*scores(2_000, 1.0))
     logit, label = scores(1_000, 1.0)
     gate.add(np.full_like(logit, np.nan), label)
-    assert gate.held == ("auc", "calibration"), "a model that has diverged"
+    assert held(gate) == ["auc", "calibration"], "a model that has diverged"
     gate.add(logit, np.zeros_like(label))
-    assert gate.held == ("calibration",) and np.isnan(gate.measures.auc)
+    assert held(gate) == ["calibration"] and np.isnan(gate.measures.auc)
 
 
 def test_without_bounds_nothing_is_held() -> None:
     gate = PublishGate(GateRule(window=1_000))
     gate.add(*scores(2_000, 1.0))
     gate.add(*scores(2_000, 0.0, 3.0))
-    assert gate.held == ()
+    assert held(gate) == []
 
 
 def test_any_batches_and_restarts_decide_alike() -> None:
@@ -113,16 +118,16 @@ def test_any_batches_and_restarts_decide_alike() -> None:
     seen = []
     for one in range(len(logit)):
         whole.add(logit[one : one + 1], label[one : one + 1])
-        seen.append(whole.held)
-    assert ("auc",) in seen and seen[-1] == ()
+        seen.append(held(whole))
+    assert ["auc"] in seen and seen[-1] == []
     start = 0
     while start < len(logit):
         stop = min(start + int(RNG.integers(1, 300)), len(logit))
         cut.add(logit[start:stop], label[start:stop])
-        assert cut.held == seen[stop - 1]
+        assert held(cut) == seen[stop - 1]
         cut, before = PublishGate(RULE), cut
         cut.load(before.state())
-        assert cut.held == before.held
+        assert held(cut) == held(before)
         start = stop
     ours, theirs = whole.state(), cut.state()
     assert all((ours[name] == theirs[name]).all() for name in ("numbers", "counts"))
@@ -133,13 +138,13 @@ def test_another_window_keeps_what_is_usual_and_another_bound_is_obeyed_at_once(
     gate = PublishGate(RULE)
     gate.add(*scores(4_000, 1.0))
     gate.add(*scores(1_000, 0.0))
-    assert gate.held == ("auc",)
+    assert held(gate) == ["auc"]
     other, off = PublishGate(GateRule(auc=0.05, window=500)), PublishGate(GateRule(window=1_000))
     other.load(gate.state())
     off.load(gate.state())
-    assert (other.usual, other.held) == (gate.usual, ()) and off.held == ()
+    assert (other.usual, held(other), held(off)) == (gate.usual, [], [])
     other.add(*scores(500, 0.0))
-    assert other.held == ("auc",)
+    assert held(other) == ["auc"]
 
 
 def generation(number: int, minute: int, *, held: str = "") -> Manifest:
@@ -172,12 +177,12 @@ def turned(source: str) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def held_after(predictions: Records) -> list[tuple[str, ...]]:
+def held_after(predictions: Records) -> list[list[str]]:
     """Decision of the gate after each number of examples."""
-    gate, decisions = PublishGate(RULE), [()]
+    gate, decisions = PublishGate(RULE), list[list[str]]([[]])
     for record in np.split(predictions, len(predictions)):
         gate.add(record["rank"], record["label"])
-        decisions.append(gate.held)
+        decisions.append(held(gate))
     return decisions
 
 
@@ -188,7 +193,7 @@ class Watcher(threading.Thread):
         super().__init__()
         self.manifests: list[VersionManifest] = []
         self._space, self._client = Keyspace(namespace), redis.Redis.from_url(url)
-        self._listener = self._client.pubsub()
+        self._listener = self._client.pubsub()  # type: ignore[no-untyped-call]
         self._listener.subscribe(self._space.versions)
         assert self._listener.get_message(timeout=5)
         self._ended = threading.Event()
@@ -227,17 +232,17 @@ def test_a_bad_time_of_a_log_is_not_published_and_nothing_of_it_is_lost(
     manifests = watcher.close()
 
     decisions = held_after(read_predictions(root / "predictions"))
-    held = [n for n, reasons in enumerate(decisions) if reasons]
-    assert held and decisions[-1] == () and len(decisions) == EXAMPLES + 1
+    bad = [n for n, reasons in enumerate(decisions) if reasons]
+    assert bad and decisions[-1] == [] and len(decisions) == EXAMPLES + 1
     published = [manifest.examples for manifest in manifests]
     assert not [n for n in published if decisions[n]], "none of a bad time"
-    assert min(published) < held[0] and published[-1] == EXAMPLES
+    assert min(published) < bad[0] and published[-1] == EXAMPLES
     last = manifests[-1]
     manifest = newest_manifest(root)
     assert manifest is not None
     state, replay = Restored(root, manifest).gate(), PublishGate(RULE)
     replay.load(state)
-    assert replay.held == () and manifest.quality["window"] == RULE.window
+    assert held(replay) == [] and manifest.quality["window"] == RULE.window
     assert state["numbers"].tolist() == [RULE.window, EXAMPLES % (RULE.window // PANES), PANES, 0]
     tables: dict[str, Rows] = {name: Rows() for name in last.tables}
     Restored(root, manifest).load_tables(tables)  # type: ignore[arg-type]

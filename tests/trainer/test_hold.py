@@ -117,7 +117,7 @@ def test_the_owner_takes_a_new_epoch_after_a_rollback_and_not_under_a_hold(
     trainer.until(held=True)
     other = RedisStore(redis_url, "livectr")
     other.share_owner()
-    assert other.take(client.get("{livectr}:manifest")) == 1
+    assert other.take(other.manifest_text()) == 1
     trainer.publisher.begin(snapshot(2, KEYS))  # the trainer had not seen the hold
     trainer.publisher.push.check()
     assert trainer.publisher.push.state is Push.UNKNOWN
@@ -146,7 +146,7 @@ def test_a_hold_of_nothing_is_refused(redis_url: str, client: redis.Redis) -> No
         hold(redis_url, "nobody", "")
     assert client.get(Keyspace("nobody").hold) is None
     assert "there was no hold" in release(redis_url, "nobody")
-    assert 0 < client.ttl(Keyspace("nobody").release) <= 60  # type: ignore[operator]
+    assert 0 < client.ttl(Keyspace("nobody").release) <= 60
 
 
 @pytest.mark.parametrize("text", [b"yes", b"{}", b'{"reason": 1, "since_ms": null}'])

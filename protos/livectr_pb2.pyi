@@ -247,7 +247,7 @@ class ContentInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ..., width: _Optional[int] = ..., vectors: _Optional[int] = ...) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion")
+    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "held")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +259,7 @@ class DescribeResponse(_message.Message):
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     CHAMPION_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     role: str
     model: str
     fingerprint: str
@@ -270,4 +271,5 @@ class DescribeResponse(_message.Message):
     content: _containers.RepeatedCompositeFieldContainer[ContentInfo]
     trouble: str
     champion: str
-    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ...) -> None: ...
+    held: str
+    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ..., held: _Optional[str] = ...) -> None: ...

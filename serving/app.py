@@ -174,6 +174,7 @@ class App:
             items=len(version.items) if version and version.items else 0,
             content=_content(self.follower.contents, version),
             trouble=self.follower.health.reason,
+            held=self.follower.held,
         )
 
 

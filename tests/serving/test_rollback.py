@@ -27,6 +27,7 @@ from livectr.protos.store import Keyspace
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient, RecommendClient
 from livectr.trainer.build import build
+from livectr.trainer.checkpoint.keeping import readable
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.collectives import connect
@@ -140,7 +141,7 @@ def test_a_kept_version_is_served_again_until_the_release(
 
         def stop() -> bool:
             """Go on with the script at each round of the training."""
-            assert time.monotonic() < limit, f"the script stands at line {script.gi_frame.f_lineno}"
+            assert time.monotonic() < limit, "the script does not get on"
             return next(script, "done") == "done"
 
         Training(parts, stages, stop).run()
@@ -199,6 +200,7 @@ def operator(
         assert held.version > before.version and held.examples < before.examples
         assert held.run_id == before.run_id and held.row_set != before.row_set
         yield from until(follows)
+        yield from until(lambda: ranks.describe().held == "worse since noon")
         of(of_kept)
         second = chosen()
         assert second.version == held.version and list(second.score) != list(first.score)
@@ -229,6 +231,33 @@ def operator(
         yield from until(follows)
         of(expected(pipeline, world.checkpoint, world.generations[-1]))
         assert ranks.rank(CONTEXT, {"item": ITEMS}).version == after.version
+        yield from until(lambda: ranks.describe().held == "")
+
+
+def test_a_trainer_that_starts_after_a_rollback_waits_for_the_release(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from its newest checkpoint, needs no --take-over, and publishes above the rollback."""
+    monkeypatch.setattr(livectr.versions.rollback, "COLLECT_AFTER_S", 0.0)
+    pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
+    source = f"file:{world.root / 'logs'}"
+    run: dict[str, Any] = dict(
+        until_end=True, batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=world.url,
+        checkpoint=str(world.checkpoint), publish_interval_s=0.01, seed=3, keep_every_s=0.0, keep_versions=9,
+    )  # fmt: skip
+    train(pipeline, TrainOptions(source, **run, max_steps=5))
+    train(pipeline, TrainOptions(source, **run, max_steps=7))
+    before = world.served
+    kept = next(m.generation for m in readable(world.checkpoint) if m.examples == 5 * 64)
+    world.rolls_back("--source", source, "--generation", str(kept))
+    held = world.served
+    assert (held.examples, before.examples, held.seed) == (320, 448, 3)
+    report = train(pipeline, TrainOptions(source, **run))
+    assert report.examples_trained == PORTION and world.served == held
+    world.says("release")
+    train(pipeline, TrainOptions(source, **run))
+    assert world.served.examples == PORTION and world.served.version > held.version
+    assert world.served.run_id == before.run_id and world.served.row_set != held.row_set
 
 
 def test_a_rollback_of_another_run_or_of_nothing_is_refused(world: World) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -166,7 +167,11 @@ class PushStage:
         """
 
         def ask() -> None:
-            self.state = outcome_of(self._store, version, before, self._closing)
+            outcome = outcome_of(self._store, version, before, self._closing)
+            if outcome is Push.SUPERSEDED:
+                with suppress(*STORE_ERRORS):  # else its blobs stay until the next complete version
+                    self._garbage.stands(self._store.manifest_of(self._store.manifest_text()))
+            self.state = outcome
 
         self.state = Push.UNKNOWN
         self._job = self._pool.submit(ask)

@@ -172,11 +172,13 @@ def _describe(given: argparse.Namespace) -> int:
     ]
     if given.json:
         facts = {
-            n: getattr(described, n) for n in ("role", "model", "champion", "fingerprint", "version", "items")
+            n: getattr(described, n)
+            for n in ("role", "model", "champion", "fingerprint", "version", "items", "held")
         }
         print(json.dumps(facts | {"max_candidates": described.max_candidates, "columns": rows}))
     else:
-        _print(rows, f"{described.role} server, version {described.version} of {described.model}")
+        held = f", held: {described.held}" if described.held else ""
+        _print(rows, f"{described.role} server, version {described.version} of {described.model}{held}")
     return 0
 
 

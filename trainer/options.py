@@ -44,6 +44,8 @@ class TrainOptions:
             more (trainer.quality.gate); 0: never held.
         publish_gate_calibration: nor while predicted clicks exceed observed clicks by a larger share, or
             observed clicks predicted; 0: never held.
+        publish_gate_clicks: nor while observed clicks exceed the usual, or the usual observed, by a larger
+            share; 0: never held.
         publish_gate_window: examples of that window.
         keep_versions: older generations of the checkpoint that are kept for a rollback.
         keep_every_s: least time between them.
@@ -104,6 +106,7 @@ class TrainOptions:
     min_examples: int = 1000
     publish_gate_auc: float = 0.0
     publish_gate_calibration: float = 0.0
+    publish_gate_clicks: float = 0.0
     publish_gate_window: int = 20_000
     keep_versions: int = 2
     keep_every_s: float = 3600.0

@@ -109,12 +109,17 @@ PUBLISH_CHECKS_FAILED = Counter(
 )
 PUBLISH_HELD = Gauge(
     "livectr_publish_held",
-    "1 while versions are not published: auc and calibration by the publish gate, operator by a hold.",
+    "1 while versions are not published: auc, calibration, clicks by the publish gate, operator by a hold.",
     ["reason"],
 )
 GATE_AUC = Gauge(
     "livectr_publish_gate_auc",
     "AUC over the newest window of the publish gate (newest), and its mean before that (usual).",
+    ["of"],
+)
+GATE_CLICK_RATE = Gauge(
+    "livectr_publish_gate_click_rate",
+    "Clicked share in the newest window of the publish gate (newest), and its mean before that (usual).",
     ["of"],
 )
 GATE_CALIBRATION = Gauge(
@@ -171,7 +176,7 @@ CONTENT_ENCODE_SECONDS = Histogram(
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
 )
 
-for _reason in ("auc", "calibration", "operator"):
+for _reason in ("auc", "calibration", "clicks", "operator"):
     PUBLISH_HELD.labels(_reason)
 for _outcome in ("dram", "ahead", "ssd", "new"):
     TIER_LOOKUPS.labels(_outcome)
@@ -194,6 +199,7 @@ OF_RANK_0 = (
     PUBLISHED_ROWS,
     PUBLISH_HELD,
     GATE_AUC,
+    GATE_CLICK_RATE,
     GATE_CALIBRATION,
     LOST_VERSIONS,
     PUBLISH_CHECKS_FAILED,

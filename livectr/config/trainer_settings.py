@@ -195,6 +195,12 @@ class TrainSettings:
         commands=TRAIN,
         least=0,
     )
+    publish_gate_clicks: float = setting(
+        T.publish_gate_clicks,
+        "nor while the click rate differs from the usual by a larger share, such as 1 (0: always publish)",
+        commands=TRAIN,
+        least=0,
+    )
     publish_gate_window: int = setting(
         T.publish_gate_window, "newest examples that the publish gate measures", commands=TRAIN, least=10
     )

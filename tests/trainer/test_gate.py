@@ -28,7 +28,16 @@ from tests.trainer.planted_log import PARTITIONS, contest_pipeline, write_log
 EXAMPLES, BAD = 9_000, range(4_500, 6_000)
 """Examples of the log; those whose labels are turned round."""
 RULE = GateRule(auc=0.05, window=1_000)
-RNG = np.random.default_rng(7)
+"""Of runs; LAX is of scores that are drawn, whose AUC is about .75 or .5."""
+LAX = GateRule(auc=0.12, window=1_000)
+RNG = np.random.default_rng()
+
+
+@pytest.fixture(autouse=True)
+def drawn_anew() -> None:
+    """Each test draws the same scores, whichever tests ran before."""
+    global RNG
+    RNG = np.random.default_rng(7)
 
 
 def scores(n: int, strength: float, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -44,7 +53,7 @@ def held(gate: PublishGate) -> list[str]:
 
 
 def test_a_window_has_the_measures_of_its_examples() -> None:
-    gate = PublishGate(RULE)
+    gate = PublishGate(LAX)
     logit, label = scores(1_700, 1.0)
     gate.add(logit, label)
     newest = slice(700, None)
@@ -58,7 +67,7 @@ def test_a_window_has_the_measures_of_its_examples() -> None:
 
 
 def test_versions_are_held_while_auc_is_low_and_a_bad_time_is_not_usual() -> None:
-    gate = PublishGate(RULE)
+    gate = PublishGate(LAX)
     gate.add(*scores(4_000, 1.0))
     usual = gate.usual
     assert held(gate) == [] and usual > 0.7
@@ -95,13 +104,29 @@ def test_what_few_clicks_show_is_no_fall() -> None:
 
 
 def test_scores_that_are_no_numbers_and_windows_of_one_class_are_judged() -> None:
-    gate = PublishGate(GateRule(auc=0.05, calibration=0.5, window=1_000))
+    gate = PublishGate(GateRule(auc=0.12, calibration=0.5, window=1_000))
     gate.add(*scores(2_000, 1.0))
     logit, label = scores(1_000, 1.0)
     gate.add(np.full_like(logit, np.nan), label)
     assert held(gate) == ["auc", "calibration"], "a model that has diverged"
-    gate.add(logit, np.zeros_like(label))
-    assert held(gate) == ["calibration"] and np.isnan(gate.measures.auc)
+    gate.add(np.full_like(logit, np.nan), np.zeros_like(label))
+    assert held(gate) == ["auc", "calibration"] and np.isnan(gate.measures.auc), (
+        "nothing shows that it is well"
+    )
+
+
+def test_a_click_topic_that_fails_is_held_although_the_model_follows() -> None:
+    gate = PublishGate(GateRule(calibration=0.5, clicks=1.0, window=1_000))
+    gate.add(*scores(4_000, 1.0))
+    usual = gate.usual_rate
+    for shift in np.linspace(0.0, -8.0, 40):  # the model learns that nobody clicks
+        logit, label = scores(100, 1.0, shift)
+        gate.add(logit, np.where(RNG.random(100) < np.exp(shift), label, 0))
+    for _ in range(5):
+        gate.add(scores(1_000, 1.0, -8.0)[0], np.zeros(1_000))
+    assert held(gate) == ["clicks"] and gate.usual_rate == pytest.approx(usual, rel=0.2)
+    gate.add(*scores(1_000, 1.0))
+    assert held(gate) == []
 
 
 def test_without_bounds_nothing_is_held() -> None:
@@ -114,7 +139,7 @@ def test_without_bounds_nothing_is_held() -> None:
 def test_any_batches_and_restarts_decide_alike() -> None:
     parts = [scores(1_500, 1.0), scores(1_500, 0.0), scores(2_000, 1.0)]
     logit, label = (np.concatenate(column) for column in zip(*parts, strict=True))
-    whole, cut = PublishGate(RULE), PublishGate(RULE)
+    whole, cut = PublishGate(LAX), PublishGate(LAX)
     seen = []
     for one in range(len(logit)):
         whole.add(logit[one : one + 1], label[one : one + 1])
@@ -125,7 +150,7 @@ def test_any_batches_and_restarts_decide_alike() -> None:
         stop = min(start + int(RNG.integers(1, 300)), len(logit))
         cut.add(logit[start:stop], label[start:stop])
         assert held(cut) == seen[stop - 1]
-        cut, before = PublishGate(RULE), cut
+        cut, before = PublishGate(LAX), cut
         cut.load(before.state())
         assert held(cut) == held(before)
         start = stop
@@ -135,11 +160,11 @@ def test_any_batches_and_restarts_decide_alike() -> None:
 
 
 def test_another_window_keeps_what_is_usual_and_another_bound_is_obeyed_at_once() -> None:
-    gate = PublishGate(RULE)
+    gate = PublishGate(LAX)
     gate.add(*scores(4_000, 1.0))
     gate.add(*scores(1_000, 0.0))
     assert held(gate) == ["auc"]
-    other, off = PublishGate(GateRule(auc=0.05, window=500)), PublishGate(GateRule(window=1_000))
+    other, off = PublishGate(GateRule(auc=0.12, window=500)), PublishGate(GateRule(window=1_000))
     other.load(gate.state())
     off.load(gate.state())
     assert (other.usual, held(other), held(off)) == (gate.usual, [], [])

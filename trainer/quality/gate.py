@@ -2,13 +2,19 @@
 
     window   the last W examples with final labels, in PANES panes of W / PANES
     asked    at the end of a pane, once the window is full
-    usual    running mean of the windows' AUC while nothing is held: u += (AUC - u) / MEMORY
-    held     auc: AUC < u - bound;  calibration: predicted and observed clicks differ by more than the bound
+    usual    running means of the windows' AUC and click rate while nothing is held: u += (AUC - u) / MEMORY
+    held     auc: AUC < u - bound
+             calibration: predicted and observed clicks differ by more than the bound
+             clicks: observed clicks differ from those of the usual rate by more than the bound
+
+A model that learns online soon predicts what comes: when a click topic fails, its calibration is bad for a
+moment only, and `clicks` is what lasts.
 
 The newest window is compared with what is usual and not with the window of the version before: versions are
 seconds apart, and a fall that is slow by their measure would never be seen. While versions are held, `usual`
-stays, so that a bad time does not become the measure. A difference of less than SIGMAS standard errors is no
-difference (of AUC: Hanley & McNeil 1982).
+stays, so that a bad time does not become the measure. A difference of less than SIGMAS standard errors begins
+no hold (of AUC: Hanley & McNeil 1982). A hold ends when the window is seen to be within its bound: few
+clicks, or a window of one class, show nothing.
 
 The gate reads scores and labels in the order of the examples, and is asked at numbers of examples. So it
 decides the same for any batches, number of ranks and restart, up to the rounding of the logits.
@@ -34,8 +40,11 @@ LOG = logging.getLogger(__name__)
 PANES = 10
 MEMORY = 100
 """Panes over which `usual` is a mean: ten windows."""
-SIGMAS = 3.0
+SIGMAS = 4.0
+"""Chance reaches it once in 30,000 windows, and a window ends every few seconds."""
 BINS, LIMIT = 2048, 12.0
+REASONS = ("auc", "calibration", "clicks")
+"""Bounds of a rule, and reasons for which versions are held."""
 F32 = npt.NDArray[np.float32]
 I64 = npt.NDArray[np.int64]
 
@@ -47,11 +56,13 @@ class GateRule:
     Attributes:
         auc: largest fall of AUC below what is usual; 0: none is too large.
         calibration: largest share by which predicted clicks exceed observed, or observed predicted; 0: none.
+        clicks: largest share by which observed clicks exceed the usual, or the usual observed; 0: none.
         window: examples of the newest window.
     """
 
     auc: float = 0.0
     calibration: float = 0.0
+    clicks: float = 0.0
     window: int = 20_000
 
 
@@ -68,26 +79,32 @@ class Measures:
     auc_error: float = np.nan
     predicted: float = 0.0
     clicks: int = 0
+    examples: int = 0
 
     @property
     def calibration(self) -> float:
         """Predicted over observed clicks."""
         return self.predicted / self.clicks if self.clicks else np.nan
 
+    @property
+    def rate(self) -> float:
+        """Clicked share."""
+        return self.clicks / self.examples if self.examples else np.nan
+
 
 class PublishGate:
     """Gate of a run, on rank 0.
 
     Attributes:
-        held: reasons for which versions are held: of "auc", "calibration".
-        usual: usual AUC; NaN before the first full window.
+        held: reasons for which versions are held, of REASONS.
+        usual, usual_rate: usual AUC and click rate; NaN before the first full window.
         measures: of the newest window, once it was full.
     """
 
     def __init__(self, rule: GateRule) -> None:
         self.rule = rule
         self.held: tuple[str, ...] = ()
-        self.usual = np.nan
+        self.usual = self.usual_rate = np.nan
         self.measures = Measures()
         self._excused = False  # an operator has accepted a calibration beyond the bound
         self._filled = 0  # examples of the open pane
@@ -104,7 +121,7 @@ class PublishGate:
         """
         if rank != 0 or options.publish is None:
             return None
-        bounds = options.publish_gate_auc, options.publish_gate_calibration
+        bounds = options.publish_gate_auc, options.publish_gate_calibration, options.publish_gate_clicks
         gate = PublishGate(GateRule(*bounds, options.publish_gate_window))
         if state:
             gate.load(state)
@@ -131,14 +148,15 @@ class PublishGate:
         if self.held:
             LOG.warning("publish gate: an operator accepts the newest window (%s)", self._figures())
         self._excused = "calibration" in self.held
-        self.usual = self.measures.auc
+        self.usual, self.usual_rate = self.measures.auc, self.measures.rate
         self._hold(())
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """State for a checkpoint: equal for equal states."""
         now = self.measures
-        held = [float(reason in self.held) for reason in ("auc", "calibration")]
-        figures = [self.usual, now.auc, now.auc_error, now.predicted, now.clicks, *held]
+        held = [reason in self.held for reason in REASONS]
+        measures = [now.auc, now.auc_error, now.predicted, now.clicks, now.examples]
+        figures = [*held, self.usual, self.usual_rate, *measures]
         return {
             "figures": np.array([float(value) for value in figures]),
             "numbers": np.array([self.rule.window, self._filled, self._closed, self._excused]),
@@ -148,19 +166,16 @@ class PublishGate:
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from a `state`; of another window's, `usual` alone is kept."""
-        usual, *figures, auc, calibration = state["figures"].tolist()
-        self.usual = usual
+        held = [name for name, is_held in zip(REASONS, state["figures"], strict=False) if is_held]
+        self.usual, self.usual_rate, *figures = state["figures"].tolist()[len(REASONS) :]
         window, filled, closed, excused = state["numbers"].tolist()
         if window != self.rule.window:
             return
         self._filled, self._closed, self._excused = filled, closed, bool(excused)
         self._counts, self._predicted = state["counts"].copy(), state["predicted"].copy()
-        area, error, predicted, clicks = figures
-        self.measures = Measures(area, error, predicted, int(clicks))
-        self._hold(
-            (("auc",) if auc and self.rule.auc else ())
-            + (("calibration",) if calibration and self.rule.calibration else ())
-        )
+        area, error, predicted, clicks, examples = figures
+        self.measures = Measures(area, error, predicted, int(clicks), int(examples))
+        self._hold(tuple(reason for reason in held if getattr(self.rule, reason)))
 
     def report(self) -> dict[str, Any]:
         """Measures for people: {} before the first full window."""
@@ -194,21 +209,39 @@ class PublishGate:
 
     def _judge(self, now: Measures) -> None:
         self.measures = now
-        fell = self.usual - now.auc
         reasons = []
-        if self.rule.auc and fell > max(self.rule.auc, SIGMAS * now.auc_error):
-            reasons.append("auc")
-        off = self.rule.calibration and _apart(now, self.rule.calibration)
-        if off and not self._excused:
-            reasons.append("calibration")
-        self._excused = self._excused and bool(off)
-        if not reasons and not np.isnan(now.auc):
-            before = now.auc if np.isnan(self.usual) else self.usual
-            self.usual = before + (now.auc - before) / MEMORY
+        for reason, apart in (
+            ("auc", self._fell(now)),
+            ("calibration", self._differ("calibration", now.predicted, now.clicks)),
+            ("clicks", self._differ("clicks", self.usual_rate * now.examples, now.clicks)),
+        ):
+            if getattr(self.rule, reason) and apart:
+                reasons.append(reason)
+        if self._excused and "calibration" in reasons:
+            reasons.remove("calibration")
+        else:
+            self._excused = False
+        if not reasons:
+            self.usual = _moved(self.usual, now.auc)
+            self.usual_rate = _moved(self.usual_rate, now.rate)
         self._hold(tuple(reasons))
         for name, value in (("newest", now.auc), ("usual", self.usual)):
             telemetry.GATE_AUC.labels(name).set(value)
+        for name, value in (("newest", now.rate), ("usual", self.usual_rate)):
+            telemetry.GATE_CLICK_RATE.labels(name).set(value)
         telemetry.GATE_CALIBRATION.set(now.calibration)
+
+    def _fell(self, now: Measures) -> bool:
+        """Tell if AUC is below what is usual: by more than chance, unless it has been before."""
+        if "auc" in self.held:
+            return not self.usual - now.auc <= self.rule.auc
+        return self.usual - now.auc > max(self.rule.auc, SIGMAS * now.auc_error)
+
+    def _differ(self, reason: str, expected: float, clicks: float) -> bool:
+        """Tell if clicks differ from the expected: by more than chance, unless they have before."""
+        more, less = max(expected, clicks), min(expected, clicks)
+        sure = reason in self.held or more - less > SIGMAS * np.sqrt(more)
+        return bool(more > (1 + getattr(self.rule, reason)) * less and sure)
 
     def _hold(self, reasons: tuple[str, ...]) -> None:
         if reasons and reasons != self.held:
@@ -221,7 +254,7 @@ class PublishGate:
         if self.held and not reasons:
             LOG.info("publish gate: versions are published again: %s", self._figures())
         self.held = reasons
-        for name in ("auc", "calibration"):
+        for name in REASONS:
             telemetry.PUBLISH_HELD.labels(name).set(int(name in reasons))
 
     def _figures(self) -> str:
@@ -229,7 +262,8 @@ class PublishGate:
         return (
             f"AUC of the last {rule.window:,} examples {now.auc:.4f}, usual {self.usual:.4f} "
             f"(publish_gate_auc {rule.auc:g}); {now.predicted:,.0f} clicks predicted, {now.clicks:,} came "
-            f"(publish_gate_calibration {rule.calibration:g})"
+            f"(publish_gate_calibration {rule.calibration:g}), {self.usual_rate * now.examples:,.0f} are "
+            f"usual (publish_gate_clicks {rule.clicks:g})"
         )
 
 
@@ -243,15 +277,16 @@ def measure(counts: I64, predicted: float) -> Measures:
     negative, positive = counts
     n, p = int(negative.sum()), int(positive.sum())
     if not n or not p:
-        return Measures(predicted=predicted, clicks=p)
+        return Measures(predicted=predicted, clicks=p, examples=n + p)
     below = np.cumsum(negative) - negative
     area = float(np.sum(positive * (below + 0.5 * negative))) / (n * p)
     q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
     spread = area * (1 - area) + (p - 1) * (q1 - area**2) + (n - 1) * (q2 - area**2)
-    return Measures(area, float(np.sqrt(max(spread, 0.0) / (n * p))), predicted, p)
+    return Measures(area, float(np.sqrt(max(spread, 0.0) / (n * p))), predicted, p, n + p)
 
 
-def _apart(now: Measures, bound: float) -> bool:
-    """Tell if predicted and observed clicks differ by more than the bound, and by more than chance."""
-    more, less = max(now.predicted, now.clicks), min(now.predicted, now.clicks)
-    return more > (1 + bound) * less and more - less > SIGMAS * np.sqrt(more)
+def _moved(usual: float, now: float) -> float:
+    """Running mean after another window; a window without the measure moves nothing."""
+    if np.isnan(now):
+        return usual
+    return now if np.isnan(usual) else usual + (now - usual) / MEMORY

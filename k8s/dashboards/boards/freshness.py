@@ -113,7 +113,7 @@ BOARD = Board(
                 ),
                 lines(
                     "Versions held",
-                    "1 while no version is published, by the publish gate (auc, calibration) or an operator.",
+                    "1 while no version is published, by the publish gate or an operator.",
                     "bool",
                     ("max by (reason) (livectr_publish_held{@})", "{{reason}}"),
                 ),
@@ -122,6 +122,12 @@ BOARD = Board(
                     "Over the newest window, and what is usual. A fall by publish_gate_auc holds versions.",
                     "none",
                     ("max by (of) (livectr_publish_gate_auc{@})", "{{of}}"),
+                ),
+                lines(
+                    "Click rate at the publish gate",
+                    "Over the newest window, and what is usual. A fall to 0 is a click topic that fails.",
+                    "percentunit",
+                    ("max by (of) (livectr_publish_gate_click_rate{@})", "{{of}}"),
                 ),
                 lines(
                     "Calibration at the publish gate",

@@ -148,7 +148,8 @@ class PublishGate:
         if self.held:
             LOG.warning("publish gate: an operator accepts the newest window (%s)", self._figures())
         self._excused = "calibration" in self.held
-        self.usual, self.usual_rate = self.measures.auc, self.measures.rate
+        self.usual = self.usual if np.isnan(self.measures.auc) else self.measures.auc
+        self.usual_rate = self.measures.rate
         self._hold(())
 
     def state(self) -> dict[str, npt.NDArray[Any]]:

@@ -203,8 +203,10 @@ class PublishGate:
     def _close(self) -> None:
         """Ask the rule, if the window is full; begin a new pane."""
         self._closed, self._filled = min(self._closed + 1, PANES), 0
+        now = measure(self._counts.sum(axis=0), float(self._predicted.sum()))
         if self._closed == PANES:
-            self._judge(measure(self._counts.sum(axis=0), float(self._predicted.sum())))
+            self._judge(now)
+        self._show(now)
         self._counts = np.concatenate([self._counts[1:], np.zeros((1, 2, BINS), np.int64)])
         self._predicted = np.append(self._predicted[1:], 0.0)
 
@@ -226,6 +228,9 @@ class PublishGate:
             self.usual = _moved(self.usual, now.auc)
             self.usual_rate = _moved(self.usual_rate, now.rate)
         self._hold(tuple(reasons))
+
+    def _show(self, now: Measures) -> None:
+        """Tell Prometheus of the window, also while it fills."""
         for name, value in (("newest", now.auc), ("usual", self.usual)):
             telemetry.GATE_AUC.labels(name).set(value)
         for name, value in (("newest", now.rate), ("usual", self.usual_rate)):

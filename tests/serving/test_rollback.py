@@ -216,6 +216,9 @@ def operator(
             assert no.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         names = world.client.keys(f"livectr:*:{before.row_set}:*")
         assert names == [], "rows of the version before are gone"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LIVECTR_PUBLISH", world.url)  # as in a trainer's pod
+            assert main(["versions", "list"]) == 0
         assert "held since" in (said := world.says("list")) and said.endswith("worse since noon")
 
         last = world.append(PORTIONS - 1)

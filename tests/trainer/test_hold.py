@@ -152,3 +152,13 @@ def test_a_hold_of_nothing_is_refused(redis_url: str, client: redis.Redis) -> No
 @pytest.mark.parametrize("text", [b"yes", b"{}", b'{"reason": 1, "since_ms": null}'])
 def test_a_hold_that_somebody_wrote_by_hand_holds(text: bytes) -> None:
     assert Hold.of(text) == Hold()
+
+
+def test_a_gate_is_told_once_of_a_release(redis_url: str, client: redis.Redis, trainer: Watching) -> None:
+    assert not trainer.publisher.released()
+    release(redis_url, "livectr")
+    limit = time.monotonic() + 20
+    while not trainer.publisher.released():
+        assert time.monotonic() < limit, "the look-out has not seen it"
+        time.sleep(0.005)
+    assert not trainer.publisher.released() and client.get(Keyspace().release) is None

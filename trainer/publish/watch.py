@@ -86,12 +86,14 @@ class PublishedWatch:
     def read_hold(self) -> None:
         """Read the operator's words. Raises redis.RedisError."""
         client, space = self._store.client, self._store.space
-        hold = Hold.of(client.get(space.hold))
+        text, release = client.mget([space.hold, space.release])
+        hold = Hold.of(text)
         if hold != self.hold:
             LOG.info("namespace %r is %s", space.namespace, f"held: {hold.reason}" if hold else "released")
         self.hold = hold
         telemetry.PUBLISH_HELD.labels("operator").set(int(hold is not None))
-        self._released |= bool(client.delete(space.release))
+        if release is not None:
+            self._released |= bool(client.delete(space.release))
 
     def released(self) -> bool:
         """Tell if an operator has asked the gate to accept its window since the last call."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, group
 from livectr.commands.settings import add_settings, given_settings, settings_of, start_log
 from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.heap import loading
+
+if TYPE_CHECKING:
+    from livectr.config.settings import Settings
 
 REDIS = ("redis", "namespace", "redis_password_file")
 EXAMPLES = """\
@@ -71,11 +75,19 @@ def _nothing(given: argparse.Namespace) -> int:
     raise ConfigError("say what to do: list, hold, release or rollback.")
 
 
+def _settings(given: argparse.Namespace) -> Settings:
+    """Settings whose `redis` is that of the flag, else what a trainer of the same settings publishes to."""
+    flags = given_settings(given)
+    settings = resolve(flags, toml=given.config)
+    url = settings.redis if "redis" in flags else settings.publish or settings.redis
+    return replace(settings, redis=url)
+
+
 def run_list(given: argparse.Namespace) -> int:
     """Print the versions."""
     from livectr.versions.listing import show_versions
 
-    settings = resolve(given_settings(given), toml=given.config)
+    settings = _settings(given)
     checkpoint = Path(settings.checkpoint) if settings.checkpoint is not None else None
     show_versions(settings.redis, settings.namespace, checkpoint)
     return 0
@@ -85,7 +97,7 @@ def run_hold(given: argparse.Namespace) -> int:
     """Hold the namespace."""
     from livectr.versions.holding import hold
 
-    settings = resolve(given_settings(given), toml=given.config)
+    settings = _settings(given)
     print(hold(settings.redis, settings.namespace, given.reason))
     return 0
 
@@ -94,7 +106,7 @@ def run_release(given: argparse.Namespace) -> int:
     """Release the namespace."""
     from livectr.versions.holding import release
 
-    settings = resolve(given_settings(given), toml=given.config)
+    settings = _settings(given)
     print(release(settings.redis, settings.namespace))
     return 0
 
@@ -106,5 +118,6 @@ def run_rollback(given: argparse.Namespace) -> int:
         from livectr.versions.rollback import roll_back
 
     pipeline, settings = settings_of(given, "checkpoint")
+    settings = replace(settings, redis=_settings(given).redis)
     print(roll_back(pipeline, settings, given.generation, given.reason), flush=True)
     return 0

@@ -16,7 +16,7 @@ from livectr import __version__
 from livectr.commands.flags import Parser
 from livectr.commands.logs import features, images, replay, simulate
 from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, tune
-from livectr.commands.run import kernels, query, serve, train, verify
+from livectr.commands.run import kernels, query, serve, train, verify, versions
 from livectr.commands.start import demo, example, kafka, redis
 from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
 from livectr.kernels.process.disk import is_full
@@ -24,7 +24,7 @@ from livectr.kernels.process.logs import tell
 from livectr.kernels.process.signals import kept_handlers
 
 COMMANDS = (
-    demo, example, simulate, replay, train, features, images, serve, query, verify, kafka, redis, inspect,
+    demo, example, simulate, replay, train, features, images, serve, query, verify, versions, kafka, redis, inspect,
     kernels, evaluate, compare, tune, ablate, bench,
 )  # fmt: skip
 """Modules of commands, in the order of `livectr --help`."""

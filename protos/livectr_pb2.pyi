@@ -77,20 +77,22 @@ class ContentFeatures(_message.Message):
     def __init__(self, name: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., features: _Optional[bytes] = ...) -> None: ...
 
 class RankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "candidates", "bids", "content", "explain")
+    __slots__ = ("request_id", "context", "candidates", "bids", "content", "version", "explain")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     BIDS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     candidates: _containers.RepeatedCompositeFieldContainer[Column]
     bids: _containers.RepeatedScalarFieldContainer[float]
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
+    version: int
     explain: int
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., explain: _Optional[int] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., explain: _Optional[int] = ...) -> None: ...
 
 class Explanations(_message.Message):
     __slots__ = ("features", "fields", "candidates")
@@ -139,20 +141,22 @@ class RankResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content")
+    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content", "version")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     ids: Int64s
     names: Strings
     top_k: int
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
+    version: int
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class PreRankResponse(_message.Message):
     __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown", "degraded", "degraded_reason")
@@ -179,7 +183,7 @@ class PreRankResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ...) -> None: ...
 
 class RecommendRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content")
+    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content", "version")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +194,7 @@ class RecommendRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     BID_COLUMN_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     ids: Int64s
@@ -200,7 +205,8 @@ class RecommendRequest(_message.Message):
     top_k: int
     bid_column: str
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
+    version: int
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class RecommendStage(_message.Message):
     __slots__ = ("name", "items_in", "items_out", "microseconds")
@@ -269,7 +275,7 @@ class ContentInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ..., width: _Optional[int] = ..., vectors: _Optional[int] = ...) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "step", "run_id", "examples", "lookup_ttl_ms")
+    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "step", "run_id", "examples", "lookup_ttl_ms", "held")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -285,6 +291,7 @@ class DescribeResponse(_message.Message):
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     role: str
     model: str
     fingerprint: str
@@ -300,4 +307,5 @@ class DescribeResponse(_message.Message):
     run_id: str
     examples: int
     lookup_ttl_ms: int
-    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ..., step: _Optional[int] = ..., run_id: _Optional[str] = ..., examples: _Optional[int] = ..., lookup_ttl_ms: _Optional[int] = ...) -> None: ...
+    held: str
+    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ..., step: _Optional[int] = ..., run_id: _Optional[str] = ..., examples: _Optional[int] = ..., lookup_ttl_ms: _Optional[int] = ..., held: _Optional[str] = ...) -> None: ...

@@ -9,6 +9,8 @@ back; it does not connect to Redis.
     {livectr}:owner            text    owner of the epoch: taking a new epoch is idempotent
                                        (trainer.publish.fence)
     {livectr}:highest          int     greatest version number ever used; no number is used twice
+    {livectr}:hold             JSON    protos.hold: while it is there, no trainer flips a version
+    {livectr}:release          mark    the operator asks the trainer's gate to accept its window; it expires
     livectr:versions           channel number of each flipped version
     livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item and content vectors
     livectr:{bb}:epoch         int     the same fence, for each bucket
@@ -139,6 +141,14 @@ class Keyspace:
     @property
     def floor(self) -> str:
         return f"{{{self.namespace}}}:floor"
+
+    @property
+    def hold(self) -> str:
+        return f"{{{self.namespace}}}:hold"
+
+    @property
+    def release(self) -> str:
+        return f"{{{self.namespace}}}:release"
 
     @property
     def versions(self) -> str:

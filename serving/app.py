@@ -179,6 +179,7 @@ class App:
             run_id=version.manifest.run_id if version else "",
             examples=version.manifest.examples if version else 0,
             lookup_ttl_ms=round(1000 * self._options.lookup_ttl_s),
+            held=self.follower.held,
         )
 
 

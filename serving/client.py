@@ -198,6 +198,7 @@ class RankClient(_Client[Any]):
         content: Content | None = None,
         request_id: str = "",
         explain: int = 0,
+        version: int = 0,
     ) -> Any:
         """Score n candidates in a context; RankResponse.
 
@@ -208,9 +209,11 @@ class RankClient(_Client[Any]):
             content: inline content: raw features of images or texts that may be too new for the server.
             request_id: comes back in the response.
             explain: number of the best candidates whose scores are explained.
+            version: pin: the only version that may answer; 0: the served one.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
+            grpc.RpcError: INVALID_ARGUMENT names the wrong field; FAILED_PRECONDITION: another version is
+                served.
         """
         request = pb.RankRequest(
             explain=explain,
@@ -219,6 +222,7 @@ class RankClient(_Client[Any]):
             candidates=self._columns(candidates),
             bids=bids,
             content=content_of(content),
+            version=version,
         )
         return self._stub.Rank(request, timeout=self._timeout_s)
 
@@ -246,6 +250,7 @@ class PreRankClient(_Client[Any]):
         *,
         content: Content | None = None,
         request_id: str = "",
+        version: int = 0,
     ) -> Any:
         """Select the best `top_k` candidates; PreRankResponse.
 
@@ -255,15 +260,18 @@ class PreRankClient(_Client[Any]):
             top_k: number of items to return.
             content: inline content, as in `RankClient.rank`.
             request_id: comes back in the response.
+            version: pin: the only version that may answer; 0: the served one.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
+            grpc.RpcError: INVALID_ARGUMENT names the wrong field; FAILED_PRECONDITION: another version is
+                served.
         """
         request = pb.PreRankRequest(
             request_id=request_id,
             context=self._columns({name: [value] for name, value in context.items()}),
             top_k=top_k,
             content=content_of(content),
+            version=version,
         )
         if candidates is not None:
             _set_items(request, "", candidates)
@@ -294,6 +302,7 @@ class RecommendClient(_Client[Any]):
         items: RecommendItems | None = None,
         content: Content | None = None,
         request_id: str = "",
+        version: int = 0,
     ) -> Any:
         """Recommend `top_k` items; RecommendResponse.
 
@@ -304,9 +313,11 @@ class RecommendClient(_Client[Any]):
             items: what is recommended; None: the whole catalogue, with every bid 1.
             content: inline content, as in `RankClient.rank`.
             request_id: comes back in the response.
+            version: pin: the only version that may answer; 0: the served one.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
+            grpc.RpcError: INVALID_ARGUMENT names the wrong field; FAILED_PRECONDITION: another version is
+                served.
         """
         items = items or RecommendItems()
         request = pb.RecommendRequest(
@@ -316,6 +327,7 @@ class RecommendClient(_Client[Any]):
             top_k=top_k,
             bid_column=items.bid_column,
             content=content_of(content),
+            version=version,
         )
         if items.candidates is not None:
             _set_items(request, "", items.candidates)

@@ -1,14 +1,15 @@
 """Errors that a client receives instead of an answer, each with its gRPC status.
 
     AnswerError
-     ├─ RequestError         INVALID_ARGUMENT    the message names the field
-     ├─ NotReadyError        UNAVAILABLE         no version has been published yet
-     ├─ RefusedError         UNAVAILABLE         Redis refuses what the request needs
-     ├─ OverloadError        RESOURCE_EXHAUSTED  load shedding: no place to compute or to wait
-     ├─ UnauthenticatedError UNAUTHENTICATED     no token, or one that is not known
-     ├─ ForbiddenError       PERMISSION_DENIED   the token may not call the method
-     ├─ DeadlineError        DEADLINE_EXCEEDED   the deadline passed before the answer
-     └─ CancelledError       CANCELLED           the client no longer waits
+    ├─ RequestError         INVALID_ARGUMENT    the message names the field
+    ├─ NotReadyError        UNAVAILABLE         no version has been published yet
+    ├─ PinnedError          FAILED_PRECONDITION another version is served than the request pins
+    ├─ RefusedError         UNAVAILABLE         Redis refuses what the request needs
+    ├─ OverloadError        RESOURCE_EXHAUSTED  load shedding: no place to compute or to wait
+    ├─ UnauthenticatedError UNAUTHENTICATED     no token, or one that is not known
+    ├─ ForbiddenError       PERMISSION_DENIED   the token may not call the method
+    ├─ DeadlineError        DEADLINE_EXCEEDED   the deadline passed before the answer
+    └─ CancelledError       CANCELLED           the client no longer waits
 
 They are replies to clients, not failures of the server, so they stay inside `serving`.
 """
@@ -55,6 +56,23 @@ class NotReadyError(AnswerError):
     """No version has been published that this server can serve."""
 
     status = grpc.StatusCode.UNAVAILABLE
+
+
+class PinnedError(AnswerError):
+    """Another version is served than the request pins.
+
+    Args:
+        pinned: version of the request.
+        served: version of the server.
+    """
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+
+    def __init__(self, pinned: int, served: int) -> None:
+        super().__init__(
+            f"version: the request pins {pinned}, and this server serves {served}; pin the version of a "
+            "reply, or leave it out (0)"
+        )
 
 
 class RefusedError(AnswerError):

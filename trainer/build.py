@@ -25,6 +25,7 @@ from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.process.metrics_server import metrics_server
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
+from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import identity_of
 from livectr.trainer.checkpoint.placing import measured_placement
 from livectr.trainer.checkpoint.restored import Restored
@@ -46,6 +47,7 @@ from livectr.trainer.publish.snapshot import Boundary
 from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
+from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
 from livectr.trainer.quality.seen import ItemCounts
@@ -97,6 +99,7 @@ def build(
     )
     log, items, labels = make.log(step), make.items(), make.labels(step)
     contest = Contest.of(pipeline, restored.contest() if restored is not None else {}, rank)
+    gate = PublishGate.of(options, restored.gate() if restored is not None else {}, rank)
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
     if restored is not None:
         restored.load(step, policies)
@@ -124,8 +127,8 @@ def build(
         exchange=ExchangeStage(step, heads),
         fetch=FetchStage(depth=int(tiers is not None)),
         learn=LearnStage(step, policies, heads),
-        report=ReportStage(rank, progress, monitor, log, items, publisher, labels, contest),
-        commits=make.commits(step, source, heads, checkpoint, publisher),
+        report=ReportStage(rank, progress, monitor, log, items, publisher, labels, contest, gate),
+        commits=make.commits(step, source, heads, checkpoint, publisher, gate),
         push=publisher.push if publisher is not None else None,
     )
     parts = Parts(
@@ -145,6 +148,7 @@ def build(
         items=items,
         labels=labels,
         contest=contest,
+        gate=gate,
         monitor=monitor,
         checkpoint=checkpoint,
         publisher=publisher,
@@ -216,7 +220,8 @@ class Builder:
         path = self.options.prediction_file if self.options.logged else None
         check = partial(wrong_predictions, path) if path is not None else None
         identity = identity_of(self.pipeline, self.options.seed)
-        return self.closed(Checkpointer(self.root, self.control, identity, predictions=check))
+        keep = KeepRule(self.options.keep_versions, self.options.keep_every_s)
+        return self.closed(Checkpointer(self.root, self.control, identity, predictions=check, keep=keep))
 
     def placement(self, restored: Restored | None) -> FieldPlacement | None:
         """Placement by measured loads; None: round-robin."""
@@ -384,14 +389,11 @@ class Builder:
         heads: Heads | None,
         checkpoint: Checkpointer | None,
         publisher: Publisher | None,
+        gate: PublishGate | None,
     ) -> Committer:
         wanted = checkpoint is not None or publisher is not None
         others = heads.tables if heads is not None else {}
-        return Committer(
-            self.control,
-            checkpoint,
-            publisher,
-            Boundary.mark(step, source, others) if wanted else Boundary({}, 0, 0),
-            publish_interval_s=self.options.publish_interval_s,
-            checkpoint_interval_s=self.options.checkpoint_interval_s,
-        )
+        first = Boundary.mark(step, source, others) if wanted else Boundary({}, 0, 0)
+        publish_s, checkpoint_s = self.options.publish_interval_s, self.options.checkpoint_interval_s
+        every = dict(publish_interval_s=publish_s, checkpoint_interval_s=checkpoint_s)
+        return Committer(self.control, checkpoint, publisher, first, gate=gate, **every)

@@ -32,6 +32,7 @@ from livectr.trainer.parts import Parts
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter, overgrown
 from livectr.trainer.publish.version import Push
+from livectr.trainer.quality.gate import PublishGate
 
 LOG = logging.getLogger(__name__)
 LAST_PUBLISH_DEADLINE_S = 60.0
@@ -48,6 +49,8 @@ class Due(IntEnum):
     PUBLISH = 1
     ALL = 2
     """Checkpoint and publish."""
+    RELEASED = 3
+    """Publish what was held, even if nothing has come since."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class CommitState:
             of publishing.
         champion: role of the ranking model that a version holds.
         snapshots: copies the changes of a version; None if nothing is published.
+        held: reason for which no version may be published; "" if there is none.
     """
 
     steps: int
@@ -73,6 +77,7 @@ class CommitState:
     checkpoint: CheckpointState | None
     snapshots: Snapshotter | None
     champion: str = "rank"
+    held: str = ""
 
     @staticmethod
     def of(parts: Parts, *, checkpoint: bool) -> CommitState:
@@ -85,6 +90,7 @@ class CommitState:
         boundary = Boundary.mark(parts.step, parts.source, others)
         began_s = time.monotonic()
         wanted = checkpoint and parts.checkpoint is not None
+        held = str(parts.control.broadcast_json(held_by(parts.publisher, parts.gate)))
         champion = "rank"
         if parts.pipeline.challengers:
             champion = parts.control.broadcast_json(parts.contest.champion if parts.contest else "")
@@ -94,13 +100,25 @@ class CommitState:
             boundary=boundary,
             tables={**parts.step.tables, **others},
             began_s=began_s,
-            checkpoint=_checkpoint_state(parts, boundary) if wanted else None,
+            checkpoint=_checkpoint_state(parts, boundary, held) if wanted else None,
             snapshots=_snapshotter(parts, champion),
             champion=champion,
+            held=held,
         )
 
 
-def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
+def held_by(publisher: Publisher | None, gate: PublishGate | None) -> str:
+    """Reason for which no version may be published; "" if there is none. Rank 0 knows it."""
+    if publisher is None:
+        return ""
+    if publisher.released() and gate is not None:
+        gate.accept()
+    if publisher.hold is not None:
+        return f"operator: {publisher.hold.reason}"
+    return f"publish gate: {' and '.join(gate.held)}" if gate is not None and gate.held else ""
+
+
+def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> CheckpointState:
     """Content of a generation; dead letters and predictions until here are on disk afterwards."""
     parts.dead_letters.flush()
     progress, log, source = parts.progress, parts.log, parts.source
@@ -120,6 +138,8 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
         items=parts.items.state() if parts.items is not None else {},
         scores=parts.labels.state() if parts.labels is not None else {},
         contest=parts.contest.state() if parts.contest is not None else {},
+        gate=parts.gate.state() if parts.gate is not None else {},
+        quality=parts.gate.report() | {"held": held} if parts.gate is not None else {},
         source=source.snapshot().parts(),
         policies=parts.policies.state() | (heads.policies() if heads is not None else {}),
         tracked=parts.policies.tracked | (heads.tracked if heads is not None else set()),
@@ -156,6 +176,7 @@ class Committer:
         publish_interval_s: least time between commits. One that found the push before still under way is
             made up for as soon as that has ended.
         checkpoint_interval_s: least time between checkpoints.
+        gate: holds versions of a bad model; rank 0's.
 
     Attributes:
         dirty: a commit has something to do.
@@ -171,8 +192,10 @@ class Committer:
         *,
         publish_interval_s: float,
         checkpoint_interval_s: float,
+        gate: PublishGate | None = None,
     ) -> None:
-        self._control = control
+        self._control, self._gate = control, gate
+        self._held = ""  # reason for which the last commit published nothing
         self._checkpoint, self._publisher = checkpoint, publisher
         self._publish_interval_s, self._checkpoint_interval_s = publish_interval_s, checkpoint_interval_s
         # Every process reads look-up tables anew, so that all of their rows count as changed.
@@ -198,6 +221,8 @@ class Committer:
         missed = self._missed and self._publisher is not None and not self._publisher.busy
         if not self.wanted or (now < self._next_commit and not missed):
             return Due.NOTHING
+        if self._held and not held_by(self._publisher, self._gate):
+            return Due.RELEASED
         return Due.ALL if now >= self._next_checkpoint else Due.PUBLISH
 
     @property
@@ -218,9 +243,11 @@ class Committer:
         Returns:
             True if the push of a version has begun.
         """
-        # 1 settle the publish before; a model that has learned too little stays here
+        # 1 settle the publish before; a model that has learned too little, or is held, stays here
         busy = self._publisher is not None and self._publisher.busy
-        publish = self._publisher is not None and not busy and not self._held_back(state.examples)
+        self._held = state.held
+        may = not busy and not self._held and not self._held_back(state.examples)
+        publish = self._publisher is not None and may
         if self._publisher is not None and publish:
             self._publisher.serve(state.champion)
         if self._checkpoint is not None and state.checkpoint is not None:
@@ -256,6 +283,10 @@ class Committer:
     def _held_back(self, examples: int) -> bool:
         """Tell if a model that has learned so many examples is not published."""
         return self._publisher is not None and examples < self._publisher.least_examples
+
+    def _may(self, examples: int) -> bool:
+        """Tell if the last commit could publish a model that has learned so many examples."""
+        return not self._held and not self._held_back(examples)
 
     def _forget(self, state: CommitState) -> None:
         """Free change lists that neither the next checkpoint nor the next version needs.
@@ -306,7 +337,7 @@ class Committer:
             self._published = self._pushing
             self.versions += 1
             self.rows += published.rows
-        elif not self._publisher.busy and not self._held_back(examples) and (busy or self._publisher.full):
+        elif not self._publisher.busy and self._may(examples) and (busy or self._publisher.full):
             self.dirty = True  # it failed or was lost: the next commit repeats it, even if no event comes
         if self._published is None and not self._publisher.busy and not self._publisher.full:
             self._publisher.begin_anew()
@@ -327,6 +358,9 @@ class Committer:
             self._drain(state.examples, deadline, patient=not stopped)
             if began and self.versions > served:
                 return
+            if self._held:
+                LOG.warning("the last version was not published, as versions are held (%s)", self._held)
+                return
             if self._held_back(state.examples):
                 LOG.warning(
                     "nothing was published: the model has learned %d examples, and must have learned %d",
@@ -339,7 +373,8 @@ class Committer:
                 return
             if began:
                 time.sleep(0.5)
-            began = self.commit(replace(state, began_s=time.monotonic()))
+            held = self._control.broadcast_json(held_by(self._publisher, self._gate))
+            began = self.commit(replace(state, began_s=time.monotonic(), held=held))
 
     def _drain(self, examples: int, deadline: float, *, patient: bool) -> None:
         """Exchange states of pushes until no version is in flight. Collective.

@@ -40,6 +40,15 @@ class TrainOptions:
         publish: redis:// URL; None: nothing is published.
         publish_interval_s: least time between commits.
         min_examples: least examples of a model that is published; those of the warm start count.
+        publish_gate_auc: no version is published while the AUC of the newest window is below the usual AUC by
+            more (trainer.quality.gate); 0: never held.
+        publish_gate_calibration: nor while predicted clicks exceed observed clicks by a larger share, or
+            observed clicks predicted; 0: never held.
+        publish_gate_clicks: nor while observed clicks exceed the usual, or the usual observed, by a larger
+            share; 0: never held.
+        publish_gate_window: examples of that window.
+        keep_versions: older generations of the checkpoint that are kept for a rollback.
+        keep_every_s: least time between them.
         take_over: replace the version of another run, pipeline or newer checkpoint
             (trainer.publish.succession).
         metrics_window_s: sliding window of the quality gauges, in event time.
@@ -95,6 +104,12 @@ class TrainOptions:
     publish: str | None = None
     publish_interval_s: float = 2.0
     min_examples: int = 1000
+    publish_gate_auc: float = 0.0
+    publish_gate_calibration: float = 0.0
+    publish_gate_clicks: float = 0.0
+    publish_gate_window: int = 20_000
+    keep_versions: int = 2
+    keep_every_s: float = 3600.0
     take_over: bool = False
     metrics_window_s: float = 3600.0
     predictions: str | None = None

@@ -25,6 +25,7 @@ from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
+from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog
 from livectr.trainer.quality.seen import ItemCounts
@@ -58,6 +59,7 @@ class Parts:
         items: examples of each item; of rank 0, if the pipeline has items.
         labels: scores that wait for final labels; of rank 0, if the pipeline has provisional negatives.
         contest: champion and challengers; of rank 0, if the pipeline has challengers.
+        gate: holds versions of a bad model; of rank 0, if versions are published.
         checkpoint, publisher: None if the run has no place for them.
     """
 
@@ -77,6 +79,7 @@ class Parts:
     items: ItemCounts | None
     labels: FinalLabels | None
     contest: Contest | None
+    gate: PublishGate | None
     monitor: Monitor
     checkpoint: Checkpointer | None
     publisher: Publisher | None

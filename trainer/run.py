@@ -121,9 +121,10 @@ class Training:
                 commits.dirty |= round_.moved
                 if self._ends(round_):
                     break
-                if round_.flags[0].due and commits.dirty:
+                due = round_.flags[0].due
+                if due and (commits.dirty or due == Due.RELEASED):
                     stages.drain()
-                    commits.commit(CommitState.of(parts, checkpoint=round_.flags[0].due == Due.ALL))
+                    commits.commit(CommitState.of(parts, checkpoint=due == Due.ALL))
                 stages.advance(round_.cut)
                 commits.dirty |= round_.cut is not None
                 version = parts.publisher.last if parts.publisher else None

@@ -42,6 +42,7 @@ from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.push import PushStage
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
+from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, Records, records, roles_of
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
@@ -162,6 +163,7 @@ class ReportStage:
         publisher: learns the event times of the next version.
         labels: scores whose label windows have not passed; None where every label is final.
         contest: champion and challengers; None without challengers.
+        gate: holds versions of a bad model; None if nothing is published.
     """
 
     rank: int
@@ -172,6 +174,7 @@ class ReportStage:
     publisher: Publisher | None
     labels: FinalLabels | None = None
     contest: Contest | None = None
+    gate: PublishGate | None = None
     depth = in_flight = 0
 
     def __call__(self, learned: Learned | None) -> None:
@@ -207,6 +210,9 @@ class ReportStage:
             self.log.append(scored)
         logits = {role: scored[role] for role in roles_of(scored)}
         self.monitor.add(scored["time_ms"], scored["user"], logits, scored["label"], is_cold(scored["seen"]))
+        if self.gate is not None:
+            champion = self.contest.champion if self.contest is not None else "rank"
+            self.gate.add(logits[champion], scored["label"])
         if self.contest is not None:
             self.contest.add(logits, scored["label"], self.progress.steps)
 

@@ -107,6 +107,25 @@ LOST_VERSIONS = Counter(
 PUBLISH_CHECKS_FAILED = Counter(
     "livectr_published_checks_failed", "Checks of the rows in Redis that had no answer."
 )
+PUBLISH_HELD = Gauge(
+    "livectr_publish_held",
+    "1 while versions are not published: auc, calibration, clicks by the publish gate, operator by a hold.",
+    ["reason"],
+)
+GATE_AUC = Gauge(
+    "livectr_publish_gate_auc",
+    "AUC over the newest window of the publish gate (newest), and its mean before that (usual).",
+    ["of"],
+)
+GATE_CLICK_RATE = Gauge(
+    "livectr_publish_gate_click_rate",
+    "Clicked share in the newest window of the publish gate (newest), and its mean before that (usual).",
+    ["of"],
+)
+GATE_CALIBRATION = Gauge(
+    "livectr_publish_gate_calibration_ratio",
+    "Predicted over observed clicks in the newest window of the publish gate.",
+)
 FAILED_PUBLISHES = Counter(
     "livectr_failed_publishes", "Pushes and flips of this rank that Redis did not confirm; they are repeated."
 )
@@ -157,6 +176,8 @@ CONTENT_ENCODE_SECONDS = Histogram(
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
 )
 
+for _reason in ("auc", "calibration", "clicks", "operator"):
+    PUBLISH_HELD.labels(_reason)
 for _outcome in ("dram", "ahead", "ssd", "new"):
     TIER_LOOKUPS.labels(_outcome)
 for _direction in ("read", "written"):
@@ -176,6 +197,10 @@ OF_RANK_0 = (
     PUBLISHED_TIMESTAMP,
     PUBLISH_SECONDS,
     PUBLISHED_ROWS,
+    PUBLISH_HELD,
+    GATE_AUC,
+    GATE_CLICK_RATE,
+    GATE_CALIBRATION,
     LOST_VERSIONS,
     PUBLISH_CHECKS_FAILED,
     CHECKPOINT_TIMESTAMP,
@@ -189,3 +214,9 @@ def leave_to_rank_0() -> None:
     for metric in OF_RANK_0:
         with suppress(KeyError):  # a second run in this process
             REGISTRY.unregister(metric)
+
+
+def show_published(version: int, created_ms: int) -> None:
+    """Show the version that servers can use, and its time in ms since 1970."""
+    PUBLISHED_VERSION.set(version)
+    PUBLISHED_TIMESTAMP.set(created_ms / 1000)

@@ -91,6 +91,14 @@ ALERTS = (
         bound_s=600,
     ),
     Alert(
+        "PublishHeld",
+        "ticket",
+        "5m",
+        "{0} > 0",
+        ("max by (namespace, reason) (livectr_publish_held)",),
+        "Versions in {{ $labels.namespace }} are held ({{ $labels.reason }}): none is published",
+    ),
+    Alert(
         "VersionsSplit",
         "page",
         "5m",

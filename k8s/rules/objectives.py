@@ -12,7 +12,7 @@ LATENCY_S = 0.05
 FRESHNESS_S = 102.4
 """Bound of an example's delay after its label window or wait; a bucket of livectr_learning_delay_seconds."""
 
-_CLIENTS = "INVALID_ARGUMENT|CANCELLED|UNAUTHENTICATED|PERMISSION_DENIED"
+_CLIENTS = "INVALID_ARGUMENT|FAILED_PRECONDITION|CANCELLED|UNAUTHENTICATED|PERMISSION_DENIED"
 """Codes that are the client's doing."""
 
 

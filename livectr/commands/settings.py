@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import logging
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from livectr import __version__
@@ -23,11 +24,15 @@ LOG = logging.getLogger(__name__)
 Options = TypeVar("Options")
 
 
-def add_settings(parser: Any, command: str) -> None:
-    """Add a flag for every setting of the command. An absent flag leaves the other sources alone."""
+def add_settings(parser: Any, command: str, only: Collection[str] | None = None) -> None:
+    """Add a flag for every setting of the command. An absent flag leaves the other sources alone.
+
+    Args:
+        only: settings that get a flag; None: all of the command.
+    """
     parser.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
     for name, field in FIELDS.items():
-        if command not in field.metadata["commands"]:
+        if command not in field.metadata["commands"] or (only is not None and name not in only):
             continue
         flag, about = "--" + name.replace("_", "-"), field.metadata["help"]
         default = "" if field.default in (None, False) else f" [{field.default}]"

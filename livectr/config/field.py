@@ -37,6 +37,7 @@ def setting(default: Any, help: str, *, commands: tuple[str, ...], **limits: Unp
 
 TRAIN, SERVE, INSPECT = ("train",), ("rank", "prerank", "recommend"), ("inspect",)
 VERIFY = ("verify",)
+VERSIONS = ("versions",)
 EVERY = TRAIN + SERVE
 RANKS = ("rank", "recommend")
 REDIS = ("redis://", "rediss://", "unix://")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from livectr.config.field import RANKS, REDIS, SERVE, VERIFY, setting
+from livectr.config.field import RANKS, REDIS, SERVE, VERIFY, VERSIONS, setting
 from livectr.serving.options import ServeOptions as S
 
 
@@ -13,7 +13,7 @@ class ServeSettings:
     redis: str = setting(
         "redis://127.0.0.1:6379",
         "Redis that the trainer publishes to",
-        commands=SERVE + VERIFY,
+        commands=SERVE + VERIFY + VERSIONS,
         scheme=REDIS,
         example="URL",
     )

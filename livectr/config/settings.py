@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from livectr.config.field import EVERY, INSPECT, VERIFY, setting
+from livectr.config.field import EVERY, INSPECT, VERIFY, VERSIONS, setting
 from livectr.config.server_settings import ServeSettings
 from livectr.config.trainer_settings import TrainSettings
 from livectr.kernels.process.logs import FORMATS
@@ -19,8 +19,10 @@ from livectr.trainer.options import TrainOptions as T
 class CommonSettings:
     """Settings of trainers and servers alike."""
 
-    pipeline: str | None = setting(None, "the pipeline file", commands=EVERY + VERIFY, example="FILE.py")
-    namespace: str = setting(T.namespace, "prefix of all keys in Redis", commands=EVERY + VERIFY)
+    pipeline: str | None = setting(
+        None, "the pipeline file", commands=EVERY + VERIFY + VERSIONS, example="FILE.py"
+    )
+    namespace: str = setting(T.namespace, "prefix of all keys in Redis", commands=EVERY + VERIFY + VERSIONS)
     metrics_port: int = setting(
         T.metrics_port,
         "port of Prometheus metrics (0: none; rank r or worker w listens on port + r or w)",
@@ -71,7 +73,7 @@ class CommonSettings:
     redis_password_file: str | None = setting(
         None,
         "file whose first line is the password of --publish or --redis",
-        commands=EVERY + INSPECT + VERIFY,
+        commands=EVERY + INSPECT + VERIFY + VERSIONS,
         example="FILE",
     )
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from livectr.config.field import EVERY, INSPECT, REDIS, TRAIN, VERIFY, setting
+from livectr.config.field import EVERY, INSPECT, REDIS, TRAIN, VERIFY, VERSIONS, setting
 from livectr.ingest.limits import MOST_DEPTH
 from livectr.trainer.options import TrainOptions as T
 
@@ -14,7 +14,7 @@ class TrainSettings:
     source: str | None = setting(
         None,
         "the logs: kafka://HOST:PORT[,…] or file:DIR",
-        commands=TRAIN,
+        commands=TRAIN + VERSIONS,
         scheme=("kafka://", "file:"),
         example="URL",
     )
@@ -142,7 +142,10 @@ class TrainSettings:
         above=0,
     )
     checkpoint: str | None = setting(
-        T.checkpoint, "keep checkpoints here, and resume from the newest", commands=TRAIN, example="DIR"
+        T.checkpoint,
+        "keep checkpoints here, and resume from the newest",
+        commands=TRAIN + VERSIONS,
+        example="DIR",
     )
     checkpoint_interval_s: float = setting(
         T.checkpoint_interval_s,
@@ -179,6 +182,40 @@ class TrainSettings:
         commands=TRAIN,
         least=0,
     )
+    publish_gate_auc: float = setting(
+        T.publish_gate_auc,
+        "publish no version while AUC is below the usual AUC by more, such as 0.05 (0: always publish)",
+        commands=TRAIN,
+        least=0,
+        most=1,
+    )
+    publish_gate_calibration: float = setting(
+        T.publish_gate_calibration,
+        "nor while predicted and observed clicks differ by a larger share, such as 0.5 (0: always publish)",
+        commands=TRAIN,
+        least=0,
+    )
+    publish_gate_clicks: float = setting(
+        T.publish_gate_clicks,
+        "nor while the click rate differs from the usual by a larger share, such as 1 (0: always publish)",
+        commands=TRAIN,
+        least=0,
+    )
+    publish_gate_window: int = setting(
+        T.publish_gate_window, "newest examples that the publish gate measures", commands=TRAIN, least=10
+    )
+    keep_versions: int = setting(
+        T.keep_versions,
+        "checkpoints that are kept for `livectr versions rollback`, beside the newest two",
+        commands=TRAIN,
+        least=0,
+    )
+    keep_every_s: float = setting(
+        T.keep_every_s,
+        "least time between two checkpoints that are kept for a rollback",
+        commands=TRAIN,
+        least=0,
+    )
     take_over: bool = setting(
         T.take_over,
         "replace the version of another run, another pipeline or a newer checkpoint in the namespace",
@@ -210,7 +247,7 @@ class TrainSettings:
     content: str | None = setting(
         T.content,
         "folders of features of images or texts, images=DIR,texts=DIR2",
-        commands=EVERY + VERIFY,
+        commands=EVERY + VERIFY + VERSIONS,
         example="NAME=DIR",
     )
     dead_letters: str | None = setting(

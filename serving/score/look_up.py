@@ -10,6 +10,7 @@ import numpy as np
 from livectr.protos.store import F32, I64, RowStatus
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
+from livectr.serving.errors import PinnedError
 from livectr.serving.request.parse import InlineContent
 from livectr.serving.version.early import EarlyRows
 from livectr.serving.version.follower import VersionFollower
@@ -138,20 +139,31 @@ class VersionLookup:
 
 
 def at_one_version(
-    follower: VersionFollower, role: str, deadline: float | None, answer: Callable[[VersionLookup], T]
+    follower: VersionFollower,
+    role: str,
+    deadline: float | None,
+    answer: Callable[[VersionLookup], T],
+    *,
+    pinned: int = 0,
 ) -> T:
     """Run `answer` at the served version; run it again at a newer version when a row is superseded.
 
     A swap waits for no request, and no request for a swap. A request that needs rows after a swap begins
     again.
 
+    Args:
+        pinned: the only version that may answer; 0: any.
+
     Raises:
+        PinnedError: another version is served, from the start or since a row was superseded.
         NotReadyError: no version has been published yet.
         DeadlineError: the deadline passed first.
         RefusedError: Redis refuses a read.
     """
     while True:
         version, cache = follower.served()
+        if pinned and version.number != pinned:
+            raise PinnedError(pinned, version.number)
         try:
             return answer(VersionLookup(version, cache, follower.reader))
         except SupersededError:

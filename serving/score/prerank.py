@@ -198,7 +198,7 @@ class PreRanker:
         query = self._parse(request)
         clock.ended("parse")
         score = self.prepare(query, clock)
-        scores = at_one_version(self._follower, ROLE, deadline, score)
+        scores = at_one_version(self._follower, ROLE, deadline, score, pinned=request.version)
         response = self._response(query, scores)
         clock.ended("respond")
         return response

@@ -155,7 +155,7 @@ class Ranker:
             return scores
 
         with self._explainer.place(query.explain):
-            scores = at_one_version(self._follower, ROLE, deadline, score)
+            scores = at_one_version(self._follower, ROLE, deadline, score, pinned=request.version)
         response = self._response(query, scores, degraded=not (enriched.complete and scores.complete))
         if self.served is not None and self.served.wants(query.request_id):
             self.served.offer(_answer(request, query, scores))

@@ -201,7 +201,7 @@ class Recommender:
                 order,
             )
 
-        ranked = at_one_version(self._follower, ROLE, deadline, answer)
+        ranked = at_one_version(self._follower, ROLE, deadline, answer, pinned=request.version)
         response = self._response(request.request_id, ranked)
         served = self._ranker.served
         if served is not None and ranked.scores is not None and served.wants(request.request_id):

@@ -62,6 +62,7 @@ class VersionFollower:
     Attributes:
         contents: content that the role's model reads.
         health: health of the server.
+        held: reason for which no newer version is published, as it was found last; "" if there is none.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class VersionFollower:
         """Name space (`VersionManifest.sentinel`) whose evictions have emptied the near-cache."""
         self._failure: Exception | None = None
         self._listeners: list[Callable[[Mapping[str, I64] | None], None]] = []
+        self.held = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=f"{spec.role}-follower", daemon=True)
 
@@ -263,6 +265,7 @@ class VersionFollower:
                 log.error("the published version cannot be served: %s", error)
         self._failure = failure
         self._check()
+        self.held = self.reader.held()
         self.reader.resume()
         self._record_look(good=failure is None)
         if failure is not None:

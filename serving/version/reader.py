@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.protos.hold import Hold
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.measured_redis import MeasuredRedis
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
@@ -151,6 +152,11 @@ class Reader:
     def manifest(self) -> bytes | None:
         """JSON of the newest manifest; None before the first version. Raises an error of REDIS_ERRORS."""
         return cast("bytes | None", self._patient.get(self.keyspace.manifest))
+
+    def held(self) -> str:
+        """Reason of the namespace's hold; "" if there is none. Raises an error of REDIS_ERRORS."""
+        hold = Hold.of(cast("bytes | None", self._patient.get(self.keyspace.hold)))
+        return hold.reason if hold is not None else ""
 
     def blobs(self, names: Sequence[str]) -> list[bytes | None]:
         """Blobs by name; None for a blob that is gone. Raises an error of REDIS_ERRORS."""

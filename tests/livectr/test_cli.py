@@ -15,8 +15,8 @@ from livectr.cli import main
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
 COMMANDS = (
-    "demo", "simulate", "replay", "train", "features", "images", "serve", "query", "verify", "kafka",
-    "redis", "inspect", "compare", "bench",
+    "demo", "simulate", "replay", "train", "features", "images", "serve", "query", "verify", "versions",
+    "kafka", "redis", "inspect", "compare", "bench",
 )  # fmt: skip
 
 
@@ -65,6 +65,9 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["inspect"], "say what to show"),
         (["inspect", "--checkpoint", "/nothing/here"], "holds no checkpoint"),
         (["inspect", "--redis", "redis://127.0.0.1:9"], "Redis at redis://127.0.0.1:9 does not answer"),
+        (["versions"], "the following arguments are required: ACTION"),
+        (["versions", "list", "--redis", "redis://127.0.0.1:9"], "redis://127.0.0.1:9 does not answer"),
+        (["versions", "rollback", "--pipeline", DISPLAY_ADS], "say --checkpoint"),
         (["bench", "tabels"], "did you mean 'tables'?"),
         (["demo", "--pipeline", str(EXAMPLES / "criteo" / "pipeline.py")], "joins no clicks"),
         (["demo", "--keep", str(EXAMPLES)], "is not empty"),

@@ -12,9 +12,11 @@
         items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
         scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
         contest.safetensors           champion and its window (trainer.quality.contest); rank 0 only
+        gate.safetensors              window of the publish gate (trainer.quality.gate); rank 0 only
 
 A generation exists once its manifest does. It may name table files of earlier generations: a base and the
-deltas after it. Two generations are kept. If the newest is torn, restore reads the generation before.
+deltas after it. Two generations are kept. If the newest is torn, restore reads the generation before. Older
+generations are kept for rollbacks, some time apart (trainer.checkpoint.keeping).
 
 `Checkpointer.commit` does these steps of trainer.commits:
 
@@ -45,6 +47,7 @@ from livectr.kernels.errors import DiskFullError, InUseError, UserError
 from livectr.kernels.process.disk import writing
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.content import CheckpointState
+from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -76,6 +79,7 @@ class Checkpointer:
         identity: JSON-able description of the pipeline; a checkpoint of another identity is refused.
         predictions: check of the prediction log, which may lie elsewhere. It takes a number of records and
             their SHA-256, and returns a complaint or "". Rank 0 calls it.
+        keep: generations that are kept for rollbacks, beside the newest two.
 
     Raises:
         InUseError: another trainer is running on this directory.
@@ -89,13 +93,15 @@ class Checkpointer:
         identity: Mapping[str, Any],
         *,
         predictions: Callable[[int, str], str] | None = None,
+        keep: KeepRule = NOTHING_KEPT,
     ) -> None:
-        self.root = root
+        self.root, self._keep = root, keep
         self._predictions = predictions
         self.control = control
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._lock: BinaryIO | None = None
         self._kept: list[Manifest] = []
+        self._older: list[Manifest] = []
         self._chain: list[FileEntry] = []
         self._base_rows = 0
         self._marks: Mapping[str, int] = {}
@@ -158,6 +164,7 @@ class Checkpointer:
             predictions_sha256=content.predictions_sha256,
             began_ms=content.began_ms,
             seen=content.seen,
+            quality=dict(content.quality),
             created_ms=time.time_ns() // 1_000_000,
         )
         # 4 rank 0 renames the manifest into place
@@ -170,7 +177,10 @@ class Checkpointer:
                 _sync_directory(directory)
                 _sync_directory(self.root)
         self._marks = dict(content.marks)
-        self._kept = [*self._kept, manifest][-KEPT_GENERATIONS:]
+        self._kept.append(manifest)
+        if self.control.rank == 0:
+            self._older = self._keep.kept([*self._older, *self._kept[:-KEPT_GENERATIONS]])
+        self._kept = self._kept[-KEPT_GENERATIONS:]
         if self.control.rank == 0:
             self._collect()
         return manifest
@@ -192,6 +202,8 @@ class Checkpointer:
             return None
         check_identity(self.root, manifest.identity, self.identity)
         self._kept = [manifest]
+        if self.control.rank == 0:
+            self._older = [m for m in readable(self.root) if m.generation < manifest.generation]
         if manifest.created_ms:
             telemetry.CHECKPOINT_TIMESTAMP.set(manifest.created_ms / 1000)
         return Restored(self.root, manifest)
@@ -235,8 +247,8 @@ class Checkpointer:
         if self.control.rank == 0:
             kept = safetensors.numpy.save(dict(content.statistics))
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
-            held = {"items": content.items, "scores": content.scores, "contest": content.contest}
-            for kind, state in held.items():
+            kinds = ("items", "scores", "contest", "gate")
+            for kind, state in ((kind, getattr(content, kind)) for kind in kinds):
                 if state:
                     data = safetensors.numpy.save(dict(state))
                     written.append(self._entry(folder / f"{kind}.safetensors", kind, data))
@@ -285,8 +297,9 @@ class Checkpointer:
 
     def _collect(self) -> None:
         """Remove files that no kept generation names; manifests first, so that none names a missing file."""
-        kept = {m.generation for m in self._kept}
-        named = {self.root / f.path for m in self._kept for f in m.files}
+        manifests = [*self._older, *self._kept]
+        kept = {m.generation for m in manifests}
+        named = {self.root / f.path for m in manifests for f in m.files}
         old = [d for d in self.root.glob("gen-*") if number(d) < self._next and number(d) not in kept]
         for directory in old:
             (directory / MANIFEST).unlink(missing_ok=True)

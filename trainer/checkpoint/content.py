@@ -53,6 +53,8 @@ class CheckpointState:
             final at once.
         contest: state of trainer.quality.contest.Contest, which rank 0 writes; empty: there are no
             challengers.
+        gate: state of trainer.quality.gate.PublishGate, which rank 0 writes; empty: nothing is published.
+        quality: measures of the newest window of rank 0, and the reason for which versions are held.
         policies: state of this rank's table policies (trainer.tables.policies).
         row: layout of a table row (kernels.table.layout.RowLayout.describe).
         tracked: tables whose policies need the use of their rows, which is kept with them.
@@ -75,6 +77,8 @@ class CheckpointState:
     items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     scores: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     contest: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    gate: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    quality: Mapping[str, Any] = field(default_factory=dict)
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     row: tuple[str, ...] = ()
     tracked: Collection[str] = ()

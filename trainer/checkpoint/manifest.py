@@ -5,7 +5,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
 FORMAT = 3
 """Format of the manifest and its files: it rises with every change of a key's name or meaning."""
-_LATER = {"began_ms", "created_ms", "seen"}
+_LATER = {"began_ms", "created_ms", "quality", "seen"}
 """Fields that the manifest of an older program lacks."""
 
 
@@ -27,7 +27,7 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, policies, dense, source, statistics, items, scores or contest.
+        kind: tables, policies, dense, source, statistics, items, scores, contest or gate.
         rows: rows, and keys that were erased.
     """
 
@@ -55,6 +55,8 @@ class Manifest:
         began_ms: time at which the run's first process began, ms since 1970; 0: an older program wrote this.
         created_ms: time of the rename, ms since 1970; 0: an older program wrote this.
         seen: examples and late positives of all batches; 0: an older program wrote this.
+        quality: measures of the newest window of the publish gate, once it was full; `held`: reason for which
+            no version was published then, or "".
     """
 
     generation: int
@@ -73,6 +75,7 @@ class Manifest:
     began_ms: int = 0
     created_ms: int = 0
     seen: int = 0
+    quality: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ramped(self) -> int:

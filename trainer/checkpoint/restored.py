@@ -105,6 +105,10 @@ class Restored:
         """State of trainer.quality.contest.Contest; {} without challengers."""
         return self._arrays("contest")
 
+    def gate(self) -> dict[str, npt.NDArray[Any]]:
+        """State of trainer.quality.gate.PublishGate; {} where nothing was published."""
+        return self._arrays("gate")
+
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         tensors: dict[str, npt.NDArray[Any]] = {}
         for entry in self._files(kind):

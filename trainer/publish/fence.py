@@ -14,8 +14,12 @@ A failover to a replica keeps a prefix of what was written, and connections that
 break. So a share counts when the server that has taken its mark is the server that took its first key (its
 run id), and a flip needs the marks of all ranks: a server that has them has all that was written before them.
 
-The scripts answer 'OK', 'FENCED' (another trainer may write) or 'LOST' (the published version is gone); TAKE
-and RENEW answer with numbers.
+While the namespace is held (protos.hold), no version is flipped, and a trainer that was fenced out by a
+rollback of its own run waits: RENEW would fence out the rollback. The scripts look at the hold themselves, so
+that a hold counts from the moment at which its key is there.
+
+The scripts answer 'OK', 'FENCED' (another trainer may write), 'LOST' (the published version is gone) or
+'HELD'; TAKE and RENEW answer with numbers.
 """
 
 FENCE = """
@@ -39,12 +43,14 @@ return 'OK'
 FLIP = (
     FENCE
     + """
--- KEYS: epoch, manifest, mark of a push, marks of the ranks' shares
--- ARGV: epoch, new manifest, the manifest before it or '' for any, channel, version, text of a share's mark
+-- KEYS: epoch, manifest, mark of a push, hold, marks of the ranks' shares
+-- ARGV: epoch, new manifest, the manifest before it or '' for any, channel, version, text of a share's mark,
+-- '1' to flip over a hold
 local now = redis.call('GET', KEYS[2])
 if now == ARGV[2] then return 'OK' end
+if ARGV[7] ~= '1' and redis.call('EXISTS', KEYS[4]) == 1 then return 'HELD' end
 if ARGV[3] ~= '' and now ~= ARGV[3] then return 'LOST' end
-for i = 4, #KEYS do
+for i = 5, #KEYS do
   if redis.call('GET', KEYS[i]) ~= ARGV[6] then return 'LOST' end
 end
 redis.call('SET', KEYS[2], ARGV[2])
@@ -100,15 +106,18 @@ return {epoch, highest}
 """
 
 RENEW = """
--- KEYS: epoch, owner; ARGV: own epoch, owner. Answers {epoch, whether Redis held the own epoch}, or {-1}.
+-- KEYS: epoch, owner, hold, highest; ARGV: own epoch, owner
+-- Answers {epoch, whether Redis held the own epoch, highest number}; {-1}: another trainer may write; {-2}:
+-- the namespace is held.
 local held, mine = tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])
 local owner = redis.call('GET', KEYS[2])
 local own = owner == ARGV[2]  -- also when an earlier answer of this script was lost
 if (held > mine and not own) or (held == mine and owner and not own) then return {-1} end
+if redis.call('EXISTS', KEYS[3]) == 1 then return {-2} end
 local epoch = math.max(held, mine) + 1
 redis.call('SET', KEYS[1], epoch)
 redis.call('SET', KEYS[2], ARGV[2])
-return {epoch, held >= mine and 1 or 0}
+return {epoch, held >= mine and 1 or 0, tonumber(redis.call('GET', KEYS[4]) or 0)}
 """
 
 CLAIM = """

@@ -37,6 +37,11 @@ class GarbageCollector:
             self.thread = Thread(target=self._collect, args=(manifest,), name="garbage")
             self.thread.start()
 
+    def stands(self, rollback: VersionManifest | None) -> None:
+        """Note a version that a rollback has published; its blobs go in their turn."""
+        if rollback is not None:
+            self._recent.append(rollback)
+
     def failed(self, manifest: VersionManifest) -> None:
         """Note a version that was never served."""
         self._failed.append(manifest)

@@ -6,8 +6,10 @@ import logging
 import time
 from threading import Event
 
+from livectr.kernels.errors import MismatchError
+from livectr.protos.manifest import VersionManifest
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError
+from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError
 from livectr.trainer.publish.version import Pending, Push
 
 LOG = logging.getLogger(__name__)
@@ -18,14 +20,15 @@ SAY_AGAIN_S = 30.0
 def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Event) -> Push:
     """Ask Redis, however long it is away, for the outcome of a version that was under way.
 
-    A new epoch fences out all earlier commands of this trainer, so that Redis holds the outcome.
+    A new epoch fences out all earlier commands of this trainer, so that Redis holds the outcome. While the
+    namespace is held, nothing is asked: a rollback may be writing under an epoch of its own.
 
     Args:
         before: text of the manifest before.
         closing: the process ends.
 
     Returns:
-        FLIPPED, FAILED, LOST or FENCED; UNKNOWN once the process is closing.
+        FLIPPED, FAILED, SUPERSEDED, LOST or FENCED; UNKNOWN once the process is closing.
     """
     say_at = time.monotonic()
     while not closing.is_set():
@@ -33,6 +36,9 @@ def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Even
             whole, now = store.renew(), store.manifest_text()
         except FencedError:
             return Push.FENCED
+        except HeldError:
+            closing.wait(ASK_AGAIN_S)
+            continue
         except STORE_ERRORS as error:
             if time.monotonic() >= say_at:
                 LOG.warning("version %d: Redis cannot be asked: %s", pending.manifest.version, error)
@@ -41,5 +47,17 @@ def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Even
             continue
         if now == pending.text and whole:
             return Push.FLIPPED
+        if whole and superseding(now, pending.manifest) is not None:
+            return Push.SUPERSEDED
         return Push.FAILED if whole and (pending.full or now == before) else Push.LOST
     return Push.UNKNOWN
+
+
+def superseding(text: bytes | None, mine: VersionManifest) -> VersionManifest | None:
+    """Manifest in Redis if a rollback of the same run has published it, with a number not below `mine`."""
+    try:
+        held = VersionManifest.from_json(text or b"")
+    except (ValueError, MismatchError):
+        return None
+    same_run = held.run_id == mine.run_id and held.epoch != mine.epoch
+    return held if same_run and held.version >= mine.version else None

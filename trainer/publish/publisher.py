@@ -22,6 +22,11 @@ begun.
     flipped         the version counts
     not flipped     the next commit repeats it under the same number, which no reader has seen
     Redis emptied   the number is skipped, since a reader may have seen it
+    rolled back     the numbers up to the rollback's are skipped; the next version is complete
+
+A flip finds the namespace held (protos.hold): it is refused, and the version is repeated once the hold is
+gone. A rollback writes under an epoch of its own and leaves the owner as it is. So a trainer that finds
+itself fenced takes a new epoch if the owner is still its own word, and is told to end if it is not.
 """
 
 import logging
@@ -38,6 +43,7 @@ import numpy.typing as npt
 
 from livectr.kernels.errors import ConnectError, MismatchError
 from livectr.protos.evictions import Evictions
+from livectr.protos.hold import Hold
 from livectr.protos.manifest import Freshness, VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
@@ -45,7 +51,7 @@ from livectr.trainer.counts import summed
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.push import PushStage, Share
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, row_set_name
+from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError, row_set_name
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.takeover import Claim, claim_namespace
 from livectr.trainer.publish.version import (
@@ -153,6 +159,15 @@ class Publisher:
         return self.push.in_flight > 0
 
     @property
+    def hold(self) -> Hold | None:
+        """Hold of the namespace, as rank 0 has found it; None on other ranks."""
+        return self._lookout.hold if self._lookout is not None else None
+
+    def released(self) -> bool:
+        """Tell if an operator has asked the gate to accept its window since the last call. Rank 0."""
+        return self._lookout is not None and self._lookout.released()
+
+    @property
     def flag(self) -> Push:
         """State of the push for the batcher's header; LOST also while nothing is under way."""
         lost = self._lookout is not None and self._lookout.lost and not self.full
@@ -187,9 +202,9 @@ class Publisher:
             learned: examples of the model.
             committed: examples of the oldest kept checkpoint.
         """
-        version, blob = self._version + 1, self.store.space.blob
         own = {
             "epoch": self.store.epoch,
+            "version": self._version + 1,
             "rows": dict(snapshot.table_rows),
             "written": snapshot.written,
             "content": {name: precompute.blobs for name, precompute in snapshot.content.items()},
@@ -197,6 +212,8 @@ class Publisher:
         }
         shares = self.control.gather_json(own)
         self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new epoch when a publish fails
+        # Rank 0 knows the numbers of rollbacks.
+        version, blob = int(shares[0]["version"]), self.store.space.blob
         row_set = self._next_row_set()
         tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world
@@ -261,7 +278,7 @@ class Publisher:
         push, pending = self.push, self.push.version
         if pending is None:
             if Push.LOST in flags:
-                self._lost()
+                self._lost(superseded=self._lookout is not None and self._lookout.superseded)
             return None
         if not push.working:
             push.check()
@@ -276,8 +293,8 @@ class Publisher:
             return None
         if states[0] is Push.FLIPPED:
             return self._flipped(push.leave())
-        if states[0] in (Push.FAILED, Push.LOST):
-            self._repeat(push.leave(), lost=states[0] is Push.LOST)
+        if states[0] in (Push.FAILED, Push.LOST, Push.SUPERSEDED):
+            self._repeat(push.leave(), states[0])
             return None
         if self.control.rank != 0 or push.working or push.state is not states[0]:
             return None  # an outcome that came after the flags is in the next header
@@ -294,12 +311,22 @@ class Publisher:
         if pending.full:
             self.store.seal(pending.manifest)
         manifest = pending.manifest
-        self.store.flip(pending.text, manifest.version, before, world=manifest.world)
+        try:
+            self.store.flip(pending.text, manifest.version, before, world=manifest.world)
+        except HeldError:
+            if self._lookout is not None:
+                self._lookout.read_hold()
+            raise
 
-    def _lost(self) -> None:
-        """Publish everything anew: Redis does not hold the last version any more."""
+    def _lost(self, *, superseded: bool) -> None:
+        """Publish everything anew: Redis does not hold the last version any more.
+
+        Args:
+            superseded: by a rollback, which is no loss.
+        """
         self.begin_anew()
-        telemetry.LOST_VERSIONS.inc()
+        if not superseded:
+            telemetry.LOST_VERSIONS.inc()
 
     def _watch(self) -> None:
         """Let the look-out compare Redis with the last version."""
@@ -308,8 +335,7 @@ class Publisher:
 
     def _show(self, manifest: VersionManifest) -> None:
         """Tell Prometheus of the version that is served."""
-        telemetry.PUBLISHED_VERSION.set(manifest.version)
-        telemetry.PUBLISHED_TIMESTAMP.set(manifest.created_ms / 1000)
+        telemetry.show_published(manifest.version, manifest.created_ms)
 
     def begin_anew(self) -> None:
         """Let the next version hold everything, in a fresh row set. Alike on every rank; not while busy."""
@@ -328,13 +354,15 @@ class Publisher:
     def _next_row_set(self) -> str:
         return row_set_name(self.store.epoch, self._number) if self.full else self._row_set
 
-    def _repeat(self, pending: Pending, *, lost: bool) -> None:
+    def _repeat(self, pending: Pending, outcome: Push) -> None:
         """Give up a version; the next has its number, unless readers may have seen it."""
         self._garbage.failed(pending.manifest)
-        if lost:
-            LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)
-            self._lost()
-            self._version = pending.manifest.version
+        if outcome is not Push.FAILED:
+            superseded = outcome is Push.SUPERSEDED
+            why = "was rolled back" if superseded else "was emptied"
+            LOG.warning("Redis at %s %s: the next version is complete", self.store.url, why)
+            self._lost(superseded=superseded)
+            self._version = max(pending.manifest.version, self.store.used)
         self._watch()
 
     def _flipped(self, pending: Pending) -> Published:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -22,7 +23,7 @@ from livectr.trainer.content.precompute import StoppedError
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, LostError
+from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError, LostError
 from livectr.trainer.publish.version import Pending, Push, VersionSnapshot
 
 LOG = logging.getLogger(__name__)
@@ -143,8 +144,12 @@ class PushStage:
             try:
                 job()
                 self.state = then
+            except HeldError:
+                LOG.info("a version was pushed and not flipped: the namespace is held")
+                self.state = Push.FAILED
             except FencedError:
-                self.state = Push.FENCED
+                LOG.info("another process has taken a higher epoch: Redis is asked if it was a rollback")
+                self.state = Push.UNKNOWN
             except PUSH_ERRORS as error:
                 LOG.warning("publishing failed, to be repeated: %s", error or type(error).__name__)
                 telemetry.FAILED_PUBLISHES.inc()
@@ -164,7 +169,11 @@ class PushStage:
         """
 
         def ask() -> None:
-            self.state = outcome_of(self._store, version, before, self._closing)
+            outcome = outcome_of(self._store, version, before, self._closing)
+            if outcome is Push.SUPERSEDED:
+                with suppress(*STORE_ERRORS):  # else its blobs stay until the next complete version
+                    self._garbage.stands(self._store.manifest_of(self._store.manifest_text()))
+            self.state = outcome
 
         self.state = Push.UNKNOWN
         self._job = self._pool.submit(ask)

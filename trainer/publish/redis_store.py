@@ -29,7 +29,6 @@ from livectr.protos.store import (
     BUCKETS,
     VALUES,
     Keyspace,
-    by_bucket,
     encode_slots,
     erased_slot,
     slot_bytes,
@@ -44,13 +43,11 @@ from livectr.trainer.publish.row_scripts import (
     WRITE_ROWS,
     WRITE_VALUES,
 )
-from livectr.trainer.publish.store_types import FencedError, LostError, Values
+from livectr.trainer.publish.store_types import FencedError, HeldError, LostError, Values, chunked
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
-CHUNK_ROWS = 1000
-"""Rows of a script call: enough to amortise it, few enough not to hold up readers (≈ 1 ms)."""
 CHUNKS_IN_FLIGHT = 16
 PART_ROWS = 1 << 17
 """Rows whose names and slots are in memory as bytes objects at once."""
@@ -63,6 +60,9 @@ class RedisStore:
         url: redis://HOST:PORT.
         namespace: prefix of all keys: letters, digits, - and _.
 
+    Attributes:
+        used: highest version number that `renew` has found.
+
     Raises:
         ConnectError: Redis does not answer.
         ConfigError: the URL or the namespace cannot be used.
@@ -73,7 +73,7 @@ class RedisStore:
             raise ConfigError(f"namespace {namespace!r}: use letters, digits, - and _")
         self.url = without_password(url)
         self.space = Keyspace(namespace)
-        self.epoch = 0
+        self.epoch = self.used = 0
         self._owner = uuid.uuid4().hex
         self._pushing, self._highest, self._owner_key = (
             f"{{{namespace}}}:{name}" for name in ("pushing", "highest", "owner")
@@ -107,8 +107,7 @@ class RedisStore:
 
     def manifest_text(self) -> bytes | None:
         """Text of the manifest of the version that is served."""
-        text = self.client.get(self.space.manifest)
-        return text.encode() if isinstance(text, str) else text
+        return self.blob(self.space.manifest)
 
     def pushing(self) -> bool:
         """Tell if a push began that never became a version: rows of it may lie about."""
@@ -140,6 +139,10 @@ class RedisStore:
         self.claim(answer[0])
         return int(answer[1])
 
+    def share_owner(self) -> None:
+        """Write beside the trainer: an epoch that this process takes can be renewed by the trainer."""
+        self._owner = (self.blob(self._owner_key) or self._owner.encode()).decode()
+
     def renew(self) -> bool:
         """Take a new epoch, so that no earlier command of this trainer can still take effect.
 
@@ -148,11 +151,13 @@ class RedisStore:
 
         Raises:
             FencedError: another trainer has taken over.
+            HeldError: the namespace is held.
         """
-        keys = [self.space.epoch, self._owner_key]
+        keys = [self.space.epoch, self._owner_key, self.space.hold, self._highest]
         answer = self._script(RENEW)(keys=keys, args=[self.epoch, self._owner])
-        if answer[0] == -1:
-            self._check(b"FENCED")
+        if answer[0] < 0:
+            self._check(b"FENCED" if answer[0] == -1 else b"HELD")
+        self.used = int(answer[2])
         return self.claim(answer[0]) and bool(answer[1])
 
     def claim(self, epoch: int) -> bool:
@@ -222,12 +227,7 @@ class RedisStore:
 
     def evictions(self) -> Evictions:
         """Evictions of Redis so far; an empty value if INFO is refused."""
-        try:
-            return Evictions.of(self.client.info())
-        except redis.ResponseError as error:
-            if not is_forbidden(error):
-                raise
-            return Evictions()
+        return Evictions.of(self._info())
 
     def write_rows(self, version: int, row_set: str, table: str, keys: I64, rows: F32) -> None:
         """Write slots of `version`; the slots before stay readable.
@@ -243,20 +243,20 @@ class RedisStore:
             slots = encode_slots(version, rows[start : start + PART_ROWS])
             self._chunks(
                 (WRITE_ROWS, bucket, [names[i] for i in at], [*head, *(slots[i] for i in at)])
-                for bucket, at in _chunked(part)
+                for bucket, at in chunked(part)
             )
 
     def erase_rows(self, version: int, row_set: str, table: str, keys: I64, dim: int) -> None:
         """Mark rows of keys int64[n] as missing from `version` on; the slots before stay readable."""
         names = self.space.rows(row_set, table, keys)
         args = [version.to_bytes(8, "little"), slot_bytes(dim), erased_slot(version, dim)]
-        self._chunks((ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in _chunked(keys))
+        self._chunks((ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in chunked(keys))
 
     def remove_erased(self, version: int, row_set: str, table: str, keys: I64) -> None:
         """Remove rows of keys int64[n] that `version` or an earlier version erased, after `raise_floor`."""
         names = self.space.rows(row_set, table, keys)
         self._chunks(
-            (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in _chunked(keys)
+            (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in chunked(keys)
         )
 
     def raise_floor(self, version: int) -> None:
@@ -280,7 +280,7 @@ class RedisStore:
                     [values.names[i] for i in chosen[at]],
                     [v for i in chosen[at] if (v := values.values[i]) is not None],
                 )
-                for bucket, at in _chunked(values.keys[chosen])
+                for bucket, at in chunked(values.keys[chosen])
             )
 
     def write_blob(self, name: str, value: bytes) -> None:
@@ -289,12 +289,7 @@ class RedisStore:
 
     def run_id(self) -> str:
         """Word that a Redis process has for itself; "" if INFO is refused."""
-        try:
-            return str(self.client.info("server").get("run_id", ""))
-        except redis.ResponseError as error:
-            if not is_forbidden(error):
-                raise
-            return ""
+        return str(self._info("server").get("run_id", ""))
 
     def pushed(self, rank: int, version: int, run_id: str) -> None:
         """Mark a rank's share of `version` as written, after its last key.
@@ -311,20 +306,24 @@ class RedisStore:
         if self.run_id() != run_id:
             raise LostError(f"another server answers for Redis at {self.url} since version {version} began")
 
-    def flip(self, manifest: bytes, version: int, before: bytes, *, world: int = 0) -> None:
+    def flip(
+        self, manifest: bytes, version: int, before: bytes, *, world: int = 0, over_hold: bool = False
+    ) -> None:
         """Make `version` the served version by compare-and-swap of the manifest.
 
         Args:
             manifest: text of the version's manifest.
             before: text of the manifest that must stand in Redis; b"": any.
             world: ranks whose shares must be marked as written.
+            over_hold: flip although the namespace is held.
 
         Raises:
-            FencedError, LostError: the version is not served.
+            FencedError, LostError, HeldError: the version is not served.
         """
+        space, mark = self.space, f"{self.epoch}-{version}"
         answer = self._script(FLIP)(
-            keys=[self.space.epoch, self.space.manifest, self._pushing, *map(self._pushed, range(world))],
-            args=[self.epoch, manifest, before, self.space.versions, version, f"{self.epoch}-{version}"],
+            keys=[space.epoch, space.manifest, self._pushing, space.hold, *map(self._pushed, range(world))],
+            args=[self.epoch, manifest, before, space.versions, version, mark, int(over_hold)],
         )
         self._check(answer)
 
@@ -369,6 +368,15 @@ class RedisStore:
         for answer in pipe.execute():
             self._check(answer)
 
+    def _info(self, *section: str) -> Any:
+        """Answer to INFO; {} if it is refused."""
+        try:
+            return self.client.info(*section)
+        except redis.ResponseError as error:
+            if not is_forbidden(error):
+                raise
+            return {}
+
     def _pushed(self, rank: int) -> str:
         return f"{self._pushing[: -len('pushing')]}pushed:{rank}"
 
@@ -385,11 +393,6 @@ class RedisStore:
                 f"another trainer has taken over namespace {self.space.namespace!r} in Redis at {self.url}; "
                 "this one ends (run one trainer for each namespace)"
             )
+        if answer == b"HELD":
+            raise HeldError(f"namespace {self.space.namespace!r} in Redis at {self.url} is held")
         raise LostError(f"Redis at {self.url} no longer holds the version that was published there")
-
-
-def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
-    """Bucket and positions of at most CHUNK_ROWS keys, over all keys i64[n]."""
-    for bucket, at in by_bucket(keys):
-        for start in range(0, len(at), CHUNK_ROWS):
-            yield bucket, at[start : start + CHUNK_ROWS]

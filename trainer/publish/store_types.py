@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,12 @@ import numpy.typing as npt
 
 from livectr.kernels.errors import InternalError, UserError
 from livectr.protos.redis_errors import OUTCOMES
+from livectr.protos.store import by_bucket
 
 I64 = npt.NDArray[np.int64]
 
+CHUNK_ROWS = 1000
+"""Rows of a script call: enough to amortise it, few enough not to hold up readers (≈ 1 ms)."""
 STORE_ERRORS: tuple[type[BaseException], ...] = (*OUTCOMES, OSError)
 """Errors of redis-py; after each of them it is unknown if a command was carried out."""
 
@@ -22,6 +26,10 @@ class FencedError(UserError):
 
 class LostError(InternalError):
     """Redis no longer holds what was published: it was emptied, or another run's version stands there."""
+
+
+class HeldError(InternalError):
+    """The namespace is held (protos.hold): Redis has refused a flip, or a new epoch."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +55,10 @@ class Values:
 def row_set_name(epoch: int, number: int) -> str:
     """The row_set of the number-th complete publish of a trainer."""
     return f"{epoch}-{number}"
+
+
+def chunked(keys: I64) -> Iterator[tuple[int, I64]]:
+    """Bucket and positions of at most CHUNK_ROWS keys, over all keys i64[n]."""
+    for bucket, at in by_bucket(keys):
+        for start in range(0, len(at), CHUNK_ROWS):
+            yield bucket, at[start : start + CHUNK_ROWS]

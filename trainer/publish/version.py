@@ -35,6 +35,8 @@ class Push(IntEnum):
     """Another trainer has taken over."""
     UNKNOWN = 7
     """Something failed: rank 0 has to find out what Redis holds."""
+    SUPERSEDED = 8
+    """Rank 0 only: a rollback of this run is served, so the next publish is complete and above its number."""
 
 
 @dataclass(frozen=True)

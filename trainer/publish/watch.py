@@ -2,7 +2,8 @@
 
 A push finds out by itself that Redis was emptied. But there may be nothing to push for hours, and a push may
 touch other buckets than the lost buckets. So rank 0 checks the manifest, the sentinels of all buckets and the
-count of evictions. After a loss the next version is complete.
+count of evictions. After a loss the next version is complete. The same thread reads the operator's words: a
+hold of the namespace, and its release (protos.hold).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 from threading import Event, Thread
 
 from livectr.protos.evictions import Evictions
+from livectr.protos.hold import Hold
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.redis_errors import REDIS_ERRORS
 from livectr.trainer import telemetry
+from livectr.trainer.publish.outcome import superseding
 from livectr.trainer.publish.redis_store import RedisStore
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +45,8 @@ class PublishedWatch:
 
     Attributes:
         evictions: newest count of them.
+        hold: of the namespace; None if there is none.
+        superseded: a rollback of this run took the place of the version that was watched last.
     """
 
     def __init__(
@@ -54,12 +59,15 @@ class PublishedWatch:
         self._evicted_at = float("-inf")
         self._stop = Event()
         self.evictions = Evictions()
+        self.hold: Hold | None = None
+        self.superseded = self._released = False
         self._failing = False
         self._thread = Thread(target=self._run, name="lookout", daemon=True)
 
     def start(self) -> None:
-        """Read the evictions once, then go on in the thread. Raises redis.RedisError."""
+        """Read evictions and hold once, then go on in the thread. Raises redis.RedisError."""
         self.evictions = self._store.evictions()
+        self.read_hold()
         if not self.evictions.run_id:
             LOG.warning("Redis at %s refuses INFO: evictions cannot be seen", self._store.url)
         elif self.evictions.risky:
@@ -74,6 +82,23 @@ class PublishedWatch:
     def watch(self, manifest: VersionManifest | None, text: bytes = b"") -> None:
         """Set the version that Redis should hold; None: a version is under way, or there is none."""
         self._watched = _Watched(manifest, text) if manifest is not None else None
+
+    def read_hold(self) -> None:
+        """Read the operator's words. Raises redis.RedisError."""
+        client, space = self._store.client, self._store.space
+        text, release = client.mget([space.hold, space.release])
+        hold = Hold.of(text)
+        if hold != self.hold:
+            LOG.info("namespace %r is %s", space.namespace, f"held: {hold.reason}" if hold else "released")
+        self.hold = hold
+        telemetry.PUBLISH_HELD.labels("operator").set(int(hold is not None))
+        if release is not None:
+            self._released |= bool(client.delete(space.release))
+
+    def released(self) -> bool:
+        """Tell if an operator has asked the gate to accept its window since the last call."""
+        released, self._released = self._released, False
+        return released
 
     @property
     def lost(self) -> bool:
@@ -110,6 +135,11 @@ class PublishedWatch:
 
     def _look(self) -> None:
         self.evictions = self._store.evictions()
+        self.read_hold()
+        if self.hold is not None:  # a rollback may have published another version
+            served = self._store.manifest_of(self._store.manifest_text())
+            if served is not None:
+                telemetry.show_published(served.version, served.created_ms)
         watched = self._watched
         if watched is None or self._lost is watched:
             return
@@ -121,7 +151,7 @@ class PublishedWatch:
                 return
             self._evicted_at = time.monotonic()
         LOG.warning(
-            "version %d is not whole in Redis at %s any more (%s): the next version is complete",
+            "version %d is not served whole by Redis at %s any more (%s): the next version is complete",
             watched.manifest.version,
             self._store.url,
             reason,
@@ -129,7 +159,13 @@ class PublishedWatch:
         self._lost = watched
 
     def _reason(self, watched: _Watched) -> str:
-        if self._store.manifest_text() != watched.text:
+        self.superseded = False
+        text = self._store.manifest_text()
+        if text != watched.text:
+            rollback = superseding(text, watched.manifest)
+            self.superseded = rollback is not None
+            if rollback is not None:
+                return f"a rollback has published version {rollback.version}"
             return "its manifest is gone or another's"
         if not self._store.is_complete(watched.manifest):
             return "sentinels of its rows are gone"

@@ -60,6 +60,13 @@ def add(commands: Any) -> None:
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
         if role == "describe":
             continue
+        query.add_argument(
+            "--version",
+            type=count,
+            default=0,
+            metavar="N",
+            help="take no other version's answer [served one]",
+        )
         many: dict[str, Any] = dict(action="extend", nargs="+", default=[])
         query.add_argument("--context", metavar="COLUMN=VALUE", help="one value a column", **many)
         query.add_argument("--candidates", metavar="COLUMN=V1,V2,…", help="one value a candidate", **many)
@@ -123,7 +130,9 @@ def run(given: argparse.Namespace) -> int:
                 for n, text in _pairs(given.candidates, "--candidates")
             }
             if isinstance(client, RankClient):
-                answer = client.rank(context, columns, _bids(given.bids), explain=given.explain)
+                answer = client.rank(
+                    context, columns, _bids(given.bids), explain=given.explain, version=given.version
+                )
                 rows = _ranked(answer, columns)
             else:
                 if len(columns) > 1:
@@ -135,10 +144,10 @@ def run(given: argparse.Namespace) -> int:
                     answer = _recommended(client, given, context, candidates, described)
                     rows = _best(answer)
                 else:
-                    answer = client.prerank(context, candidates, given.top_k)
+                    answer = client.prerank(context, candidates, given.top_k, version=given.version)
                     rows = _chosen(answer)
         except grpc.RpcError as error:
-            raise explained(error, given.server) from None
+            raise user_error(error, given.server) from None
     stages = _stages(answer) if given.role == "recommend" else []
     explanations = explained(answer) if given.role == "rank" else []
     if given.json:
@@ -167,7 +176,7 @@ def _recommended(
     dtype = next(c.dtype for c in server.columns if c.placement == pb.PLACEMENT_CANDIDATE)
     excluded = [_value("--exclude", one, {"--exclude": dtype}) for one in given.exclude.split(",") if one]
     items = RecommendItems(candidates, excluded, given.bid_column)
-    return client.recommend(context, given.top_k, given.prerank_k, items=items)
+    return client.recommend(context, given.top_k, given.prerank_k, items=items, version=given.version)
 
 
 def _describe(given: argparse.Namespace) -> int:
@@ -180,7 +189,7 @@ def _describe(given: argparse.Namespace) -> int:
         try:
             described = client.describe()
         except grpc.RpcError as error:
-            raise explained(error, given.server) from None
+            raise user_error(error, given.server) from None
     placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
     rows = [
         {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
@@ -188,11 +197,13 @@ def _describe(given: argparse.Namespace) -> int:
     ]
     if given.json:
         facts = {
-            n: getattr(described, n) for n in ("role", "model", "champion", "fingerprint", "version", "items")
+            n: getattr(described, n)
+            for n in ("role", "model", "champion", "fingerprint", "version", "items", "held")
         }
         print(json.dumps(facts | {"max_candidates": described.max_candidates, "columns": rows}))
     else:
-        _print(rows, f"{described.role} server, version {described.version} of {described.model}")
+        held = f", held: {described.held}" if described.held else ""
+        _print(rows, f"{described.role} server, version {described.version} of {described.model}{held}")
     return 0
 
 
@@ -292,11 +303,11 @@ def _print(rows: list[dict[str, Any]], caption: str) -> None:
     console.print(caption, highlight=False, markup=False)
 
 
-def explained(error: Any, server: str) -> Exception:
+def user_error(error: Any, server: str) -> Exception:
     """UserError of a grpc.RpcError."""
     import grpc
 
-    if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
+    if error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION):
         return ConfigError(f"the server refuses the request: {error.details()}")
     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return ConfigError(f"the server refuses this client: {error.details()}; say --token-file FILE")

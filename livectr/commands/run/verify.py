@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count, duration_s, positive, seed
-from livectr.commands.run.query import add_server_flags, explained, tls_of, token_of
+from livectr.commands.run.query import add_server_flags, tls_of, token_of, user_error
 from livectr.commands.settings import add_settings, settings_of
 from livectr.kernels.process.heap import loading
 from livectr.kernels.process.logs import log_to_stderr
@@ -94,6 +94,6 @@ def run(given: argparse.Namespace) -> int:
     try:
         report = verify(options)
     except grpc.RpcError as error:
-        raise explained(error, given.server) from None
+        raise user_error(error, given.server) from None
     report.show(as_json=given.json)
     return report.code

@@ -1,0 +1,123 @@
+"""`livectr versions`: list versions, hold them, roll back to a kept one."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from livectr.commands.flags import command, count, group
+from livectr.commands.settings import add_settings, given_settings, settings_of, start_log
+from livectr.config.sources import resolve
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.heap import loading
+
+if TYPE_CHECKING:
+    from livectr.config.settings import Settings
+
+REDIS = ("redis", "namespace", "redis_password_file")
+EXAMPLES = """\
+  livectr versions list --redis redis://r:6379 --checkpoint /data/c
+  livectr versions hold --redis redis://r:6379 --reason 'sale until Monday'
+  livectr versions rollback --pipeline p.py --checkpoint /data/c --generation 41 --redis redis://r:6379
+  livectr versions release --redis redis://r:6379"""
+
+
+def add(commands: Any) -> None:
+    """Add the command and its commands."""
+    parser = command(
+        commands,
+        "versions",
+        _nothing,
+        "list published versions, hold them, roll back to a kept one",
+        EXAMPLES,
+    )
+    actions = group(parser, "what to do", "ACTION")
+    listing = command(actions, "list", run_list, "list the served version and those of a checkpoint")
+    add_settings(listing, "versions", only=(*REDIS, "checkpoint"))
+    holding = command(
+        actions,
+        "hold",
+        run_hold,
+        "keep the served version: the trainer goes on learning and publishes nothing until `release`",
+    )
+    add_settings(holding, "versions", only=REDIS)
+    _add_reason(holding)
+    releasing = command(
+        actions,
+        "release",
+        run_release,
+        "let the trainer publish again, after `hold`, `rollback` or although its publish gate says no",
+    )
+    add_settings(releasing, "versions", only=REDIS)
+    rolling = command(
+        actions,
+        "rollback",
+        run_rollback,
+        "publish the model of a kept checkpoint as a new version, and hold it",
+    )
+    add_settings(rolling, "versions")
+    rolling.add_argument(
+        "--generation",
+        type=count,
+        metavar="N",
+        help="generation of the checkpoint, as `livectr versions list` shows it [newest that is kept]",
+    )
+    _add_reason(rolling)
+
+
+def _add_reason(parser: Any) -> None:
+    parser.add_argument("--reason", default="", metavar="TEXT", help="sentence for others, shown by `list`")
+
+
+def _nothing(given: argparse.Namespace) -> int:
+    raise ConfigError("say what to do: list, hold, release or rollback.")
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    """Settings whose `redis` is that of the flag, else what a trainer of the same settings publishes to."""
+    flags = given_settings(given)
+    settings = resolve(flags, toml=given.config)
+    url = settings.redis if "redis" in flags else settings.publish or settings.redis
+    return replace(settings, redis=url)
+
+
+def run_list(given: argparse.Namespace) -> int:
+    """Print the versions."""
+    from livectr.versions.listing import show_versions
+
+    settings = _settings(given)
+    checkpoint = Path(settings.checkpoint) if settings.checkpoint is not None else None
+    show_versions(settings.redis, settings.namespace, checkpoint)
+    return 0
+
+
+def run_hold(given: argparse.Namespace) -> int:
+    """Hold the namespace."""
+    from livectr.versions.holding import hold
+
+    settings = _settings(given)
+    print(hold(settings.redis, settings.namespace, given.reason))
+    return 0
+
+
+def run_release(given: argparse.Namespace) -> int:
+    """Release the namespace."""
+    from livectr.versions.holding import release
+
+    settings = _settings(given)
+    print(release(settings.redis, settings.namespace))
+    return 0
+
+
+def run_rollback(given: argparse.Namespace) -> int:
+    """Publish a kept generation, and hold it."""
+    start_log(given, "versions")
+    with loading():
+        from livectr.versions.rollback import roll_back
+
+    pipeline, settings = settings_of(given, "checkpoint")
+    settings = replace(settings, redis=_settings(given).redis)
+    print(roll_back(pipeline, settings, given.generation, given.reason), flush=True)
+    return 0

@@ -1,0 +1,1 @@
+"""Versions of a namespace: what is there, hold, release, rollback."""

@@ -1,0 +1,96 @@
+"""Table of the versions that can be had: the served one in Redis, and the generations of a checkpoint."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from rich.table import Table
+
+from livectr.inspection.show import make_console
+from livectr.kernels.errors import ConfigError
+from livectr.protos.hold import Hold
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace
+from livectr.versions.holding import connected
+
+COLUMNS = ("where", "version", "written", "examples", "AUC", "calibration", "state")
+
+
+def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
+    """Print the table, and the hold if there is one.
+
+    Args:
+        checkpoint: folder whose generations are listed, too.
+
+    Raises:
+        ConfigError: there is no version anywhere.
+        ConnectError: Redis does not answer.
+    """
+    keys = Keyspace(namespace)
+    with connected(url) as client:
+        text, hold = client.get(keys.manifest), Hold.of(client.get(keys.hold))
+    table = Table(title=f"versions of {namespace}", title_justify="left")
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in ("where", "state") else "right")
+    rows = [] if checkpoint is None else _generations(checkpoint)
+    if text is not None:
+        version = VersionManifest.from_json(text)
+        written = _time(version.created_ms)
+        rows.append(
+            (
+                "Redis",
+                str(version.version),
+                written,
+                f"{version.examples:,}",
+                "",
+                "",
+                "served" if hold is None else "served, held",
+            )
+        )
+    if not rows:
+        raise ConfigError(
+            f"nothing is published under the namespace {namespace!r}, and --checkpoint names no generation"
+        )
+    for row in rows:
+        table.add_row(*row)
+    console = make_console()
+    console.print(table)
+    if hold is not None:
+        console.print(
+            f"held since {_time(hold.since_ms)}: {hold.reason}", highlight=False, markup=False, soft_wrap=True
+        )
+
+
+def _generations(folder: Path) -> list[tuple[str, ...]]:
+    from livectr.trainer.checkpoint.checkpoint import KEPT_GENERATIONS  # imports torch
+    from livectr.trainer.checkpoint.keeping import readable
+
+    rows: list[tuple[str, ...]] = []
+    manifests = readable(folder)
+    newest = {m.generation for m in manifests[-KEPT_GENERATIONS:]}
+    for m in manifests:
+        begun = m.cursor is not None and m.cursor["row_set"]
+        whole = all((folder / f.path).exists() for f in m.files)
+        held = m.quality.get("held", "")
+        state = "newest" if m.generation in newest else "kept for rollback"
+        rows.append(
+            (
+                f"generation {m.generation}",
+                str(m.cursor["version"]) if begun and m.cursor is not None else "",
+                _time(m.created_ms),
+                f"{m.examples:,}",
+                _number(m.quality.get("auc")),
+                _number(m.quality.get("calibration")),
+                (state if whole else "lacks files") + (f", not published ({held})" if held else ""),
+            )
+        )
+    return rows
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")

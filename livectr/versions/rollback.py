@@ -1,0 +1,269 @@
+"""Rollback: the model of a kept generation becomes a version again, under a new number.
+
+A row in Redis holds the newest version of itself and the one before, so that older versions are not in Redis
+any more. A checkpoint's generation has all rows. The steps:
+
+    1  hold the namespace: from here on no trainer flips a version over this one;
+    2  take a new epoch, and leave the owner as it is: the running trainer goes on afterwards;
+    3  write all rows, weights and vectors under a row set of their own;
+    4  flip, although the namespace is held. It stays held until `livectr versions release`;
+    5  remove the rows of the version before.
+
+Look-up rows and behavior histories are facts about users and items, and no part of a model: they stay as the
+trainer writes them. After the release the trainer publishes its own model, complete, under a higher number.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from livectr.config.settings import Settings
+from livectr.ingest.content.folders import content_folders
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.lookup import Lookups
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError, UserError
+from livectr.protos.hold import Hold
+from livectr.protos.manifest import VersionManifest
+from livectr.trainer.checkpoint.checkpoint import KEPT_GENERATIONS
+from livectr.trainer.checkpoint.keeping import readable
+from livectr.trainer.checkpoint.manifest import Manifest, check_identity, identity_of, verify_file
+from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.comm.control import Control
+from livectr.trainer.content.contents import Contents
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.garbage import collect_garbage
+from livectr.trainer.publish.publisher import COLLECT_AFTER_S
+from livectr.trainer.publish.push import PUSH_ERRORS, Share
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.snapshot import Snapshotter
+from livectr.trainer.publish.store_types import FencedError, LostError, row_set_name
+from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
+from livectr.trainer.quality.champion import champion_of
+
+if TYPE_CHECKING:
+    from livectr.ingest.join.examples import ExampleSource
+
+
+def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, reason: str) -> str:
+    """Publish a generation of `settings.checkpoint` as a new version, and hold it.
+
+    Args:
+        settings: name checkpoint, redis, namespace, and source where the pipeline has a pre-rank model.
+        generation: its number; None: the newest that is kept for rollbacks.
+        reason: of the hold.
+
+    Returns:
+        Sentence on what is served.
+
+    Raises:
+        ConfigError: there is no such generation, or a setting is missing.
+        CheckpointError: the generation is not whole.
+        MismatchError: the generation or the served version is of another pipeline or run.
+        ConnectError: Redis does not answer.
+        UserError: the version could not be written; the version before is served, and the namespace is held.
+    """
+    root = Path(settings.checkpoint or "")
+    manifest = chosen(root, generation)
+    check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
+    facts = _Facts(pipeline)
+    if pipeline.prerank is not None and pipeline.items is not None and settings.source is None:
+        raise ConfigError("the pipeline has a pre-rank model: say --source, whose items get their vectors.")
+    with closing(RedisStore(settings.redis, settings.namespace)) as store, connect() as collectives:
+        before = _served(store, manifest, pipeline)
+        try:
+            for entry in manifest.files:
+                verify_file(root, entry)
+            restored = Restored(root, manifest)
+            step, contents = _step(pipeline, settings, restored, collectives)
+            with closing(contents):
+                if settings.source is not None and pipeline.items is not None:
+                    facts = _Facts.read(pipeline, settings.source)
+                snapshot, model = _snapshot(pipeline, restored, step, facts, store)
+                hold = Hold.at_once(reason or f"rolled back to generation {manifest.generation}")
+                version = _publish(store, manifest, snapshot, model, hold)
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"generation {manifest.generation} of {root} was removed while it was read; choose another"
+            ) from None
+    return (
+        f"version {version.version} is served: the model of generation {manifest.generation}, which has "
+        f"learned {manifest.examples:,} examples (version {before.version} had {before.examples:,}); it is "
+        "held until `livectr versions release`"
+    )
+
+
+def chosen(root: Path, generation: int | None) -> Manifest:
+    """Manifest of a generation; None: the newest that is kept for rollbacks. Raises ConfigError."""
+    manifests = {m.generation: m for m in readable(root)}
+    if not manifests:
+        raise ConfigError(f"{root} holds no checkpoint; name the folder that training wrote")
+    kept = sorted(manifests)[:-KEPT_GENERATIONS]
+    if generation is None and not kept:
+        raise ConfigError(
+            f"{root} keeps no generation for a rollback yet (keep_versions, keep_every_s); say --generation, "
+            f"one of {', '.join(map(str, manifests))}"
+        )
+    number = kept[-1] if generation is None else generation
+    if number not in manifests:
+        raise ConfigError(f"{root} has no generation {number}; it has {', '.join(map(str, manifests))}")
+    return manifests[number]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Look-up tables of a source, as a snapshot asks for them; it changes nothing of the users' histories."""
+
+    pipeline: Pipeline
+    tables: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def read(pipeline: Pipeline, source: str) -> _Facts:
+        """Read all look-up tables to the end that they have."""
+        lookups = Lookups(pipeline.tables, source, until_end=True, dead_letters=DeadLetters(None))
+        lookups.close()
+        return _Facts(pipeline, lookups.tables)
+
+    def history_changes(self, since: int = 0) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
+def _served(store: RedisStore, manifest: Manifest, pipeline: Pipeline) -> VersionManifest:
+    """Version that is served, if the generation may take its place."""
+    held = store.manifest_of(store.manifest_text())
+    where = f"namespace {store.space.namespace!r} in Redis at {store.url}"
+    if held is None or not store.is_complete(held):
+        raise ConfigError(
+            f"{where} holds no whole version, so that its look-up rows may be missing, too; let the trainer "
+            "publish, then roll back"
+        )
+    run = (manifest.cursor or {}).get("run_id")
+    if held.fingerprint != pipeline.fingerprint or run != held.run_id:
+        what = "pipeline" if held.fingerprint != pipeline.fingerprint else "run"
+        raise MismatchError(
+            f"{where} serves version {held.version} of another {what}; name the checkpoint of the run that "
+            "published it"
+        )
+    return held
+
+
+def _step(
+    pipeline: Pipeline, settings: Settings, restored: Restored, collectives: Any
+) -> tuple[DesStep, Contents]:
+    """Model of a generation, and the content that its sub-models look at."""
+    folders = content_folders(settings.content)
+    contents = Contents(pipeline.content, folders, checkpoint=restored.root, rank=0, world=1)
+    seed = restored.manifest.identity["seed"]
+    step = DesStep(pipeline, seed=seed, collectives=collectives, content=contents.stores)
+    restored.load_tables(step.tables)
+    step.drop()
+    step.load_dense(restored.dense())
+    return step, contents
+
+
+def _snapshot(
+    pipeline: Pipeline, restored: Restored, step: DesStep, facts: _Facts, store: RedisStore
+) -> tuple[VersionSnapshot, PublishedModel]:
+    source: ExampleSource = facts  # type: ignore[assignment]  # the two that a snapshot asks for
+    snapshots = Snapshotter(
+        pipeline,
+        step,
+        source,
+        Extractor(pipeline.plan),
+        Statistics(pipeline.plan).load(restored.statistics()),
+        Control(),
+        store.space,
+        champion_of(restored.contest()),
+    )
+    segments = [(s.name, s.dim) for s in step.layout.segments]
+    model = PublishedModel(pipeline.fingerprint, segments, restored.manifest.identity["seed"])
+    return replace(snapshots.take(restored.manifest.step, None), values=()), model
+
+
+def _publish(
+    store: RedisStore, manifest: Manifest, snapshot: VersionSnapshot, model: PublishedModel, hold: Hold
+) -> VersionManifest:
+    """Steps 1 to 5."""
+    try:
+        # 1 hold
+        store.client.set(store.space.hold, hold.to_json())
+        # 2 a new epoch, of the same owner
+        store.share_owner()
+        before, highest = store.manifest_text(), None
+        while highest is None:
+            before = store.manifest_text()
+            highest = store.take(before)
+        served = store.manifest_of(before)
+        if served is None:
+            raise LostError("the published version is gone")
+        # 3 all rows
+        version = _version(store, manifest, served, snapshot, model, highest + 1)
+        names = {name: list(blobs) for name, blobs in version.content.items()}
+        share = Share(0, snapshot, version, names, full=True)
+        run_id = store.run_id()
+        share.open(store)
+        share.write(store, stopped=lambda: False)
+        store.pushed(0, version.version, run_id)
+        store.seal(version)
+        # 4 flip
+        store.flip(version.to_json(), version.version, before or b"", world=1, over_hold=True)
+    except FencedError:
+        raise UserError("a trainer started while the version was written; run the rollback again") from None
+    except PUSH_ERRORS as error:
+        raise UserError(
+            f"the rollback was not published ({error}); the version before is served and held: run it again, "
+            "or say `livectr versions release`"
+        ) from None
+    # 5 requests that began under the version before still read its rows
+    time.sleep(COLLECT_AFTER_S)
+    collect_garbage(store, version)
+    return version
+
+
+def _version(
+    store: RedisStore,
+    manifest: Manifest,
+    served: VersionManifest,
+    snapshot: VersionSnapshot,
+    model: PublishedModel,
+    number: int,
+) -> VersionManifest:
+    blob, epoch = store.space.blob, store.epoch
+    segments = model.served(snapshot.champion)
+    return VersionManifest(
+        version=number,
+        epoch=epoch,
+        row_set=row_set_name(epoch, 0),
+        step=snapshot.step,
+        fingerprint=model.fingerprint,
+        world=1,
+        created_ms=time.time_ns() // 1_000_000,
+        dim=sum(dim for _, dim in segments),
+        segments=segments,
+        tables=dict(snapshot.table_rows),
+        dense=(blob(number, f"dense-{epoch}-0"),),
+        changed=(blob(number, f"changed-{epoch}-0"),),
+        item_vectors=blob(number, f"items-{epoch}") if snapshot.items is not None else None,
+        content={
+            name: tuple(blob(number, f"content-{name}-{epoch}-0-{i}") for i in range(precompute.blobs))
+            for name, precompute in snapshot.content.items()
+        },
+        seed=model.seed,
+        sentinel=secrets.token_hex(8),
+        evictions=store.evictions(),
+        run_id=served.run_id,
+        examples=manifest.examples,
+        # The trainer, which has learned more, goes on from any of its checkpoints.
+        committed=manifest.examples,
+        champion=snapshot.champion,
+    )

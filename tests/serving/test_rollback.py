@@ -1,0 +1,287 @@
+"""`livectr versions` beside a running trainer and a running server: list, roll back, learn on, release."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import redis
+
+import livectr.trainer.commits
+import livectr.versions.rollback
+from livectr.cli import main
+from livectr.ingest.language.promotion import Promotion
+from livectr.ingest.pipeline import Pipeline
+from livectr.library.scoring import CheckpointScorer
+from livectr.library.tables import root_columns
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace
+from livectr.serving.app import App
+from livectr.serving.client import PreRankClient, RankClient, RecommendClient
+from livectr.trainer.build import build
+from livectr.trainer.checkpoint.keeping import readable
+from livectr.trainer.checkpoint.manifest import Manifest
+from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.run import Training, train
+from livectr.trainer.telemetry import LOST_VERSIONS, PUBLISHED_VERSION
+from tests.trainer.planted_log import CARDINALITY, PARTITIONS, contest_pipeline, write_log
+
+PORTION, PORTIONS = 640, 7
+"""Examples of a part of the log, which come together; a live log is cut into whole batches of 64."""
+CONTEXT = {"user": 5, "C1": 3, "C3": 7, "C4": 11}
+ITEMS = list(range(CARDINALITY[1]))
+Script = Generator[str, None, None]
+"""Yields while it waits."""
+FILE = """\
+from livectr.ingest.language.promotion import Promotion
+from tests.trainer.planted_log import contest_pipeline
+
+pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
+"""
+
+
+def expected(pipeline: Pipeline, root: Path, generation: int) -> np.ndarray:
+    """Click probabilities of CONTEXT with every item, by a generation of a checkpoint."""
+    manifest = Manifest.from_json((root / f"gen-{generation:08d}" / "MANIFEST.json").read_bytes())
+    scorer = CheckpointScorer(pipeline, Restored(root, manifest), {})
+    rows = [{**CONTEXT, "item": item} for item in ITEMS]
+    return scorer.pctr(root_columns(pipeline, rows, {"items": [{"item": i, "C2": i} for i in ITEMS]}))
+
+
+@dataclass
+class World:
+    """Files, Redis and the words of an operator."""
+
+    root: Path
+    url: str
+    client: redis.Redis
+    capsys: pytest.CaptureFixture[str]
+    written: int = 0
+
+    @property
+    def learned_and_served(self) -> bool:
+        """Tell if the served version has learned all of the log."""
+        there = self.client.exists(Keyspace().manifest)
+        return bool(there) and self.served.examples == self.written
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def served(self) -> VersionManifest:
+        return VersionManifest.from_json(self.client.get(Keyspace().manifest))  # type: ignore[arg-type]
+
+    def says(self, *words: str, code: int = 0) -> str:
+        """Output of a command of `livectr versions`, in one line."""
+        self.capsys.readouterr()
+        assert main(["versions", *words, "--redis", self.url]) == code
+        done = self.capsys.readouterr()
+        return " ".join((done.err if code else done.out).split())
+
+    def rolls_back(self, *words: str, code: int = 0) -> str:
+        files = ["--pipeline", str(self.root / "p.py"), "--checkpoint", str(self.checkpoint)]
+        return self.says("rollback", *files, *words, code=code)
+
+    def append(self, portion: int) -> int:
+        """Bring a portion of the log; returns the examples until its end."""
+        share = PORTION // PARTITIONS
+        for partition in range(PARTITIONS):
+            lines = (self.root / "all" / "planted" / f"{partition:05d}.jsonl").read_text().splitlines(True)
+            with (self.root / "logs" / "planted" / f"{partition:05d}.jsonl").open("a") as file:
+                file.write("".join(lines[portion * share : (portion + 1) * share]))
+        self.written = (portion + 1) * PORTION
+        return self.written
+
+    @property
+    def generations(self) -> list[int]:
+        """Generations of the checkpoint."""
+        return sorted(int(path.parent.name[4:]) for path in self.checkpoint.glob("gen-*/MANIFEST.json"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, redis_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]) -> World:
+    write_log(tmp_path / "all", PORTION * PORTIONS)
+    (tmp_path / "logs" / "planted").mkdir(parents=True)
+    (tmp_path / "logs" / "items").symlink_to(tmp_path / "all" / "items")
+    (tmp_path / "p.py").write_text(FILE)
+    world = World(tmp_path, redis_url, client, capsys)
+    world.append(0)
+    return world
+
+
+def test_a_kept_version_is_served_again_until_the_release(
+    world: World, serve: Callable[..., App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(livectr.versions.rollback, "COLLECT_AFTER_S", 0.0)
+    monkeypatch.setattr(livectr.trainer.commits, "CHECKPOINT_PAUSE", 0.0)
+    pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
+    source = f"file:{world.root / 'logs'}"
+    options = TrainOptions(
+        source, batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=world.url,
+        checkpoint=str(world.checkpoint), publish_interval_s=0.1, keep_every_s=0.0, publish_gate_window=500,
+        idle_partition_s=0.1, batch_interval_ms=None,
+    )  # fmt: skip
+    lost = LOST_VERSIONS._value.get()
+    with connect() as collectives, ExitStack() as resources:
+        parts, stages = build(pipeline, options, collectives, resources)
+        learned = lambda: parts.progress.examples  # noqa: E731
+        script = operator(world, learned, serve, pipeline, source)
+        limit = time.monotonic() + 25
+
+        def stop() -> bool:
+            """Go on with the script at each round of the training."""
+            assert time.monotonic() < limit, "the script does not get on"
+            return next(script, "done") == "done"
+
+        Training(parts, stages, stop).run()
+    assert LOST_VERSIONS._value.get() == lost, "a rollback is no loss"
+
+
+def until(condition: Callable[[], bool]) -> Script:
+    while not condition():
+        yield "waits"
+
+
+def operator(
+    world: World, learned: Callable[[], int], serve: Callable[..., App], pipeline: Pipeline, source: str
+) -> Script:
+    """What an operator does while the trainer runs; the trainer goes on at each yield."""
+    for portion in range(1, PORTIONS - 1):
+        yield from until(lambda: world.learned_and_served)
+        world.append(portion)
+    yield from until(lambda: world.learned_and_served)
+    before = world.served
+    listed = world.says("list", "--checkpoint", str(world.checkpoint))
+    assert f"│ Redis │ {before.version} │" in listed and listed.count("kept for rollback") == 2
+    assert len(world.generations) == 4
+    kept, newest = world.generations[1], world.generations[-1]
+    of_kept = expected(pipeline, world.checkpoint, kept)
+    assert f"has no generation 999; it has {', '.join(map(str, world.generations))}" in world.rolls_back(
+        "--generation", "999", code=2
+    )
+    assert "say --source" in world.rolls_back(code=2)
+
+    address = serve("recommend", pipeline).server.address
+    with (
+        RankClient(address) as ranks,
+        PreRankClient(address) as towers,
+        RecommendClient(address) as funnels,
+    ):
+
+        def of(want: np.ndarray) -> None:
+            reply = ranks.rank(CONTEXT, {"item": ITEMS})
+            np.testing.assert_allclose(reply.pctr, want[list(reply.index)], atol=1e-6)
+            assert not reply.degraded and reply.version == world.served.version
+
+        def chosen() -> Any:
+            return towers.prerank({"user": 5, "C1": 3, "C3": 7}, ITEMS, len(ITEMS))
+
+        def follows() -> bool:
+            return bool(ranks.describe().version == world.served.version)
+
+        yield from until(follows)
+        of(expected(pipeline, world.checkpoint, newest))
+        first = chosen()
+
+        said = world.rolls_back("--source", source, "--reason", "worse since noon")
+        held = world.served
+        assert said.startswith(f"version {held.version} is served: the model of generation {kept}, which")
+        assert held.version > before.version and held.examples < before.examples
+        assert held.run_id == before.run_id and held.row_set != before.row_set
+        yield from until(follows)
+        yield from until(lambda: ranks.describe().held == "worse since noon")
+        of(of_kept)
+        second = chosen()
+        assert second.version == held.version and list(second.score) != list(first.score)
+        pinned: list[Callable[[int], Any]] = [
+            lambda version: ranks.rank(CONTEXT, {"item": ITEMS}, version=version),
+            lambda version: towers.prerank({"user": 5, "C1": 3, "C3": 7}, ITEMS, 3, version=version),
+            lambda version: funnels.recommend(CONTEXT, 3, version=version),
+        ]
+        for answer in pinned:
+            assert answer(held.version).version == held.version
+            with pytest.raises(grpc.RpcError, match=f"serves {held.version}; pin the version of a") as no:
+                answer(before.version)
+            assert no.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        names = world.client.keys(f"livectr:*:{before.row_set}:*")
+        assert names == [], "rows of the version before are gone"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LIVECTR_PUBLISH", world.url)  # as in a trainer's pod
+            assert main(["versions", "list"]) == 0
+        assert "held since" in (said := world.says("list")) and said.endswith("worse since noon")
+
+        last = world.append(PORTIONS - 1)
+        yield from until(lambda: learned() == last)
+        yield from until(lambda: PUBLISHED_VERSION._value.get() == held.version)
+        assert world.served == held, "the trainer learns and does not publish"
+        of(of_kept)
+
+        world.says("release")
+        yield from until(lambda: world.served.version > held.version)
+        after = world.served
+        assert after.examples == last and after.run_id == held.run_id and after.epoch > held.epoch
+        yield from until(follows)
+        of(expected(pipeline, world.checkpoint, world.generations[-1]))
+        assert ranks.rank(CONTEXT, {"item": ITEMS}).version == after.version
+        yield from until(lambda: ranks.describe().held == "")
+
+
+def test_a_trainer_that_starts_after_a_rollback_waits_for_the_release(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from its newest checkpoint, needs no --take-over, and publishes above the rollback."""
+    monkeypatch.setattr(livectr.versions.rollback, "COLLECT_AFTER_S", 0.0)
+    pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
+    source = f"file:{world.root / 'logs'}"
+    run: dict[str, Any] = dict(
+        until_end=True, batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=world.url,
+        checkpoint=str(world.checkpoint), publish_interval_s=0.01, seed=3, keep_every_s=0.0, keep_versions=9,
+    )  # fmt: skip
+    train(pipeline, TrainOptions(source, **run, max_steps=5))
+    train(pipeline, TrainOptions(source, **run, max_steps=7))
+    before = world.served
+    kept = next(m.generation for m in readable(world.checkpoint) if m.examples == 5 * 64)
+    world.rolls_back("--source", source, "--generation", str(kept))
+    held = world.served
+    assert (held.examples, before.examples, held.seed) == (320, 448, 3)
+    report = train(pipeline, TrainOptions(source, **run))
+    assert report.examples_trained == PORTION and world.served == held
+    world.says("release")
+    train(pipeline, TrainOptions(source, **run))
+    assert world.served.examples == PORTION and world.served.version > held.version
+    assert world.served.run_id == before.run_id and world.served.row_set != held.row_set
+
+
+def test_a_rollback_of_another_run_or_of_nothing_is_refused(world: World) -> None:
+    pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
+    source = f"file:{world.root / 'logs'}"
+    run: dict[str, Any] = dict(
+        until_end=True, batch_size=256, threads=1, min_examples=0, publish=world.url, max_steps=2
+    )
+    assert "holds no checkpoint" in world.rolls_back("--source", source, code=2)
+    train(pipeline, TrainOptions(source, **run, checkpoint=str(world.checkpoint)))
+    assert "keeps no generation for a rollback yet (keep_versions, keep_every_s)" in world.rolls_back(
+        "--source", source, code=2
+    )
+    words = ("--source", source, "--generation", str(world.generations[-1]))
+    text = world.client.get(Keyspace().manifest)
+    world.client.set(
+        Keyspace().manifest,
+        json.dumps({**json.loads(text), "run_id": "another"}, separators=(",", ":")),  # type: ignore[arg-type]
+    )
+    assert f"serves version {world.served.version} of another run" in world.rolls_back(*words, code=2)
+    world.client.flushall()
+    assert "holds no whole version" in world.rolls_back(*words, code=2)
+    assert world.client.keys("*") == []
+    assert "nothing is published under the namespace 'livectr'" in world.says("list", code=2)

@@ -75,9 +75,7 @@ def _insert_rows(step: DesStep, columns: Mapping[str, I64], rng: np.random.Gener
     return vectors
 
 
-def _look_up(
-    store: RedisStore, table: str, fields: Mapping[str, int], columns: Mapping[str, I64]
-) -> Values:
+def _look_up(store: RedisStore, table: str, fields: Mapping[str, int], columns: Mapping[str, I64]) -> Values:
     key, *_ = fields
     rows: list[bytes | None] = [
         encode_lookup_row(list(row)) for row in zip(*(columns[n].tolist() for n in fields), strict=True)

@@ -10,7 +10,6 @@ from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import I64
 from livectr.serving.request.parse import RequestColumns
 from livectr.serving.version.early import EarlyKeys
 from livectr.serving.version.near_cache import NearCache

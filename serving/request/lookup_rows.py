@@ -76,7 +76,8 @@ class LookupRows:
         """Let changed rows be read again: the server serves another version.
 
         Args:
-            tables: changed keys i64[n] by table; look-up tables have the prefix LOOKUP. None: unknown, so all.
+            tables: changed keys i64[n] by table; look-up tables have the prefix LOOKUP. None: unknown, so
+                all.
         """
         self._swaps += 1
         self._expire(tables)

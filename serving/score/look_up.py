@@ -49,7 +49,8 @@ class VersionLookup:
         if early is not None and early.version == self.version.number:
             for table, (rows, status) in early.rows.items():
                 if not np.isin(status, (RowStatus.OVERWRITTEN, RowStatus.LOST)).any():
-                    self._read[table] = early.keys[table], self._with_initial(table, early.keys[table], rows, status)
+                    keys = early.keys[table]
+                    self._read[table] = keys, self._with_initial(table, keys, rows, status)
 
     def vectors(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch.

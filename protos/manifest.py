@@ -79,7 +79,8 @@ class VersionManifest:
         segments: (name, dim) of each segment of a row, in order.
         tables: rows of each table.
         dense: blob of dense tensors of each rank.
-        changed: blob of changed keys of each rank: of tables, and of look-up tables after `protos.store.LOOKUP`.
+        changed: blob of changed keys of each rank: of tables, and of look-up tables after
+            `protos.store.LOOKUP`.
         earlier: `changed` of earlier versions that are still kept and extend the same row set.
         item_vectors: blob of item vectors, or None.
         content: content name → blobs of vectors of all ranks; an id is in only one blob.

@@ -1,4 +1,4 @@
-"""Latency of both servers with features: a client on loopback, real processes and Redis, a model of random rows.
+"""Latency of both servers with features: one client on loopback, real processes and Redis, random rows.
 
 The catalogue is larger than a request, so that its ads change from request to request. The clock starts when
 the client packs the request and stops when it has the parsed reply.

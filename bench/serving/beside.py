@@ -44,10 +44,10 @@ def rows(quick: bool) -> list[dict[str, object]]:
         addresses = started.addresses
         times = in_turns(started.asked, blocks, block)
         found = [
-            row(f"p{percent} latency, one client", WORKLOAD, "ms", float(np.percentile(times["ours"], percent)),
-                peer_name=name, peer=float(np.percentile(of, percent)), better="less")
+            row(f"p{percent} latency, one client", WORKLOAD, "ms", ours, peer_name=name, peer=peer, better="less")
             for name, of in times.items() if name != "ours"
             for percent in (50, 99)
+            for ours, peer in [(float(np.percentile(t, percent)) for t in (times["ours"], of))]
         ]  # fmt: skip
         rounds = [{n: together(a, CLIENTS, seconds) for n, a in addresses.items()} for _ in range(3)]
     rate = {n: float(np.median([r[n][0] for r in rounds])) for n in addresses}

@@ -3,32 +3,30 @@
     with RankClient("127.0.0.1:50051") as client:
         response = client.rank({"user_id": 7}, {"ad_id": [1, 2, 3]}, bids=[1.0, 0.5, 2.0])
 
-The client reads the types of the columns from the server (`describe`) and packs values accordingly.
+The client reads the types of the columns from the server (`describe`) and packs values accordingly. It may be
+used by any number of threads.
 """
 
 from __future__ import annotations
 
-import json
+import copy
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, cast
 
-import grpc
 import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.errors import ConfigError
 from livectr.protos import livectr_pb2 as pb
-from livectr.protos import livectr_pb2_grpc as rpc
-
-Stub = TypeVar("Stub")
+from livectr.serving.calls.calls import Calls, Metadata, RemoteMethod
+from livectr.serving.calls.channels import ChannelOptions, open_channels
+from livectr.serving.calls.channels import ClientTls as ClientTls
 
 Content = Mapping[str, Mapping[int, npt.ArrayLike]]
 """Content name → id → raw features f[width]; `describe` names the width."""
-
-ChannelOptions = Sequence[tuple[str, Any]]
 
 _FIELDS = {
     "int64": "ints",
@@ -41,49 +39,10 @@ _FIELDS = {
 }
 
 
-_RETRY = json.dumps(
-    {
-        "methodConfig": [
-            {
-                "name": [{}],
-                "retryPolicy": {
-                    "maxAttempts": 4,
-                    "initialBackoff": "0.05s",
-                    "maxBackoff": "1s",
-                    "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
-                },
-            }
-        ]
-    }
-)
-"""gRPC service config: a call that meets a server at its end is made again, within its deadline.
-
-gRPC's C core answers a call that arrives in the moment when a server stops with CANCELLED.
-"""
-
-
-@dataclass(frozen=True)
-class ClientTls:
-    """PEM files of a client.
-
-    Args:
-        ca: authorities that the server's certificate may be of.
-        cert: own certificate chain, for servers that ask for one.
-        key: its private key.
-    """
-
-    ca: str
-    cert: str | None = None
-    key: str | None = None
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Credentials of a channel. Raises ConfigError when a file cannot be read."""
-        try:
-            ca, key, cert = (Path(p).read_bytes() if p else None for p in (self.ca, self.key, self.cert))
-        except OSError as error:
-            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
-        return grpc.ssl_channel_credentials(ca, key, cert)
+_DESCRIBE = RemoteMethod("Model", "Describe", pb.DescribeResponse)
+_RANK = RemoteMethod("Rank", "Rank", pb.RankResponse)
+_PRERANK = RemoteMethod("PreRank", "PreRank", pb.PreRankResponse)
+_RECOMMEND = RemoteMethod("Recommend", "Recommend", pb.RecommendResponse)
 
 
 @dataclass(frozen=True)
@@ -101,17 +60,26 @@ class RecommendItems:
     bid_column: str = ""
 
 
-class _Client(Generic[Stub]):
-    """Channel to a server.
+class Client:
+    """Channels to a server, with deadlines, retries and hedges.
 
-    A call that meets a server at its end is made again, at most three times within its
-    deadline.
+    A call that meets a server which is unavailable, or which ends, is made again: at most three times, within
+    its deadline.
 
     Args:
-        address: HOST:PORT; any target that gRPC knows.
+        address: HOST:PORT; any target that gRPC knows. Of a name with several servers,
+            each channel uses one, and goes on to the next when it fails.
         timeout_s: deadline of every call, in seconds.
         tls: files for a server with TLS; None: without TLS.
-        options: more options of the gRPC channel.
+        options: more options of the gRPC channels.
+        channels: number of connections; calls take them in turn. gRPC has one thread for a connection, and at
+            most 100 calls on it at a time.
+        hedge_after_s: seconds after which a call without an answer is made once more, on another connection.
+            The first answer counts, and the other call is cancelled. At most a tenth of the calls are hedged.
+            None: no hedges.
+
+    Raises:
+        ConfigError: a file cannot be read, or a number cannot be used.
     """
 
     def __init__(
@@ -121,31 +89,40 @@ class _Client(Generic[Stub]):
         *,
         tls: ClientTls | None = None,
         options: ChannelOptions = (),
+        channels: int = 1,
+        hedge_after_s: float | None = None,
     ) -> None:
         self._timeout_s = timeout_s
-        given = [
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.service_config", _RETRY),
-            *options,
-        ]
-        if tls is None:
-            self._channel = grpc.insecure_channel(address, given)
-        else:
-            self._channel = grpc.secure_channel(address, tls.credentials(), given)
-        self._model = rpc.ModelStub(self._channel)  # type: ignore[no-untyped-call]
-        self._dtypes: dict[str, str] | None = None
+        if hedge_after_s is not None and channels == 1:
+            channels = 2  # the second call must not wait behind the first
+        self._calls = Calls(address, open_channels(address, channels, tls, options), hedge_after_s)
+        self._metadata: Metadata = ()
+        self._dtypes: dict[str, str] = {}
 
-    def describe(self) -> Any:
-        """DescribeResponse: role, model, version, columns of a request.
+    def with_metadata(self, metadata: Mapping[str, str]) -> Self:
+        """The same client on the same channels, whose calls have these headers, too.
+
+        Args:
+            metadata: lower-case name → value, such as `authorization` or `traceparent`.
+        """
+        other = copy.copy(self)
+        other._metadata = (*self._metadata, *metadata.items())
+        return other
+
+    def describe(self, *, timeout_s: float | None = None) -> pb.DescribeResponse:
+        """Role, model, version, and columns of a request.
+
+        Args:
+            timeout_s: deadline in seconds; None: the client's.
 
         Raises:
-            grpc.RpcError: the server does not answer in time.
+            CallError: the server does not answer in time.
         """
-        return self._model.Describe(pb.DescribeRequest(), timeout=self._timeout_s)
+        return cast(pb.DescribeResponse, self._ask(_DESCRIBE, pb.DescribeRequest(), self._end(timeout_s)))
 
     def close(self) -> None:
-        self._channel.close()
+        """Close the channels; calls under way fail."""
+        self._calls.close()
 
     def __enter__(self) -> Self:
         return self
@@ -155,25 +132,25 @@ class _Client(Generic[Stub]):
     ) -> None:
         self.close()
 
-    def _columns(self, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
-        if self._dtypes is None:
-            self._dtypes = {column.name: column.dtype for column in self.describe().columns}
+    def _end(self, timeout_s: float | None) -> float:
+        """Instant of time.monotonic() at which a call has to be answered, with the question for columns."""
+        return time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+
+    def _ask(self, method: RemoteMethod[Any], request: Any, end: float) -> Any:
+        return self._calls.ask(method, request, max(0.0, end - time.monotonic()), self._metadata)
+
+    def _context(self, context: Mapping[str, Any], end: float) -> list[pb.Column]:
+        return self._columns({name: [value] for name, value in context.items()}, end)
+
+    def _columns(self, columns: Mapping[str, Sequence[Any]], end: float) -> list[pb.Column]:
+        if not self._dtypes:
+            described = self._ask(_DESCRIBE, pb.DescribeRequest(), end)
+            self._dtypes.update((column.name, column.dtype) for column in described.columns)
         return [column_of(name, values, self._dtypes.get(name)) for name, values in columns.items()]
 
 
-class RankClient(_Client[Any]):
-    """Client of a rank server."""
-
-    def __init__(
-        self,
-        address: str,
-        timeout_s: float = 5.0,
-        *,
-        tls: ClientTls | None = None,
-        options: ChannelOptions = (),
-    ) -> None:
-        super().__init__(address, timeout_s, tls=tls, options=options)
-        self._stub = rpc.RankStub(self._channel)  # type: ignore[no-untyped-call]
+class RankClient(Client):
+    """Client of a rank server, or of a server of recommendations; see `Client`."""
 
     def rank(
         self,
@@ -183,8 +160,9 @@ class RankClient(_Client[Any]):
         *,
         content: Content | None = None,
         request_id: str = "",
-    ) -> Any:
-        """Score n candidates in a context; RankResponse.
+        timeout_s: float | None = None,
+    ) -> pb.RankResponse:
+        """Score n candidates in a context; best expected revenue first.
 
         Args:
             context: column → value.
@@ -192,33 +170,25 @@ class RankClient(_Client[Any]):
             bids: n values; empty: every bid is 1.
             content: inline content: raw features of images or texts that may be too new for the server.
             request_id: comes back in the response.
+            timeout_s: deadline in seconds; None: the client's.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
+            ColumnError: a value does not fit its column.
+            CallError: there is no answer; with INVALID_ARGUMENT it names the wrong field.
         """
+        end = self._end(timeout_s)
         request = pb.RankRequest(
             request_id=request_id,
-            context=self._columns({name: [value] for name, value in context.items()}),
-            candidates=self._columns(candidates),
+            context=self._context(context, end),
+            candidates=self._columns(candidates, end),
             bids=bids,
             content=content_of(content),
         )
-        return self._stub.Rank(request, timeout=self._timeout_s)
+        return cast(pb.RankResponse, self._ask(_RANK, request, end))
 
 
-class PreRankClient(_Client[Any]):
-    """Client of a pre-rank server."""
-
-    def __init__(
-        self,
-        address: str,
-        timeout_s: float = 5.0,
-        *,
-        tls: ClientTls | None = None,
-        options: ChannelOptions = (),
-    ) -> None:
-        super().__init__(address, timeout_s, tls=tls, options=options)
-        self._stub = rpc.PreRankStub(self._channel)  # type: ignore[no-untyped-call]
+class PreRankClient(Client):
+    """Client of a pre-rank server, or of a server of recommendations; see `Client`."""
 
     def prerank(
         self,
@@ -228,8 +198,9 @@ class PreRankClient(_Client[Any]):
         *,
         content: Content | None = None,
         request_id: str = "",
-    ) -> Any:
-        """Select the best `top_k` candidates; PreRankResponse.
+        timeout_s: float | None = None,
+    ) -> pb.PreRankResponse:
+        """Select the best `top_k` candidates.
 
         Args:
             context: column → value.
@@ -237,34 +208,26 @@ class PreRankClient(_Client[Any]):
             top_k: number of items to return.
             content: inline content, as in `RankClient.rank`.
             request_id: comes back in the response.
+            timeout_s: deadline in seconds; None: the client's.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
+            ColumnError: a value does not fit its column.
+            CallError: there is no answer; with INVALID_ARGUMENT it names the wrong field.
         """
+        end = self._end(timeout_s)
         request = pb.PreRankRequest(
             request_id=request_id,
-            context=self._columns({name: [value] for name, value in context.items()}),
+            context=self._context(context, end),
             top_k=top_k,
             content=content_of(content),
         )
         if candidates is not None:
             _set_items(request, "", candidates)
-        return self._stub.PreRank(request, timeout=self._timeout_s)
+        return cast(pb.PreRankResponse, self._ask(_PRERANK, request, end))
 
 
-class RecommendClient(_Client[Any]):
-    """Client of a server of recommendations."""
-
-    def __init__(
-        self,
-        address: str,
-        timeout_s: float = 5.0,
-        *,
-        tls: ClientTls | None = None,
-        options: ChannelOptions = (),
-    ) -> None:
-        super().__init__(address, timeout_s, tls=tls, options=options)
-        self._stub = rpc.RecommendStub(self._channel)  # type: ignore[no-untyped-call]
+class RecommendClient(Client):
+    """Client of a server of recommendations; see `Client`."""
 
     def recommend(
         self,
@@ -275,8 +238,9 @@ class RecommendClient(_Client[Any]):
         items: RecommendItems | None = None,
         content: Content | None = None,
         request_id: str = "",
-    ) -> Any:
-        """Recommend `top_k` items; RecommendResponse.
+        timeout_s: float | None = None,
+    ) -> pb.RecommendResponse:
+        """Recommend `top_k` items.
 
         Args:
             context: column → value, for all items.
@@ -285,14 +249,17 @@ class RecommendClient(_Client[Any]):
             items: what is recommended; None: the whole catalogue, with every bid 1.
             content: inline content, as in `RankClient.rank`.
             request_id: comes back in the response.
+            timeout_s: deadline in seconds; None: the client's.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
+            ColumnError: a value does not fit its column.
+            CallError: there is no answer; with INVALID_ARGUMENT it names the wrong field.
         """
+        end = self._end(timeout_s)
         items = items or RecommendItems()
         request = pb.RecommendRequest(
             request_id=request_id,
-            context=self._columns({name: [value] for name, value in context.items()}),
+            context=self._context(context, end),
             prerank_k=prerank_k,
             top_k=top_k,
             bid_column=items.bid_column,
@@ -302,7 +269,7 @@ class RecommendClient(_Client[Any]):
             _set_items(request, "", items.candidates)
         if len(items.excluded):
             _set_items(request, "excluded_", items.excluded)
-        return self._stub.Recommend(request, timeout=self._timeout_s)
+        return cast(pb.RecommendResponse, self._ask(_RECOMMEND, request, end))
 
 
 def _set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) -> None:
@@ -321,19 +288,39 @@ def content_of(content: Content | None) -> list[Any]:
     ]
 
 
-def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> Any:
+class ColumnError(ConfigError, TypeError):
+    """Values that a column cannot hold."""
+
+
+def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> pb.Column:
     """Column message with a value for each row.
 
     Args:
         dtype: type of the column; None: inferred from the first value.
 
     Raises:
-        TypeError: no column holds values of this type.
+        ColumnError: the column cannot hold the values.
     """
+    try:
+        return _column(name, values, dtype)
+    except ColumnError:
+        raise
+    except (TypeError, ValueError):  # protobuf's words are about its messages
+        for value in values:
+            try:
+                _column(name, [value], dtype)
+            except (TypeError, ValueError):
+                raise ColumnError(f"{name} is {value!r}, but must be {dtype or 'of one type'}") from None
+        raise ColumnError(f"{name} has values of more than one type") from None
+
+
+def _column(name: str, values: Sequence[Any], dtype: str | None) -> pb.Column:
     column = pb.Column(name=name)
     flat: Any = values
     listed = dtype.startswith("list<") if dtype else len(values) > 0 and isinstance(values[0], (list, tuple))
     if listed:
+        if any(isinstance(row, str | bytes) for row in values):
+            raise TypeError  # not a list of characters
         column.offsets.extend(np.cumsum([0, *map(len, values)]).tolist())
         flat = [item for row in values for item in row]
     element = dtype.removeprefix("list<").removesuffix(">") if dtype else None
@@ -355,4 +342,4 @@ def _kind(name: str, values: Any) -> str:
     ):
         if isinstance(first, types):
             return kind
-    raise TypeError(f"{name}: {type(first).__name__} is no type of a column")
+    raise ColumnError(f"{name}: {type(first).__name__} is no type of a column")

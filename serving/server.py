@@ -33,6 +33,8 @@ Req = TypeVar("Req", bound=Message)
 
 _MARGIN_BYTES = 64 << 10
 """Bytes above the limit that gRPC still accepts, so that the handler can refuse the message with a reason."""
+_LEAST_PING_MS = 10_000
+"""Least time between keepalive pings of a client; one that sends more is told to go away."""
 _REQUEST_ID_CHARS = 128
 """Longest request id in the log; a longer one is cut."""
 _SPARE_THREADS = 8
@@ -196,6 +198,9 @@ def _server_options(transport: Transport) -> list[tuple[str, int]]:
         # gRPC knows the size of a compressed message only once it lies unpacked in memory.
         ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression),
         ("grpc.max_send_message_length", -1),
+        # Clients look after idle connections, too: routers forget them.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_MS),
     ]
     if transport.max_age_s:
         options += [

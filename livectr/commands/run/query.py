@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, duration_s, group
-from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.kernels.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.serving.client import ClientTls, RecommendClient
@@ -80,11 +80,8 @@ def run(given: argparse.Namespace) -> int:
     """Ask, and print a table or JSON.
 
     Raises:
-        ConfigError: the server refuses the request.
-        ConnectError: no server answers.
+        CallError: the server refuses the request, or none answers.
     """
-    import grpc
-
     from livectr.serving.client import PreRankClient, RankClient, RecommendClient
 
     if given.role == "describe":
@@ -93,33 +90,30 @@ def run(given: argparse.Namespace) -> int:
     client: RankClient | PreRankClient | RecommendClient
     client = kinds[given.role](given.server, given.timeout, tls=_tls(given))
     with client:
-        try:
-            described = client.describe()
-            if described.role not in (given.role, "recommend"):
-                raise ConfigError(f"{given.server} is a {described.role} server; ask it with that command.")
-            dtypes = {column.name: column.dtype for column in described.columns}
-            context = {n: _value(n, text, dtypes) for n, text in _pairs(given.context, "--context")}
-            columns = {
-                n: [_value(n, one, dtypes) for one in text.split(",")]
-                for n, text in _pairs(given.candidates, "--candidates")
-            }
-            if isinstance(client, RankClient):
-                answer = client.rank(context, columns, _bids(given.bids))
-                rows = _ranked(answer, columns)
+        described = client.describe()
+        if described.role not in (given.role, "recommend"):
+            raise ConfigError(f"{given.server} is a {described.role} server; ask it with that command.")
+        dtypes = {column.name: column.dtype for column in described.columns}
+        context = {n: _value(n, text, dtypes) for n, text in _pairs(given.context, "--context")}
+        columns = {
+            n: [_value(n, one, dtypes) for one in text.split(",")]
+            for n, text in _pairs(given.candidates, "--candidates")
+        }
+        if isinstance(client, RankClient):
+            answer = client.rank(context, columns, _bids(given.bids))
+            rows = _ranked(answer, columns)
+        else:
+            if len(columns) > 1:
+                raise ConfigError(
+                    f"pre-rank chooses by one column of --candidates, not {', '.join(columns)}."
+                )
+            candidates = next(iter(columns.values()), None)
+            if isinstance(client, RecommendClient):
+                answer = _recommended(client, given, context, candidates, described)
+                rows = _best(answer)
             else:
-                if len(columns) > 1:
-                    raise ConfigError(
-                        f"pre-rank chooses by one column of --candidates, not {', '.join(columns)}."
-                    )
-                candidates = next(iter(columns.values()), None)
-                if isinstance(client, RecommendClient):
-                    answer = _recommended(client, given, context, candidates, described)
-                    rows = _best(answer)
-                else:
-                    answer = client.prerank(context, candidates, given.top_k)
-                    rows = _chosen(answer)
-        except grpc.RpcError as error:
-            raise _explained(error, given.server) from None
+                answer = client.prerank(context, candidates, given.top_k)
+                rows = _chosen(answer)
     stages = _stages(answer) if given.role == "recommend" else []
     if given.json:
         more = {"stages": stages} if stages else {}
@@ -148,16 +142,11 @@ def _recommended(
 
 
 def _describe(given: argparse.Namespace) -> int:
-    import grpc
-
     from livectr.protos import livectr_pb2 as pb
     from livectr.serving.client import RankClient
 
     with RankClient(given.server, given.timeout, tls=_tls(given)) as client:
-        try:
-            described = client.describe()
-        except grpc.RpcError as error:
-            raise _explained(error, given.server) from None
+        described = client.describe()
     placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
     rows = [
         {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
@@ -254,14 +243,3 @@ def _print(rows: list[dict[str, Any]], caption: str) -> None:
     console.print(table)
     # Not the table's caption: it would be as narrow as the table.
     console.print(caption, highlight=False, markup=False)
-
-
-def _explained(error: Any, server: str) -> Exception:
-    import grpc
-
-    if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
-        return ConfigError(f"the server refuses the request: {error.details()}")
-    if error.code() == grpc.StatusCode.UNAVAILABLE:
-        why = (error.details() or "").rpartition(": ")[2]  # the innermost of gRPC's nested texts
-        return ConnectError(f"{server} cannot answer yet, or is no LiveCTR server: {why}")
-    return ConnectError(f"{server} answers {error.code().name}: {error.details()}")

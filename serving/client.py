@@ -24,6 +24,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.calls.calls import Calls, Metadata, RemoteMethod
 from livectr.serving.calls.channels import ChannelOptions, open_channels
 from livectr.serving.calls.channels import ClientTls as ClientTls
+from livectr.serving.calls.failures import RefusedCallError
 
 Content = Mapping[str, Mapping[int, npt.ArrayLike]]
 """Content name → id → raw features f[width]; `describe` names the width."""
@@ -120,6 +121,16 @@ class Client:
         """
         return cast(pb.DescribeResponse, self._ask(_DESCRIBE, pb.DescribeRequest(), self._end(timeout_s)))
 
+    def column_types(self, *, timeout_s: float | None = None) -> Mapping[str, str]:
+        """Column → type, such as "int64" or "list<string>".
+
+        The server is asked once, and again after it refused a call.
+
+        Raises:
+            CallError: the server does not answer in time.
+        """
+        return self._types(self._end(timeout_s))
+
     def close(self) -> None:
         """Close the channels; calls under way fail."""
         self._calls.close()
@@ -137,16 +148,24 @@ class Client:
         return time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
 
     def _ask(self, method: RemoteMethod[Any], request: Any, end: float) -> Any:
-        return self._calls.ask(method, request, max(0.0, end - time.monotonic()), self._metadata)
+        try:
+            return self._calls.ask(method, request, max(0.0, end - time.monotonic()), self._metadata)
+        except RefusedCallError:
+            self._dtypes.clear()  # the server may have another pipeline since
+            raise
+
+    def _types(self, end: float) -> Mapping[str, str]:
+        if not self._dtypes:
+            described = self._ask(_DESCRIBE, pb.DescribeRequest(), end)
+            self._dtypes.update((column.name, column.dtype) for column in described.columns)
+        return self._dtypes.copy()
 
     def _context(self, context: Mapping[str, Any], end: float) -> list[pb.Column]:
         return self._columns({name: [value] for name, value in context.items()}, end)
 
     def _columns(self, columns: Mapping[str, Sequence[Any]], end: float) -> list[pb.Column]:
-        if not self._dtypes:
-            described = self._ask(_DESCRIBE, pb.DescribeRequest(), end)
-            self._dtypes.update((column.name, column.dtype) for column in described.columns)
-        return [column_of(name, values, self._dtypes.get(name)) for name, values in columns.items()]
+        types = self._types(end)
+        return [column_of(name, values, types.get(name)) for name, values in columns.items()]
 
 
 class RankClient(Client):
@@ -277,15 +296,25 @@ def _set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) 
     named = len(items) > 0 and isinstance(items[0], str)
     target = getattr(request, f"{prefix}{'names' if named else 'ids'}")
     target.SetInParent()
-    target.values.extend(items)
+    try:
+        target.values.extend(items)
+    except (TypeError, ValueError):
+        raise ColumnError("items must be ids of int64, or names, and not both") from None
 
 
 def content_of(content: Content | None) -> list[Any]:
-    """ContentFeatures messages of raw features, converted to float16."""
-    return [
-        pb.ContentFeatures(name=name, ids=list(rows), features=np.array(list(rows.values()), "<f2").tobytes())
-        for name, rows in (content or {}).items()
-    ]
+    """ContentFeatures messages of raw features, converted to float16. Raises ColumnError for other values."""
+    try:
+        return [
+            pb.ContentFeatures(
+                name=name, ids=list(rows), features=np.array(list(rows.values()), "<f2").tobytes()
+            )
+            for name, rows in (content or {}).items()
+        ]
+    except (TypeError, ValueError) as error:
+        raise ColumnError(
+            f"content must be ids of int64 with rows of numbers, of one length: {error}"
+        ) from None
 
 
 class ColumnError(ConfigError, TypeError):

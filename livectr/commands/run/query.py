@@ -55,9 +55,7 @@ def add(commands: Any) -> None:
         query.set_defaults(role=role)
         query.add_argument("--server", required=True, metavar="HOST:PORT")
         query.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
-        query.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
-        query.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
-        query.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
+        add_tls(query)
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
         if role == "describe":
             continue
@@ -76,6 +74,13 @@ def add(commands: Any) -> None:
             )
 
 
+def add_tls(parser: Any) -> None:
+    """Add the flags of a client's TLS, for `tls_of`."""
+    parser.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
+    parser.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
+    parser.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
+
+
 def run(given: argparse.Namespace) -> int:
     """Ask, and print a table or JSON.
 
@@ -83,12 +88,13 @@ def run(given: argparse.Namespace) -> int:
         CallError: the server refuses the request, or none answers.
     """
     from livectr.serving.client import PreRankClient, RankClient, RecommendClient
+    from livectr.serving.front import answers
 
     if given.role == "describe":
         return _describe(given)
     kinds: dict[str, Any] = {"rank": RankClient, "prerank": PreRankClient, "recommend": RecommendClient}
     client: RankClient | PreRankClient | RecommendClient
-    client = kinds[given.role](given.server, given.timeout, tls=_tls(given))
+    client = kinds[given.role](given.server, given.timeout, tls=tls_of(given))
     with client:
         described = client.describe()
         if described.role not in (given.role, "recommend"):
@@ -101,7 +107,7 @@ def run(given: argparse.Namespace) -> int:
         }
         if isinstance(client, RankClient):
             answer = client.rank(context, columns, _bids(given.bids))
-            rows = _ranked(answer, columns)
+            rows = answers.ranked(answer, columns)
         else:
             if len(columns) > 1:
                 raise ConfigError(
@@ -110,11 +116,11 @@ def run(given: argparse.Namespace) -> int:
             candidates = next(iter(columns.values()), None)
             if isinstance(client, RecommendClient):
                 answer = _recommended(client, given, context, candidates, described)
-                rows = _best(answer)
+                rows = answers.recommended(answer)
             else:
                 answer = client.prerank(context, candidates, given.top_k)
-                rows = _chosen(answer)
-    stages = _stages(answer) if given.role == "recommend" else []
+                rows = answers.chosen(answer)
+    stages = answers.stages(answer) if isinstance(client, RecommendClient) else []
     if given.json:
         more = {"stages": stages} if stages else {}
         print(json.dumps({"version": answer.version, "model": answer.model, "results": rows} | more))
@@ -142,27 +148,23 @@ def _recommended(
 
 
 def _describe(given: argparse.Namespace) -> int:
-    from livectr.protos import livectr_pb2 as pb
     from livectr.serving.client import RankClient
+    from livectr.serving.front import answers
 
-    with RankClient(given.server, given.timeout, tls=_tls(given)) as client:
+    with RankClient(given.server, given.timeout, tls=tls_of(given)) as client:
         described = client.describe()
-    placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
-    rows = [
-        {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
-        for c in described.columns
-    ]
     if given.json:
-        facts = {
-            n: getattr(described, n) for n in ("role", "model", "champion", "fingerprint", "version", "items")
-        }
-        print(json.dumps(facts | {"max_candidates": described.max_candidates, "columns": rows}))
+        print(json.dumps(answers.facts(described)))
     else:
-        _print(rows, f"{described.role} server, version {described.version} of {described.model}")
+        _print(
+            answers.columns(described),
+            f"{described.role} server, version {described.version} of {described.model}",
+        )
     return 0
 
 
-def _tls(given: argparse.Namespace) -> "ClientTls | None":
+def tls_of(given: argparse.Namespace) -> "ClientTls | None":
+    """Files of the flags; None: no TLS. Raises ConfigError: a flag is missing."""
     from livectr.serving.client import ClientTls
 
     if (given.tls_cert is None) != (given.tls_key is None):
@@ -201,33 +203,6 @@ def _bids(text: str) -> list[float]:
         return [float(one) for one in text.split(",") if one]
     except ValueError:
         raise ConfigError(f"--bids is {text!r}, but must be numbers, separated by commas.") from None
-
-
-def _ranked(answer: Any, columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [
-        {**{n: values[i] for n, values in columns.items()}, "pctr": pctr, "ecpm": ecpm}
-        for i, pctr, ecpm in zip(answer.index, answer.pctr, answer.ecpm, strict=True)
-    ]
-
-
-def _chosen(answer: Any) -> list[dict[str, Any]]:
-    items = answer.ids.values if answer.WhichOneof("items") != "names" else answer.names.values
-    return [{"item": item, "score": score} for item, score in zip(items, answer.score, strict=True)]
-
-
-def _best(answer: Any) -> list[dict[str, Any]]:
-    items = answer.ids.values if answer.WhichOneof("items") != "names" else answer.names.values
-    return [
-        {"item": item, "pctr": pctr, "ecpm": ecpm}
-        for item, pctr, ecpm in zip(items, answer.pctr, answer.ecpm, strict=True)
-    ]
-
-
-def _stages(answer: Any) -> list[dict[str, Any]]:
-    return [
-        {"stage": s.name, "in": s.items_in, "out": s.items_out, "microseconds": s.microseconds}
-        for s in answer.stages
-    ]
 
 
 def _print(rows: list[dict[str, Any]], caption: str) -> None:

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from livectr.kernels.process import build_info as build_info
 from livectr.protos.redis_errors import Outcome
+from livectr.serving import tracing
 from livectr.serving.errors import AnswerError
 
 REQUEST_BOUNDS_S = (
@@ -178,9 +179,11 @@ class StageClock:
 
     def ended(self, stage: str) -> float:
         """Observe the time since the end of the stage before as that of `stage`; return it in seconds."""
-        now = time.perf_counter()
-        seconds, self._since = now - self._since, now
+        since, now = self._since, time.perf_counter()
+        seconds, self._since = now - since, now
         _stage(self._role, stage).observe(seconds)
+        if tracing.TRACER is not None:
+            tracing.TRACER.stage_ended(stage, since, now)
         return seconds
 
 

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.logs import REQUEST_ID
 from livectr.kernels.process.tls import TlsFiles
-from livectr.serving import metrics
+from livectr.serving import metrics, tracing
 from livectr.serving.deadlines import deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.request.admission import Admission
@@ -169,7 +169,7 @@ class Server:
                         metrics.REQUEST_SECONDS.labels(role).observe(time.perf_counter() - started)
             raise AssertionError("abort raises")
 
-        return grpc.unary_unary_rpc_method_handler(handle)
+        return grpc.unary_unary_rpc_method_handler(tracing.traced(handle, method.service, method.name))
 
     def _answer(self, method: Method[Req], raw: bytes, context: grpc.ServicerContext) -> bytes:
         if len(raw) > self._max_message_bytes:
@@ -184,9 +184,13 @@ class Server:
             with self._admission.place(deadline, len(raw), context.is_active):
                 waited_s = time.perf_counter() - started
                 metrics.STAGE_SECONDS.labels(method.role or self.role, "wait").observe(waited_s)
+                if tracing.TRACER is not None:
+                    tracing.TRACER.stage_ended("wait", started, started + waited_s)
                 request = _parse(method.request, raw)
                 REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
                 answer = method.handle(request, deadline)
+        if tracing.TRACER is not None:
+            tracing.TRACER.answered(answer)
         return cast(bytes, answer.SerializeToString())
 
 

@@ -50,11 +50,11 @@ class Question:
             raise ConfigError(f"there is no field {unknown[0]!r}; the fields are {', '.join(fields)}")
         self._given = {name: value for name, value in given.items() if value is not None}
 
-    def object(self, name: str) -> dict[str, Any]:
+    def mapping(self, name: str) -> dict[str, Any]:
         """Field that is an object; absent: an empty one."""
         return dict(self._of(name, dict, "an object", {}))
 
-    def list(self, name: str) -> Sequence[Any]:
+    def sequence(self, name: str) -> Sequence[Any]:
         """Field that is a list; absent: an empty one."""
         return list(self._of(name, list, "a list", []))
 
@@ -73,7 +73,7 @@ class Question:
 
     def numbers(self, name: str) -> list[float]:
         """Field that is a list of numbers."""
-        values = self.list(name)
+        values = self.sequence(name)
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"{name} holds {json.dumps(value)}, but must hold numbers")
@@ -82,12 +82,12 @@ class Question:
     def items(self, name: str) -> list[int] | list[str] | None:
         """Field that is a list of ids or names, or an object of one such list; None: absent."""
         if isinstance(self._given.get(name), dict):
-            columns = self.object(name)
+            columns = self.mapping(name)
             if len(columns) != 1:
                 raise ConfigError(f"{name} must have one column, or be a list of ids or names")
             values = next(iter(columns.values()))
         elif name in self._given:
-            values = self.list(name)
+            values = self.sequence(name)
         else:
             return None
         for kind in (int, str):
@@ -100,7 +100,7 @@ class Question:
     def content(self) -> Content:
         """Inline content: name → id → numbers."""
         found: dict[str, dict[int, list[float]]] = {}
-        for name, rows in self.object("content").items():
+        for name, rows in self.mapping("content").items():
             if not isinstance(rows, dict) or not all(_INTEGER.fullmatch(key) for key in rows):
                 raise ConfigError(
                     f'content.{name} must be an object of ids with their numbers, {{"7": [0.5, …]}}'
@@ -128,7 +128,7 @@ def rank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     question = Question(raw, ("context", "candidates", "bids", "content", "request_id"))
     types = client.column_types(timeout_s=timeout_s)
     candidates = {}
-    for name, values in question.object("candidates").items():
+    for name, values in question.mapping("candidates").items():
         if not isinstance(values, list):
             raise ConfigError(f"candidates.{name} must be a list with a value for each candidate")
         candidates[name] = [typed(name, value, types.get(name)) for value in values]
@@ -216,7 +216,7 @@ def typed(name: str, value: Any, dtype: str | None) -> Any:
 
 
 def _context(question: Question, types: Mapping[str, str]) -> dict[str, Any]:
-    return {name: typed(name, value, types.get(name)) for name, value in question.object("context").items()}
+    return {name: typed(name, value, types.get(name)) for name, value in question.mapping("context").items()}
 
 
 def _reply(answer: Any, rows: list[answers.Row]) -> answers.Row:

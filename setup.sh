@@ -18,6 +18,7 @@ if [ "${1:-}" != docs ]; then
     have "${CXX:-c++}" || missing+=(g++)
     have java || missing+=(openjdk-17-jre-headless)
     have mvn || missing+=(maven)
+    have curl || missing+=(curl)
     have openssl || missing+=(openssl)
     have redis-cli || missing+=(redis-tools)  # a Redis with TLS, and no service of it
 fi
@@ -52,7 +53,7 @@ fi
 environment() {  # a folder, and the interpreter it is made with
     [ -x "$1/bin/python" ] || "$2" -m venv "$1"
     echo "setup: installing packages into $1 (torch is large: a few minutes the first time)"
-    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,gpu,dev]'
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,gpu,json,otel,dev]'
     touch "$1/ready"
 }
 

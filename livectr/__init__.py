@@ -20,18 +20,23 @@ if TYPE_CHECKING:
     from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
-    from livectr.kernels.errors import ConfigError, DataError, LiveCTRError, UserError
+    from livectr.kernels.errors import ConfigError, ConnectError, DataError, LiveCTRError, UserError
     from livectr.library.embeddings import read_embeddings
     from livectr.library.features import features
     from livectr.library.scoring import score
     from livectr.library.training import Trained, train
-    from livectr.serving.client import ClientTls, PreRankClient, RankClient, RecommendClient, RecommendItems
+    from livectr.serving.calls.channels import ClientTls
+    from livectr.serving.calls.failures import CallError
+    from livectr.serving.client import Client, PreRankClient, RankClient, RecommendClient, RecommendItems
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ClientTls": "livectr.serving.client",
+    "CallError": "livectr.serving.calls.failures",
+    "Client": "livectr.serving.client",
+    "ClientTls": "livectr.serving.calls.channels",
     "ConfigError": "livectr.kernels.errors",
+    "ConnectError": "livectr.kernels.errors",
     "Content": "livectr.ingest.language.content",
     "ContentStore": "livectr.ingest.content.store",
     "DataError": "livectr.kernels.errors",
@@ -65,8 +70,11 @@ _MODULES = ("evaluation", "models", "ops")
 """Public modules."""
 
 __all__ = [
+    "CallError",
+    "Client",
     "ClientTls",
     "ConfigError",
+    "ConnectError",
     "Content",
     "ContentStore",
     "DataError",

@@ -31,6 +31,7 @@ from livectr.serving.request.admission import Admission
 from livectr.serving.request.parse import ColumnSpec
 from livectr.serving.roles import ROLES
 from livectr.serving.server import Method, Server, Transport
+from livectr.serving.tracing import tracing
 from livectr.serving.version.content import Contents
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.workers import AWAY, MISTAKE, StopSignal, supervise
@@ -238,11 +239,12 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, probes: Probes, *
     # While a version is loaded, a request must not wait 5 ms (Python's default) for the interpreter lock.
     sys.setswitchinterval(0.0005)
     stop = StopSignal()
-    app = App(role, pipeline, options, reuse_port=reuse_port, probes=probes)
-    add_log_field("version", lambda: app.follower.current and app.follower.current.number)
-    endpoint = metrics_server(options.metrics_port, options.metrics_listen, options.metrics_tls)
-    with endpoint, watched_threads(app.follower.health.fail):
-        _serve_until(stop, app)
+    with tracing(role):
+        app = App(role, pipeline, options, reuse_port=reuse_port, probes=probes)
+        add_log_field("version", lambda: app.follower.current and app.follower.current.number)
+        endpoint = metrics_server(options.metrics_port, options.metrics_listen, options.metrics_tls)
+        with endpoint, watched_threads(app.follower.health.fail):
+            _serve_until(stop, app)
 
 
 def _serve_until(stop: StopSignal, app: App) -> None:

@@ -3,34 +3,32 @@
     with RankClient("127.0.0.1:50051") as client:
         response = client.rank({"user_id": 7}, {"ad_id": [1, 2, 3]}, bids=[1.0, 0.5, 2.0])
 
-The client reads the types of the columns from the server (`describe`) and packs values accordingly.
+The client reads the types of the columns from the server (`describe`) and packs values accordingly. It may be
+used by any number of threads.
 """
 
 from __future__ import annotations
 
-import json
+import copy
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, cast
 
-import grpc
 import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.addresses import is_loopback
 from livectr.protos import livectr_pb2 as pb
-from livectr.protos import livectr_pb2_grpc as rpc
-from livectr.serving.client_token import WithToken
-
-Stub = TypeVar("Stub")
+from livectr.serving.calls.calls import Calls, Metadata, RemoteMethod
+from livectr.serving.calls.channels import ChannelOptions, open_channels
+from livectr.serving.calls.channels import ClientTls as ClientTls
+from livectr.serving.calls.failures import RefusedCallError
 
 Content = Mapping[str, Mapping[int, npt.ArrayLike]]
 """Content name → id → raw features f[width]; `describe` names the width."""
-
-ChannelOptions = Sequence[tuple[str, Any]]
 
 _FIELDS = {
     "int64": "ints",
@@ -43,49 +41,10 @@ _FIELDS = {
 }
 
 
-_RETRY = json.dumps(
-    {
-        "methodConfig": [
-            {
-                "name": [{}],
-                "retryPolicy": {
-                    "maxAttempts": 4,
-                    "initialBackoff": "0.05s",
-                    "maxBackoff": "1s",
-                    "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
-                },
-            }
-        ]
-    }
-)
-"""gRPC service config: a call that meets a server at its end is made again, within its deadline.
-
-gRPC's C core answers a call that arrives in the moment when a server stops with CANCELLED.
-"""
-
-
-@dataclass(frozen=True)
-class ClientTls:
-    """PEM files of a client.
-
-    Args:
-        ca: authorities that the server's certificate may be of.
-        cert: own certificate chain, for servers that ask for one.
-        key: its private key.
-    """
-
-    ca: str
-    cert: str | None = None
-    key: str | None = None
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Credentials of a channel. Raises ConfigError when a file cannot be read."""
-        try:
-            ca, key, cert = (Path(p).read_bytes() if p else None for p in (self.ca, self.key, self.cert))
-        except OSError as error:
-            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
-        return grpc.ssl_channel_credentials(ca, key, cert)
+_DESCRIBE = RemoteMethod("Model", "Describe", pb.DescribeResponse)
+_RANK = RemoteMethod("Rank", "Rank", pb.RankResponse)
+_PRERANK = RemoteMethod("PreRank", "PreRank", pb.PreRankResponse)
+_RECOMMEND = RemoteMethod("Recommend", "Recommend", pb.RecommendResponse)
 
 
 @dataclass(frozen=True)
@@ -103,21 +62,28 @@ class RecommendItems:
     bid_column: str = ""
 
 
-class _Client(Generic[Stub]):
-    """Channel to a server.
+class Client:
+    """Channels to a server, with deadlines, retries and hedges.
 
-    A call that meets a server at its end is made again, at most three times within its
-    deadline.
+    A call that meets a server which is unavailable, or which ends, is made again: at most three times, within
+    its deadline.
 
     Args:
-        address: HOST:PORT; any target that gRPC knows.
+        address: HOST:PORT; any target that gRPC knows. Of a name with several servers,
+            each channel uses one, and goes on to the next when it fails.
         timeout_s: deadline of every call, in seconds.
         tls: files for a server with TLS; None: without TLS.
         token: bearer token, for a server that asks for one.
-        options: more options of the gRPC channel.
+        options: more options of the gRPC channels.
+        channels: number of connections; calls take them in turn. gRPC has one thread for a connection, and at
+            most 100 calls on it at a time.
+        hedge_after_s: seconds after which a call without an answer is made once more, on another connection.
+            The first answer counts, and the other call is cancelled. At most a tenth of the calls are hedged.
+            None: no hedges.
 
     Raises:
-        ConfigError: a file of `tls` cannot be read, or the token would leave this machine without TLS.
+        ConfigError: a file cannot be read, a number cannot be used, or the token would leave this machine
+            without TLS.
     """
 
     def __init__(
@@ -128,37 +94,64 @@ class _Client(Generic[Stub]):
         tls: ClientTls | None = None,
         token: str | None = None,
         options: ChannelOptions = (),
+        channels: int = 1,
+        hedge_after_s: float | None = None,
     ) -> None:
-        self._timeout_s = timeout_s
-        given = [
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.service_config", _RETRY),
-            *options,
-        ]
         if token is not None and tls is None and not is_loopback(address):
             raise ConfigError(
                 f"a token is sent to {address} over TLS alone: name the authority of the server"
             )
-        if tls is None:
-            self._channel = grpc.insecure_channel(address, given)
-        else:
-            self._channel = grpc.secure_channel(address, tls.credentials(), given)
-        if token is not None:
-            self._channel = grpc.intercept_channel(self._channel, WithToken(token))
-        self._model = rpc.ModelStub(self._channel)  # type: ignore[no-untyped-call]
-        self._dtypes: dict[str, str] | None = None
+        self._timeout_s = timeout_s
+        if hedge_after_s is not None and channels == 1:
+            channels = 2  # the second call must not wait behind the first
+        self._calls = Calls(address, open_channels(address, channels, tls, options), hedge_after_s)
+        self._metadata: Metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._pin = 0
+        self._dtypes: dict[str, str] = {}
 
-    def describe(self) -> Any:
-        """DescribeResponse: role, model, version, columns of a request.
+    def with_metadata(self, metadata: Mapping[str, str]) -> Self:
+        """The same client on the same channels, whose calls have these headers, too.
+
+        Args:
+            metadata: lower-case name → value, such as `authorization` or `traceparent`.
+        """
+        other = copy.copy(self)
+        other._metadata = (*self._metadata, *metadata.items())
+        return other
+
+    def pinned(self, version: int) -> Self:
+        """The same client on the same channels, whose requests this version alone may answer; 0: any.
+
+        While another version is served, calls raise a CallError with FAILED_PRECONDITION.
+        """
+        other = copy.copy(self)
+        other._pin = version
+        return other
+
+    def describe(self, *, timeout_s: float | None = None) -> pb.DescribeResponse:
+        """Role, model, version, and columns of a request.
+
+        Args:
+            timeout_s: deadline in seconds; None: the client's.
 
         Raises:
-            grpc.RpcError: the server does not answer in time.
+            CallError: the server does not answer in time.
         """
-        return self._model.Describe(pb.DescribeRequest(), timeout=self._timeout_s)
+        return cast(pb.DescribeResponse, self._ask(_DESCRIBE, pb.DescribeRequest(), self._end(timeout_s)))
+
+    def column_types(self, *, timeout_s: float | None = None) -> Mapping[str, str]:
+        """Column → type, such as "int64" or "list<string>".
+
+        The server is asked once, and again after it refused a call.
+
+        Raises:
+            CallError: the server does not answer in time.
+        """
+        return self._types(self._end(timeout_s))
 
     def close(self) -> None:
-        self._channel.close()
+        """Close the channels; calls under way fail."""
+        self._calls.close()
 
     def __enter__(self) -> Self:
         return self
@@ -168,26 +161,33 @@ class _Client(Generic[Stub]):
     ) -> None:
         self.close()
 
-    def _columns(self, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
-        if self._dtypes is None:
-            self._dtypes = {column.name: column.dtype for column in self.describe().columns}
-        return [column_of(name, values, self._dtypes.get(name)) for name, values in columns.items()]
+    def _end(self, timeout_s: float | None) -> float:
+        """Instant of time.monotonic() at which a call has to be answered, with the question for columns."""
+        return time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+
+    def _ask(self, method: RemoteMethod[Any], request: Any, end: float) -> Any:
+        try:
+            return self._calls.ask(method, request, max(0.0, end - time.monotonic()), self._metadata)
+        except RefusedCallError:
+            self._dtypes.clear()  # the server may have another pipeline since
+            raise
+
+    def _types(self, end: float) -> Mapping[str, str]:
+        if not self._dtypes:
+            described = self._ask(_DESCRIBE, pb.DescribeRequest(), end)
+            self._dtypes.update((column.name, column.dtype) for column in described.columns)
+        return self._dtypes.copy()
+
+    def _context(self, context: Mapping[str, Any], end: float) -> list[pb.Column]:
+        return self._columns({name: [value] for name, value in context.items()}, end)
+
+    def _columns(self, columns: Mapping[str, Sequence[Any]], end: float) -> list[pb.Column]:
+        types = self._types(end)
+        return [column_of(name, values, types.get(name)) for name, values in columns.items()]
 
 
-class RankClient(_Client[Any]):
-    """Client of a rank server."""
-
-    def __init__(
-        self,
-        address: str,
-        timeout_s: float = 5.0,
-        *,
-        tls: ClientTls | None = None,
-        token: str | None = None,
-        options: ChannelOptions = (),
-    ) -> None:
-        super().__init__(address, timeout_s, tls=tls, token=token, options=options)
-        self._stub = rpc.RankStub(self._channel)  # type: ignore[no-untyped-call]
+class RankClient(Client):
+    """Client of a rank server, or of a server of recommendations; see `Client`."""
 
     def rank(
         self,
@@ -197,10 +197,9 @@ class RankClient(_Client[Any]):
         *,
         content: Content | None = None,
         request_id: str = "",
-        explain: int = 0,
-        version: int = 0,
-    ) -> Any:
-        """Score n candidates in a context; RankResponse.
+        timeout_s: float | None = None,
+    ) -> pb.RankResponse:
+        """Score n candidates in a context; best expected revenue first.
 
         Args:
             context: column → value.
@@ -208,39 +207,50 @@ class RankClient(_Client[Any]):
             bids: n values; empty: every bid is 1.
             content: inline content: raw features of images or texts that may be too new for the server.
             request_id: comes back in the response.
-            explain: number of the best candidates whose scores are explained.
-            version: pin: the only version that may answer; 0: the served one.
+            timeout_s: deadline in seconds; None: the client's.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field; FAILED_PRECONDITION: another version is
-                served.
+            ColumnError: a value does not fit its column.
+            CallError: there is no answer; with INVALID_ARGUMENT it names the wrong field.
         """
+        return self.explain(
+            context, candidates, bids, best=0, content=content, request_id=request_id, timeout_s=timeout_s
+        )
+
+    def explain(
+        self,
+        context: Mapping[str, Any],
+        candidates: Mapping[str, Sequence[Any]],
+        bids: Sequence[float] = (),
+        *,
+        best: int = 1,
+        content: Content | None = None,
+        request_id: str = "",
+        timeout_s: float | None = None,
+    ) -> pb.RankResponse:
+        """Score as `rank` does, and take the scores of the best candidates apart, feature by feature.
+
+        Args:
+            best: number of candidates to explain, at most 8.
+
+        Raises:
+            ColumnError, CallError: as `rank`; RESOURCE_EXHAUSTED while another request is explained.
+        """
+        end = self._end(timeout_s)
         request = pb.RankRequest(
-            explain=explain,
             request_id=request_id,
-            context=self._columns({name: [value] for name, value in context.items()}),
-            candidates=self._columns(candidates),
+            context=self._context(context, end),
+            candidates=self._columns(candidates, end),
             bids=bids,
             content=content_of(content),
-            version=version,
+            version=self._pin,
+            explain=best,
         )
-        return self._stub.Rank(request, timeout=self._timeout_s)
+        return cast(pb.RankResponse, self._ask(_RANK, request, end))
 
 
-class PreRankClient(_Client[Any]):
-    """Client of a pre-rank server."""
-
-    def __init__(
-        self,
-        address: str,
-        timeout_s: float = 5.0,
-        *,
-        tls: ClientTls | None = None,
-        token: str | None = None,
-        options: ChannelOptions = (),
-    ) -> None:
-        super().__init__(address, timeout_s, tls=tls, token=token, options=options)
-        self._stub = rpc.PreRankStub(self._channel)  # type: ignore[no-untyped-call]
+class PreRankClient(Client):
+    """Client of a pre-rank server, or of a server of recommendations; see `Client`."""
 
     def prerank(
         self,
@@ -250,9 +260,9 @@ class PreRankClient(_Client[Any]):
         *,
         content: Content | None = None,
         request_id: str = "",
-        version: int = 0,
-    ) -> Any:
-        """Select the best `top_k` candidates; PreRankResponse.
+        timeout_s: float | None = None,
+    ) -> pb.PreRankResponse:
+        """Select the best `top_k` candidates.
 
         Args:
             context: column → value.
@@ -260,38 +270,27 @@ class PreRankClient(_Client[Any]):
             top_k: number of items to return.
             content: inline content, as in `RankClient.rank`.
             request_id: comes back in the response.
-            version: pin: the only version that may answer; 0: the served one.
+            timeout_s: deadline in seconds; None: the client's.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field; FAILED_PRECONDITION: another version is
-                served.
+            ColumnError: a value does not fit its column.
+            CallError: there is no answer; with INVALID_ARGUMENT it names the wrong field.
         """
+        end = self._end(timeout_s)
         request = pb.PreRankRequest(
             request_id=request_id,
-            context=self._columns({name: [value] for name, value in context.items()}),
+            context=self._context(context, end),
             top_k=top_k,
             content=content_of(content),
-            version=version,
+            version=self._pin,
         )
         if candidates is not None:
             _set_items(request, "", candidates)
-        return self._stub.PreRank(request, timeout=self._timeout_s)
+        return cast(pb.PreRankResponse, self._ask(_PRERANK, request, end))
 
 
-class RecommendClient(_Client[Any]):
-    """Client of a server of recommendations."""
-
-    def __init__(
-        self,
-        address: str,
-        timeout_s: float = 5.0,
-        *,
-        tls: ClientTls | None = None,
-        token: str | None = None,
-        options: ChannelOptions = (),
-    ) -> None:
-        super().__init__(address, timeout_s, tls=tls, token=token, options=options)
-        self._stub = rpc.RecommendStub(self._channel)  # type: ignore[no-untyped-call]
+class RecommendClient(Client):
+    """Client of a server of recommendations; see `Client`."""
 
     def recommend(
         self,
@@ -302,9 +301,9 @@ class RecommendClient(_Client[Any]):
         items: RecommendItems | None = None,
         content: Content | None = None,
         request_id: str = "",
-        version: int = 0,
-    ) -> Any:
-        """Recommend `top_k` items; RecommendResponse.
+        timeout_s: float | None = None,
+    ) -> pb.RecommendResponse:
+        """Recommend `top_k` items.
 
         Args:
             context: column → value, for all items.
@@ -313,27 +312,28 @@ class RecommendClient(_Client[Any]):
             items: what is recommended; None: the whole catalogue, with every bid 1.
             content: inline content, as in `RankClient.rank`.
             request_id: comes back in the response.
-            version: pin: the only version that may answer; 0: the served one.
+            timeout_s: deadline in seconds; None: the client's.
 
         Raises:
-            grpc.RpcError: INVALID_ARGUMENT names the wrong field; FAILED_PRECONDITION: another version is
-                served.
+            ColumnError: a value does not fit its column.
+            CallError: there is no answer; with INVALID_ARGUMENT it names the wrong field.
         """
+        end = self._end(timeout_s)
         items = items or RecommendItems()
         request = pb.RecommendRequest(
             request_id=request_id,
-            context=self._columns({name: [value] for name, value in context.items()}),
+            context=self._context(context, end),
             prerank_k=prerank_k,
             top_k=top_k,
             bid_column=items.bid_column,
             content=content_of(content),
-            version=version,
+            version=self._pin,
         )
         if items.candidates is not None:
             _set_items(request, "", items.candidates)
         if len(items.excluded):
             _set_items(request, "excluded_", items.excluded)
-        return self._stub.Recommend(request, timeout=self._timeout_s)
+        return cast(pb.RecommendResponse, self._ask(_RECOMMEND, request, end))
 
 
 def _set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) -> None:
@@ -341,30 +341,60 @@ def _set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) 
     named = len(items) > 0 and isinstance(items[0], str)
     target = getattr(request, f"{prefix}{'names' if named else 'ids'}")
     target.SetInParent()
-    target.values.extend(items)
+    try:
+        target.values.extend(items)
+    except (TypeError, ValueError):
+        raise ColumnError("items must be ids of int64, or names, and not both") from None
 
 
 def content_of(content: Content | None) -> list[Any]:
-    """ContentFeatures messages of raw features, converted to float16."""
-    return [
-        pb.ContentFeatures(name=name, ids=list(rows), features=np.array(list(rows.values()), "<f2").tobytes())
-        for name, rows in (content or {}).items()
-    ]
+    """ContentFeatures messages of raw features, converted to float16. Raises ColumnError for other values."""
+    try:
+        return [
+            pb.ContentFeatures(
+                name=name, ids=list(rows), features=np.array(list(rows.values()), "<f2").tobytes()
+            )
+            for name, rows in (content or {}).items()
+        ]
+    except (TypeError, ValueError) as error:
+        raise ColumnError(
+            f"content must be ids of int64 with rows of numbers, of one length: {error}"
+        ) from None
 
 
-def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> Any:
+class ColumnError(ConfigError, TypeError):
+    """Values that a column cannot hold."""
+
+
+def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> pb.Column:
     """Column message with a value for each row.
 
     Args:
         dtype: type of the column; None: inferred from the first value.
 
     Raises:
-        TypeError: no column holds values of this type.
+        ColumnError: the column cannot hold the values.
     """
+    try:
+        return _column(name, values, dtype)
+    except ColumnError:
+        raise
+    except (TypeError, ValueError):  # protobuf's words are about its messages
+        for value in values:
+            try:
+                _column(name, [value], dtype)
+            except (TypeError, ValueError):
+                raise ColumnError(f"{name} is {value!r}, but must be {dtype or 'of one type'}") from None
+        raise ColumnError(f"{name} has values of more than one type") from None
+
+
+def _column(name: str, values: Sequence[Any], dtype: str | None) -> pb.Column:
     column = pb.Column(name=name)
     flat: Any = values
     listed = dtype.startswith("list<") if dtype else len(values) > 0 and isinstance(values[0], (list, tuple))
     if listed:
+        if any(isinstance(row, str | bytes) for row in values):
+            raise TypeError  # not a list of characters
         column.offsets.extend(np.cumsum([0, *map(len, values)]).tolist())
         flat = [item for row in values for item in row]
     element = dtype.removeprefix("list<").removesuffix(">") if dtype else None
@@ -386,4 +416,4 @@ def _kind(name: str, values: Any) -> str:
     ):
         if isinstance(first, types):
             return kind
-    raise TypeError(f"{name}: {type(first).__name__} is no type of a column")
+    raise ColumnError(f"{name}: {type(first).__name__} is no type of a column")

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from livectr.kernels.process import build_info as build_info
 from livectr.protos.redis_errors import Outcome
+from livectr.serving import tracing
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import AnswerError
 
@@ -229,9 +230,11 @@ class StageClock:
             DeadlineError: the deadline of the thread's call has passed.
             CancelledError: the client went.
         """
-        now = time.perf_counter()
-        seconds, self._since = now - self._since, now
+        since, now = self._since, time.perf_counter()
+        seconds, self._since = now - since, now
         _stage(self._role, stage).observe(seconds)
+        if tracing.TRACER is not None:
+            tracing.TRACER.stage_ended(stage, since, now)
         current_call().check(stage)
         return seconds
 

@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.logs import REQUEST_ID
 from livectr.kernels.process.tls import TlsFiles
-from livectr.serving import metrics
+from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
 from livectr.serving.access.tokens import Tokens
 from livectr.serving.deadlines import Call, answering, deadline_of
@@ -34,6 +34,8 @@ Req = TypeVar("Req", bound=Message)
 
 _MARGIN_BYTES = 64 << 10
 """Bytes above the limit that gRPC still accepts, so that the handler can refuse the message with a reason."""
+_LEAST_PING_MS = 10_000
+"""Least time between keepalive pings of a client; one that sends more is told to go away."""
 _REQUEST_ID_CHARS = 128
 """Longest request id in the log; a longer one is cut."""
 _SPARE_THREADS = 8
@@ -186,7 +188,7 @@ class Server:
                         metrics.REQUEST_SECONDS.labels(role).observe(time.perf_counter() - started)
             raise AssertionError("abort raises")
 
-        return grpc.unary_unary_rpc_method_handler(handle)
+        return grpc.unary_unary_rpc_method_handler(tracing.traced(handle, method.service, method.name))
 
     def _answer(self, method: Method[Req], raw: bytes, context: grpc.ServicerContext) -> bytes:
         if len(raw) > self._max_message_bytes:
@@ -201,10 +203,14 @@ class Server:
             with self._admission.place(deadline, len(raw), context.is_active):
                 waited_s = time.perf_counter() - started
                 metrics.STAGE_SECONDS.labels(method.role or self.role, "wait").observe(waited_s)
+                if tracing.TRACER is not None:
+                    tracing.TRACER.stage_ended("wait", started, started + waited_s)
                 request = _parse(method.request, raw)
                 REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
                 with answering(Call(deadline, context.is_active)):
                     answer = method.handle(request, deadline)
+        if tracing.TRACER is not None:
+            tracing.TRACER.answered(answer)
         return cast(bytes, answer.SerializeToString())
 
 
@@ -216,6 +222,9 @@ def _server_options(transport: Transport) -> list[tuple[str, int]]:
         # gRPC knows the size of a compressed message only once it lies unpacked in memory.
         ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression),
         ("grpc.max_send_message_length", -1),
+        # Clients look after idle connections, too: routers forget them.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_MS),
     ]
     if transport.max_age_s:
         options += [

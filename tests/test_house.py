@@ -33,7 +33,7 @@ ORDER = {
     "trainer": "telemetry step_settings warm_parts ramp options configs process groups feature_parts comm "
     "counts placement content tables des checkpoint publish stream delayed quality progress parts commits "
     "stages build report run",
-    "serving": "client_token client errors deadlines limits options metrics pauses probes tls access "
+    "serving": "calls client front errors deadlines limits options tracing metrics pauses probes tls access "
     "connections version request served score server roles workers app",
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""

@@ -91,7 +91,7 @@ def verify(options: VerifyOptions) -> Report:
         ConfigError: the folder holds no checkpoint, or the log no impressions.
         ConnectError: Redis does not answer, or no comparable version was served in time.
         MismatchError: server, checkpoint and pipeline do not belong together.
-        grpc.RpcError: the server does not answer, or refuses a request.
+        CallError: the server does not answer, or refuses a request.
     """
     with (
         RankClient(options.server, options.timeout_s, tls=options.tls, token=options.token) as rank,

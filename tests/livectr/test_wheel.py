@@ -92,7 +92,7 @@ def test_one_top_level_package(installed: Path) -> None:
 def test_sources_and_data_are_in_it(installed: Path) -> None:
     package = installed / "livectr"
     for folder in ("ingest", "kernels", "models", "protos", "serving", "trainer", "examples"):
-        kept = (".py", ".pyi", ".cuh", ".hpp", ".proto", ".md", ".sh")
+        kept = (".py", ".pyi", ".cuh", ".hpp", ".html", ".proto", ".md", ".sh")
         ours = {str(p.relative_to(ROOT / folder)) for p in (ROOT / folder).rglob("*") if p.suffix in kept}
         theirs = {str(p.relative_to(package / folder)) for p in (package / folder).rglob("*") if p.is_file()}
         assert ours == theirs

@@ -14,9 +14,10 @@ import pytest
 from livectr.ingest.content.store import ContentStore
 from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.protos import livectr_pb2 as pb
+from livectr.protos import livectr_pb2_grpc as rpc
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems
+from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems, column_of
 from livectr.serving.version import content as served_content
 from tests.serving.content_world import (
     ADS,
@@ -88,7 +89,7 @@ def test_rank_replies_are_the_trainers_logits(redis_url: str, world: World, serv
 def test_explanations_leave_a_field_out_with_its_content(redis_url: str, world: World, serve: Serve) -> None:
     publish(world, redis_url)
     with RankClient(serve("rank", pipeline).server.address) as client:
-        response = client.rank(CONTEXT, {"ad_id": SHOWN}, explain=8)
+        response = client.explain(CONTEXT, {"ad_id": SHOWN}, best=8)
     with_clicks, without = (world.logits("rank", world.columns(3, SHOWN, seen)) for seen in (SEEN, []))
     explained = response.explanations
     field = list(explained.features).index("clicked")
@@ -246,20 +247,17 @@ WRONG = {
 
 def test_wrong_features_are_named(redis_url: str, world: World, serve: Serve) -> None:
     publish(world, redis_url)
+    context, candidates = [column_of("user_id", [3], "int64")], [column_of("ad_id", [100], "int64")]
     with (
-        RankClient(serve("rank", pipeline).server.address) as ranks,
-        PreRankClient(serve("prerank", pipeline).server.address) as towers,
+        grpc.insecure_channel(serve("rank", pipeline).server.address) as rank_channel,
+        grpc.insecure_channel(serve("prerank", pipeline).server.address) as prerank_channel,
     ):
-        context = ranks._columns({"user_id": [3]})
+        ranks, towers = rpc.RankStub(rank_channel), rpc.PreRankStub(prerank_channel)
         for messages, sentence in WRONG.values():
             with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT") as rank:
-                ranks._stub.Rank(
-                    pb.RankRequest(
-                        context=context, candidates=ranks._columns({"ad_id": [100]}), content=messages
-                    )
-                )
+                ranks.Rank(pb.RankRequest(context=context, candidates=candidates, content=messages))
             with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT") as prerank:
-                towers._stub.PreRank(pb.PreRankRequest(context=context, top_k=1, content=messages))
+                towers.PreRank(pb.PreRankRequest(context=context, top_k=1, content=messages))
             assert sentence in rank.value.details() and sentence in prerank.value.details()
 
 

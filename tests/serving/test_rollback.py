@@ -205,9 +205,9 @@ def operator(
         second = chosen()
         assert second.version == held.version and list(second.score) != list(first.score)
         pinned: list[Callable[[int], Any]] = [
-            lambda version: ranks.rank(CONTEXT, {"item": ITEMS}, version=version),
-            lambda version: towers.prerank({"user": 5, "C1": 3, "C3": 7}, ITEMS, 3, version=version),
-            lambda version: funnels.recommend(CONTEXT, 3, version=version),
+            lambda version: ranks.pinned(version).rank(CONTEXT, {"item": ITEMS}),
+            lambda version: towers.pinned(version).prerank({"user": 5, "C1": 3, "C3": 7}, ITEMS, 3),
+            lambda version: funnels.pinned(version).recommend(CONTEXT, 3),
         ]
         for answer in pinned:
             assert answer(held.version).version == held.version

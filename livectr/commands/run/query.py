@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, duration_s, group
 from livectr.commands.run.explained import explained, show
-from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.kernels.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.serving.client import ClientTls, RecommendClient
@@ -93,63 +93,61 @@ def add(commands: Any) -> None:
 
 
 def add_server_flags(parser: Any) -> None:
-    """Add the flags of a server that is asked."""
+    """Add the flags of a server that is asked, for `access_of`."""
     parser.add_argument("--server", required=True, metavar="HOST:PORT")
     parser.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
+    parser.add_argument("--token-file", metavar="FILE", help="token (first line) where it asks for one")
+    add_tls(parser)
+
+
+def add_tls(parser: Any) -> None:
+    """Add the flags of a client's TLS, for `tls_of`."""
     parser.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
     parser.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
     parser.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
-    parser.add_argument("--token-file", metavar="FILE", help="token (first line) where it asks for one")
 
 
 def run(given: argparse.Namespace) -> int:
     """Ask, and print a table or JSON.
 
     Raises:
-        ConfigError: the server refuses the request.
-        ConnectError: no server answers.
+        CallError: the server refuses the request, or none answers.
     """
-    import grpc
-
     from livectr.serving.client import PreRankClient, RankClient, RecommendClient
+    from livectr.serving.front import answers
 
     if given.role == "describe":
         return _describe(given)
     kinds: dict[str, Any] = {"rank": RankClient, "prerank": PreRankClient, "recommend": RecommendClient}
     client: RankClient | PreRankClient | RecommendClient
-    client = kinds[given.role](given.server, given.timeout, **_access(given))
-    with client:
-        try:
-            described = client.describe()
-            if described.role not in (given.role, "recommend"):
-                raise ConfigError(f"{given.server} is a {described.role} server; ask it with that command.")
-            dtypes = {column.name: column.dtype for column in described.columns}
-            context = {n: _value(n, text, dtypes) for n, text in _pairs(given.context, "--context")}
-            columns = {
-                n: [_value(n, one, dtypes) for one in text.split(",")]
-                for n, text in _pairs(given.candidates, "--candidates")
-            }
-            if isinstance(client, RankClient):
-                answer = client.rank(
-                    context, columns, _bids(given.bids), explain=given.explain, version=given.version
+    with kinds[given.role](given.server, given.timeout, **access_of(given)) as client:
+        described = client.describe()
+        if described.role not in (given.role, "recommend"):
+            raise ConfigError(f"{given.server} is a {described.role} server; ask it with that command.")
+        dtypes = {column.name: column.dtype for column in described.columns}
+        context = {n: _value(n, text, dtypes) for n, text in _pairs(given.context, "--context")}
+        columns = {
+            n: [_value(n, one, dtypes) for one in text.split(",")]
+            for n, text in _pairs(given.candidates, "--candidates")
+        }
+        client = client.pinned(given.version)
+        if isinstance(client, RankClient):
+            answer = client.explain(context, columns, _bids(given.bids), best=given.explain)
+            rows = answers.ranked(answer, columns)
+        else:
+            if len(columns) > 1:
+                raise ConfigError(
+                    f"pre-rank chooses by one column of --candidates, not {', '.join(columns)}."
                 )
-                rows = _ranked(answer, columns)
+            candidates = next(iter(columns.values()), None)
+            if isinstance(client, RecommendClient):
+                answer = _recommended(client, given, context, candidates, described)
+                rows = answers.recommended(answer)
             else:
-                if len(columns) > 1:
-                    raise ConfigError(
-                        f"pre-rank chooses by one column of --candidates, not {', '.join(columns)}."
-                    )
-                candidates = next(iter(columns.values()), None)
-                if isinstance(client, RecommendClient):
-                    answer = _recommended(client, given, context, candidates, described)
-                    rows = _best(answer)
-                else:
-                    answer = client.prerank(context, candidates, given.top_k, version=given.version)
-                    rows = _chosen(answer)
-        except grpc.RpcError as error:
-            raise user_error(error, given.server) from None
-    stages = _stages(answer) if given.role == "recommend" else []
-    explanations = explained(answer) if given.role == "rank" else []
+                answer = client.prerank(context, candidates, given.top_k)
+                rows = answers.chosen(answer)
+    stages = answers.stages(answer) if isinstance(client, RecommendClient) else []
+    explanations = explained(answer) if isinstance(client, RankClient) else []
     if given.json:
         more = {"stages": stages} if stages else {}
         more |= {"explanations": explanations} if explanations else {}
@@ -176,51 +174,35 @@ def _recommended(
     dtype = next(c.dtype for c in server.columns if c.placement == pb.PLACEMENT_CANDIDATE)
     excluded = [_value("--exclude", one, {"--exclude": dtype}) for one in given.exclude.split(",") if one]
     items = RecommendItems(candidates, excluded, given.bid_column)
-    return client.recommend(context, given.top_k, given.prerank_k, items=items, version=given.version)
+    return client.recommend(context, given.top_k, given.prerank_k, items=items)
 
 
 def _describe(given: argparse.Namespace) -> int:
-    import grpc
-
-    from livectr.protos import livectr_pb2 as pb
     from livectr.serving.client import RankClient
+    from livectr.serving.front import answers
 
-    with RankClient(given.server, given.timeout, **_access(given)) as client:
-        try:
-            described = client.describe()
-        except grpc.RpcError as error:
-            raise user_error(error, given.server) from None
-    placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
-    rows = [
-        {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
-        for c in described.columns
-    ]
+    with RankClient(given.server, given.timeout, **access_of(given)) as client:
+        described = client.describe()
     if given.json:
-        facts = {
-            n: getattr(described, n)
-            for n in ("role", "model", "champion", "fingerprint", "version", "items", "held")
-        }
-        print(json.dumps(facts | {"max_candidates": described.max_candidates, "columns": rows}))
+        print(json.dumps(answers.facts(described)))
     else:
         held = f", held: {described.held}" if described.held else ""
-        _print(rows, f"{described.role} server, version {described.version} of {described.model}{held}")
+        _print(
+            answers.columns(described),
+            f"{described.role} server, version {described.version} of {described.model}{held}",
+        )
     return 0
 
 
-def _access(given: argparse.Namespace) -> dict[str, Any]:
-    """TLS and token of a client."""
-    return {"tls": tls_of(given), "token": token_of(given)}
-
-
-def token_of(given: argparse.Namespace) -> str | None:
-    """Token that --token-file names. Raises ConfigError for a file that holds none."""
+def access_of(given: argparse.Namespace) -> dict[str, Any]:
+    """TLS and token of a client. Raises ConfigError for flags or a file that do not fit."""
     from livectr.serving.access.tokens import read_token
 
-    return read_token(given.token_file) if given.token_file else None
+    return {"tls": tls_of(given), "token": read_token(given.token_file) if given.token_file else None}
 
 
 def tls_of(given: argparse.Namespace) -> "ClientTls | None":
-    """Files that --tls-ca, --tls-cert and --tls-key name. Raises ConfigError for flags that do not fit."""
+    """Files of the flags; None: no TLS. Raises ConfigError: a flag is missing."""
     from livectr.serving.client import ClientTls
 
     if (given.tls_cert is None) != (given.tls_key is None):
@@ -261,33 +243,6 @@ def _bids(text: str) -> list[float]:
         raise ConfigError(f"--bids is {text!r}, but must be numbers, separated by commas.") from None
 
 
-def _ranked(answer: Any, columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [
-        {**{n: values[i] for n, values in columns.items()}, "pctr": pctr, "ecpm": ecpm}
-        for i, pctr, ecpm in zip(answer.index, answer.pctr, answer.ecpm, strict=True)
-    ]
-
-
-def _chosen(answer: Any) -> list[dict[str, Any]]:
-    items = answer.ids.values if answer.WhichOneof("items") != "names" else answer.names.values
-    return [{"item": item, "score": score} for item, score in zip(items, answer.score, strict=True)]
-
-
-def _best(answer: Any) -> list[dict[str, Any]]:
-    items = answer.ids.values if answer.WhichOneof("items") != "names" else answer.names.values
-    return [
-        {"item": item, "pctr": pctr, "ecpm": ecpm}
-        for item, pctr, ecpm in zip(items, answer.pctr, answer.ecpm, strict=True)
-    ]
-
-
-def _stages(answer: Any) -> list[dict[str, Any]]:
-    return [
-        {"stage": s.name, "in": s.items_in, "out": s.items_out, "microseconds": s.microseconds}
-        for s in answer.stages
-    ]
-
-
 def _print(rows: list[dict[str, Any]], caption: str) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -301,17 +256,3 @@ def _print(rows: list[dict[str, Any]], caption: str) -> None:
     console.print(table)
     # Not the table's caption: it would be as narrow as the table.
     console.print(caption, highlight=False, markup=False)
-
-
-def user_error(error: Any, server: str) -> Exception:
-    """UserError of a grpc.RpcError."""
-    import grpc
-
-    if error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION):
-        return ConfigError(f"the server refuses the request: {error.details()}")
-    if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        return ConfigError(f"the server refuses this client: {error.details()}; say --token-file FILE")
-    if error.code() == grpc.StatusCode.UNAVAILABLE:
-        why = (error.details() or "").rpartition(": ")[2]  # the innermost of gRPC's nested texts
-        return ConnectError(f"{server} cannot answer yet, or is no LiveCTR server: {why}")
-    return ConnectError(f"{server} answers {error.code().name}: {error.details()}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, group
+from livectr.commands.run import serve_json
 from livectr.commands.settings import add_settings, options_of, settings_of, start_log
 from livectr.kernels.process.heap import loading
 from livectr.kernels.process.signals import end_at_sigterm
@@ -22,7 +23,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "serve", help="answer rank, pre-rank or recommend requests over gRPC", allow_abbrev=False
     )
-    roles = group(parser, "servers", "rank|prerank|recommend")
+    roles = group(parser, "servers", "rank|prerank|recommend|json")
     for role, help in ROLES.items():
         server = command(
             roles,
@@ -33,6 +34,7 @@ def add(commands: Any) -> None:
         )
         server.set_defaults(role=role)
         add_settings(server, role)
+    serve_json.add(roles)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count, duration_s, positive, seed
-from livectr.commands.run.query import add_server_flags, tls_of, token_of, user_error
+from livectr.commands.run.query import access_of, add_server_flags
 from livectr.commands.settings import add_settings, settings_of
 from livectr.kernels.process.heap import loading
 from livectr.kernels.process.logs import log_to_stderr
@@ -66,8 +66,6 @@ def run(given: argparse.Namespace) -> int:
     Raises:
         UserError: server, checkpoint, Redis and pipeline do not fit, or one is not there.
     """
-    import grpc
-
     with loading():
         from livectr.ingest.content.folders import content_folders
         from livectr.verify.verify import VerifyOptions, verify
@@ -87,13 +85,9 @@ def run(given: argparse.Namespace) -> int:
         timeout_s=given.timeout,
         tolerance=given.tolerance,
         content=content_folders(settings.content),
-        tls=tls_of(given),
-        token=token_of(given),
+        **access_of(given),
         seed=given.seed,
     )
-    try:
-        report = verify(options)
-    except grpc.RpcError as error:
-        raise user_error(error, given.server) from None
+    report = verify(options)
     report.show(as_json=given.json)
     return report.code

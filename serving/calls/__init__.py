@@ -1,0 +1,1 @@
+"""Calls of a client: their channels, errors, retries and hedges."""

@@ -1,0 +1,60 @@
+"""Answers of servers as rows for people: of tables, and of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from livectr.protos import livectr_pb2 as pb
+
+Row = dict[str, Any]
+"""Column → value."""
+
+
+def ranked(answer: pb.RankResponse, candidates: Mapping[str, Sequence[Any]]) -> list[Row]:
+    """Candidates, best first: their columns, pCTR and expected revenue."""
+    return [
+        {**{n: values[i] for n, values in candidates.items()}, "pctr": pctr, "ecpm": ecpm}
+        for i, pctr, ecpm in zip(answer.index, answer.pctr, answer.ecpm, strict=True)
+    ]
+
+
+def chosen(answer: pb.PreRankResponse) -> list[Row]:
+    """Items that pre-rank selected, best first, and their scores."""
+    return [{"item": item, "score": score} for item, score in zip(_items(answer), answer.score, strict=True)]
+
+
+def recommended(answer: pb.RecommendResponse) -> list[Row]:
+    """Items that are recommended, best first: pCTR and expected revenue."""
+    return [
+        {"item": item, "pctr": pctr, "ecpm": ecpm}
+        for item, pctr, ecpm in zip(_items(answer), answer.pctr, answer.ecpm, strict=True)
+    ]
+
+
+def stages(answer: pb.RecommendResponse) -> list[Row]:
+    """Stages of a funnel: items in, items out, microseconds."""
+    return [
+        {"stage": s.name, "in": s.items_in, "out": s.items_out, "microseconds": s.microseconds}
+        for s in answer.stages
+    ]
+
+
+def columns(described: pb.DescribeResponse) -> list[Row]:
+    """Columns of a request: name, type, part of the request, and whether it must be there."""
+    placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
+    return [
+        {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
+        for c in described.columns
+    ]
+
+
+def facts(described: pb.DescribeResponse) -> Row:
+    """What a server is, with the columns of a request."""
+    names = ("role", "model", "champion", "fingerprint", "version", "items", "held", "max_candidates")
+    return {name: getattr(described, name) for name in names} | {"columns": columns(described)}
+
+
+def _items(answer: Any) -> Sequence[Any]:
+    named = answer.WhichOneof("items") == "names"
+    return answer.names.values if named else answer.ids.values  # type: ignore[no-any-return]

@@ -1,0 +1,243 @@
+"""Questions in JSON, as people write them: their values are typed by the columns that the server describes.
+
+{"context": {"user_id": 42, "page": "home"}, "candidates": {"ad_id": [1, 2, 3]}, "bids": [1.5, 2, 1]}
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from livectr.kernels.errors import ConfigError
+from livectr.serving.client import Content, PreRankClient, RankClient, RecommendClient, RecommendItems
+from livectr.serving.front import answers
+
+EXACT = 2**53
+"""JavaScript is exact up to here. Larger integers are texts in answers, and may be in questions."""
+
+_INTEGER = re.compile(r"-?\d{1,19}")
+
+
+class EveryClient(RankClient, PreRankClient, RecommendClient):
+    """Client for every call, on the same channels."""
+
+
+class Question:
+    """Fields of a JSON object.
+
+    Args:
+        raw: UTF-8 text.
+        fields: names that it may have.
+
+    Raises:
+        ConfigError: it is no JSON object, or has another field.
+    """
+
+    def __init__(self, raw: bytes, fields: Sequence[str]) -> None:
+        try:
+            given = json.loads(raw, parse_constant=_no_constant)
+            if b"\\u" in raw:
+                json.dumps(given, ensure_ascii=False).encode()  # ValueError for half a pair of surrogates
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"the request is no JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise ConfigError(f"the request must be a JSON object with {', '.join(fields)}")
+        if unknown := sorted(given.keys() - set(fields)):
+            raise ConfigError(f"there is no field {unknown[0]!r}; the fields are {', '.join(fields)}")
+        self._given = {name: value for name, value in given.items() if value is not None}
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Field that is an object; absent: an empty one."""
+        return dict(self._of(name, dict, "an object", {}))
+
+    def sequence(self, name: str) -> Sequence[Any]:
+        """Field that is a list; absent: an empty one."""
+        return list(self._of(name, list, "a list", []))
+
+    def text(self, name: str) -> str:
+        """Field that is a text; absent: an empty one."""
+        return str(self._of(name, str, "a text", ""))
+
+    def count(self, name: str, otherwise: int) -> int:
+        """Field that is a whole number from 0 to 2^32 - 1."""
+        value = self._of(name, int, "a whole number", otherwise)
+        if isinstance(value, bool) or not 0 <= value < 2**32:
+            raise ConfigError(
+                f"{name} is {json.dumps(value)}, but must be a whole number from 0 to 4294967295"
+            )
+        return int(value)
+
+    def numbers(self, name: str) -> list[float]:
+        """Field that is a list of numbers."""
+        values = self.sequence(name)
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigError(f"{name} holds {json.dumps(value)}, but must hold numbers")
+        return [float(value) for value in values]
+
+    def items(self, name: str) -> list[int] | list[str] | None:
+        """Field that is a list of ids or names, or an object of one such list; None: absent."""
+        if isinstance(self._given.get(name), dict):
+            columns = self.mapping(name)
+            if len(columns) != 1:
+                raise ConfigError(f"{name} must have one column, or be a list of ids or names")
+            values = next(iter(columns.values()))
+        elif name in self._given:
+            values = self.sequence(name)
+        else:
+            return None
+        for kind in (int, str):
+            if isinstance(values, list) and all(
+                isinstance(v, kind) and not isinstance(v, bool) for v in values
+            ):
+                return values
+        raise ConfigError(f"{name} must be a list of ids, or a list of names")
+
+    def content(self) -> Content:
+        """Inline content: name → id → numbers."""
+        found: dict[str, dict[int, list[float]]] = {}
+        for name, rows in self.mapping("content").items():
+            if not isinstance(rows, dict) or not all(_INTEGER.fullmatch(key) for key in rows):
+                raise ConfigError(
+                    f'content.{name} must be an object of ids with their numbers, {{"7": [0.5, …]}}'
+                )
+            found[name] = {int(key): self._row(f"content.{name}.{key}", row) for key, row in rows.items()}
+            if len({len(row) for row in found[name].values()}) > 1:
+                raise ConfigError(f"content.{name} has rows of different lengths")
+        return found
+
+    @staticmethod
+    def _row(name: str, row: Any) -> list[float]:
+        if not isinstance(row, list) or not all(type(value) in (int, float) for value in row):
+            raise ConfigError(f"{name} must be a list of numbers")
+        return row
+
+    def _of(self, name: str, kind: type, called: str, otherwise: Any) -> Any:
+        value = self._given.get(name, otherwise)
+        if not isinstance(value, kind):
+            raise ConfigError(f"{name} must be {called}")
+        return value
+
+
+def rank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
+    """Answer of Rank."""
+    question = Question(raw, ("context", "candidates", "bids", "content", "request_id"))
+    types = client.column_types(timeout_s=timeout_s)
+    candidates = {}
+    for name, values in question.mapping("candidates").items():
+        if not isinstance(values, list):
+            raise ConfigError(f"candidates.{name} must be a list with a value for each candidate")
+        candidates[name] = [typed(name, value, types.get(name)) for value in values]
+    answer = client.rank(
+        _context(question, types),
+        candidates,
+        question.numbers("bids"),
+        content=question.content(),
+        request_id=question.text("request_id"),
+        timeout_s=timeout_s,
+    )
+    return _reply(answer, answers.ranked(answer, candidates))
+
+
+def prerank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
+    """Answer of PreRank."""
+    question = Question(raw, ("context", "candidates", "top_k", "content", "request_id"))
+    answer = client.prerank(
+        _context(question, client.column_types(timeout_s=timeout_s)),
+        question.items("candidates"),
+        question.count("top_k", 10),
+        content=question.content(),
+        request_id=question.text("request_id"),
+        timeout_s=timeout_s,
+    )
+    return _reply(answer, answers.chosen(answer))
+
+
+def recommend(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
+    """Answer of Recommend."""
+    fields = ("context", "candidates", "exclude", "top_k", "prerank_k", "bid_column", "content", "request_id")
+    question = Question(raw, fields)
+    items = RecommendItems(
+        question.items("candidates"), question.items("exclude") or (), question.text("bid_column")
+    )
+    answer = client.recommend(
+        _context(question, client.column_types(timeout_s=timeout_s)),
+        question.count("top_k", 10),
+        question.count("prerank_k", 400),
+        items=items,
+        content=question.content(),
+        request_id=question.text("request_id"),
+        timeout_s=timeout_s,
+    )
+    reply = _reply(answer, answers.recommended(answer))
+    return reply | {"prerank_model": answer.prerank_model, "stages": answers.stages(answer)}
+
+
+QUESTIONS: Mapping[str, Callable[[EveryClient, bytes, float], answers.Row]] = {
+    "rank": rank,
+    "prerank": prerank,
+    "recommend": recommend,
+}
+"""Last part of the path → answers it. Raises ConfigError, and CallError of the server."""
+
+
+def typed(name: str, value: Any, dtype: str | None) -> Any:
+    """Value of a column.
+
+    Args:
+        value: as JSON has it. Texts may be integers (JavaScript rounds large numbers), objects are the JSON
+            texts of string columns, and binary columns are in base64.
+        dtype: of the column; None: unknown, and the server refuses it.
+
+    Raises:
+        ConfigError: the value cannot be meant.
+    """
+    if dtype is None:
+        return value
+    if dtype.startswith("list<"):
+        element = dtype.removeprefix("list<").removesuffix(">")
+        return [typed(name, one, element) for one in value] if isinstance(value, list) else value
+    if isinstance(value, bool) and dtype != "bool":
+        raise ConfigError(f"{name} is {json.dumps(value)}, but must be {dtype}")
+    if isinstance(value, str) and dtype in ("int32", "int64") and _INTEGER.fullmatch(value):
+        return int(value)
+    if isinstance(value, dict) and dtype == "string":
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and dtype == "binary":
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error:
+            raise ConfigError(f"{name} must be bytes in base64") from None
+    return value
+
+
+def _context(question: Question, types: Mapping[str, str]) -> dict[str, Any]:
+    return {name: typed(name, value, types.get(name)) for name, value in question.mapping("context").items()}
+
+
+def _reply(answer: Any, rows: list[answers.Row]) -> answers.Row:
+    reply = {"version": answer.version, "model": answer.model, "results": [_exact(row) for row in rows]}
+    if answer.request_id:
+        reply["request_id"] = answer.request_id
+    if answer.degraded:
+        reply["degraded"] = answer.degraded_reason
+    return reply
+
+
+def _exact(value: Any) -> Any:
+    """The value as JSON that JavaScript reads without loss."""
+    if isinstance(value, dict):
+        return {name: _exact(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_exact(one) for one in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value) if isinstance(value, int) and abs(value) > EXACT else value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")

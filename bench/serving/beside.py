@@ -44,7 +44,8 @@ def rows(quick: bool) -> list[dict[str, object]]:
         addresses = started.addresses
         times = in_turns(started.asked, blocks, block)
         found = [
-            row(f"p{percent} latency, one client", WORKLOAD, "ms", ours, peer_name=name, peer=peer, better="less")
+            row(f"p{percent} latency, one client", WORKLOAD, "ms", ours, peer_name=name, peer=peer,
+                better="less")
             for name, of in times.items() if name != "ours"
             for percent in (50, 99)
             for ours, peer in [(float(np.percentile(t, percent)) for t in (times["ours"], of))]

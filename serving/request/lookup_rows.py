@@ -1,8 +1,8 @@
 """Cache of look-up rows in front of Redis.
 
 The trainer writes look-up rows with a version, and the version lists their keys. So a row stays until a
-version that the server begins to serve names it (`changed`), and a request reads Redis for rows that are new to
-the server alone. A time limit stands behind that, for rows that something else has written.
+version that the server begins to serve names it (`changed`), and a request reads Redis for rows that are new
+to the server alone. A time limit stands behind that, for rows that something else has written.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def _server_options(transport: Transport) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         # Clients look after idle connections, too: routers forget them.
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", _LEAST_PING_MS),
     ]
     if transport.max_age_s:
         options += [

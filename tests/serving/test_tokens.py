@@ -116,7 +116,7 @@ def replace(file: Path, text: str) -> None:
 def test_the_command_line_sends_a_token(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     describe = ["query", "describe", "--server", app.server.address]
     assert main(describe) == 2
-    assert "say --token-file FILE" in capsys.readouterr().err
+    assert "give the client a token (--token-file FILE)" in capsys.readouterr().err
     (tmp_path / "mine").write_text(f"{APP}\n")
     assert main([*describe, "--token-file", str(tmp_path / "mine"), "--json"]) == 0
     assert '"role": "rank"' in capsys.readouterr().out

@@ -117,7 +117,7 @@ def contestants() -> Iterator[Contestants]:
         ids_version.publish(ours, peers, Path(model))
 
         def lines(kind: str) -> str:
-            command = [beside, _peer("lines"), model, peers, str(free_ports(1)), kind]
+            command = _peer(beside, "lines", model, peers, str(free_ports(1)), kind)
             first, _ = (stack.enter_context(ready(command)) for _ in range(WORKERS))
             return first
 
@@ -128,13 +128,13 @@ def contestants() -> Iterator[Contestants]:
         addresses |= {name: lines(kind) for name, kind in LINES.items()}
         asked = {name: grpc_client(address) for name, address in addresses.items()}
         port = free_ports(1)
-        process = stack.enter_context(running([lit, _peer("lit"), model, peers, str(port)]))
+        process = stack.enter_context(running(_peer(lit, "lit", model, peers, str(port))))
         asked["LitServe"] = http_client(wait_for_port(process, port))
-        asked["ONNX Runtime, in process"] = asked_by_lines([beside, _peer("compute"), model])
+        asked["ONNX Runtime, in process"] = asked_by_lines(_peer(beside, "compute", model))
         store = f"{folder}/feast"
-        asked["Feast"] = asked_by_lines([feast, _peer("feast_store"), model, f"{server.listen},db=2", store])
+        asked["Feast"] = asked_by_lines(_peer(feast, "feast_store", model, f"{server.listen},db=2", store))
         yield Contestants(asked, addresses)
 
 
-def _peer(name: str) -> str:
-    return str(PEERS / f"{name}.py")
+def _peer(python: str, name: str, *arguments: str) -> list[str]:
+    return [python, "-m", f"bench.serving.peers.{name}", *arguments]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +50,8 @@ def publish(ours: str, peers: str, file: Path) -> None:
     push(store, pipeline, step, safetensors.torch.save(step.weights()), side)
     _write_peers_rows(peers, {"u": users, "a": ads})
     visit = {f"visit.{n}": vectors[n][:size] for n, size in VISIT.items()}
-    np.savez(file, ads=ads, users=users, **visit, **_network(step))
+    parts: dict[str, Any] = {"ads": ads, "users": users, **visit, **_network(step)}
+    np.savez(file, **parts)
 
 
 def _column(name: str, size: int, rng: np.random.Generator) -> I64:

@@ -84,7 +84,8 @@ class VersionLookup:
                     lost = True
                     keys, rows = keys[known], rows[known]
                 if table in read:  # a small cache may have lost rows of the read before
-                    keys, rows = (np.concatenate(p) for p in zip(read[table], (keys, rows), strict=True))
+                    before, rows_before = read[table]
+                    keys, rows = np.concatenate([before, keys]), np.concatenate([rows_before, rows])
                 read[table] = keys, rows
             if lost:
                 self.complete = False

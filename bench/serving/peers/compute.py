@@ -1,6 +1,6 @@
 """The network alone: vectors in process, ONNX Runtime, no server and no Redis.
 
-    python compute.py MODEL.npz
+    python -m bench.serving.peers.compute MODEL.npz
 
 Reads requests as JSON lines; answers with the ranked ads and the milliseconds that it took.
 """
@@ -12,7 +12,8 @@ import sys
 import time
 
 import numpy as np
-from network import Network
+
+from bench.serving.peers.network import Network
 
 network = Network(sys.argv[1])
 print("ready on stdin", flush=True)

@@ -1,6 +1,6 @@
 """Feast's online store on Redis and ONNX Runtime, in one process and without a server before it.
 
-    python feast_store.py MODEL.npz REDIS_HOST:PORT FOLDER
+    python -m bench.serving.peers.feast_store MODEL.npz REDIS_HOST:PORT FOLDER
 
 Reads requests as JSON lines; answers with the ranked ads and the milliseconds that it took.
 """
@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from feast import Entity, FeatureStore, FeatureView, Field, FileSource, ValueType
 from feast.types import Array, Float32
-from network import FLOATS, Network
+
+from bench.serving.peers.network import FLOATS, Network
 
 CONFIG = """
 project: contest

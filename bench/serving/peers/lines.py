@@ -1,6 +1,6 @@
 """A user's own server: Python gRPC, rows by MGET, ONNX Runtime.
 
-    python lines.py MODEL.npz REDIS_URL PORT redis|process
+    python -m bench.serving.peers.lines MODEL.npz REDIS_URL PORT redis|process
 
 It answers our RankRequest, so that the client is the same. Ad rows come from Redis, or from memory
 ("process"). Several processes may share the port.
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
 import redis
-from network import FLOATS, Network
 
+from bench.serving.peers.network import FLOATS, Network
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
 
@@ -33,7 +33,7 @@ class Servicer(rpc.RankServicer):
         visit = {column.name: column.ints.values[0] for column in request.context}
         ids = request.candidates[0].ints.values
         keys = [f"u{visit['user_id']}", *(() if self._in_process else (f"a{ad}" for ad in ids))]
-        user, *rows = (np.frombuffer(row, np.float32) for row in self._redis.mget(keys))
+        user, *rows = (np.frombuffer(cast(bytes, row), np.float32) for row in self._redis.mget(keys))
         ads = self._network.ads[np.array(ids)] if self._in_process else np.stack(rows)
         ranked = self._network.rank(visit, user, ads.reshape(len(ids), -1, FLOATS), request.bids)
         return pb.RankResponse(request_id=request.request_id, **ranked)
@@ -42,7 +42,7 @@ class Servicer(rpc.RankServicer):
 def main() -> None:
     file, url, port, ads = sys.argv[1:]
     server = grpc.server(ThreadPoolExecutor(4))
-    rpc.add_RankServicer_to_server(Servicer(file, url, ads), server)
+    rpc.add_RankServicer_to_server(Servicer(file, url, ads), server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     print(f"ready on 127.0.0.1:{port}", flush=True)

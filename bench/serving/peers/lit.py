@@ -1,20 +1,21 @@
 """LitServe: JSON over HTTP, the user's row by GET, ad rows in process, ONNX Runtime.
 
-python lit.py MODEL.npz REDIS_URL PORT
+python -m bench.serving.peers.lit MODEL.npz REDIS_URL PORT
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 import litserve
 import numpy as np
 import redis
-from network import Network, Ranked
+
+from bench.serving.peers.network import Network, Ranked
 
 
-class Api(litserve.LitAPI):
+class Api(litserve.LitAPI):  # type: ignore[misc]
     """Scores and sorts the ads of a request."""
 
     def setup(self, device: str) -> None:
@@ -24,7 +25,7 @@ class Api(litserve.LitAPI):
 
     def predict(self, request: dict[str, Any]) -> Ranked:
         visit = request["context"]
-        user = np.frombuffer(self._redis.get(f"u{visit['user_id']}"), np.float32)
+        user = np.frombuffer(cast(bytes, self._redis.get(f"u{visit['user_id']}")), np.float32)
         return self._network.rank(visit, user, self._network.ads[np.array(request["ads"])], request["bids"])
 
 

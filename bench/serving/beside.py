@@ -7,10 +7,12 @@
     LitServe           JSON over HTTP, user row from Redis, ad rows in process, ONNX Runtime
 
 One client asks the contestants in turn (A B A B), blocks of requests each. Every reply is compared with ours.
+Servers have run for a while: each ad was asked for once. Most users are new.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +26,7 @@ from bench.rows import row
 from bench.serving import ids_version
 from bench.serving.load import F64, Ask, grpc_client, http_client, line_client, together
 from bench.serving.process import ready, running, serving, talking, wait_for_port
-from bench.serving.requests import CANDIDATES, requests
+from bench.serving.requests import CANDIDATES, requests, warm_up
 from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
@@ -68,13 +70,15 @@ def rows(quick: bool) -> list[dict[str, object]]:
 
 
 def in_turns(asked: Mapping[str, Ask], blocks: int, block: int) -> dict[str, F64]:
-    """Milliseconds of each contestant's requests; the first block warms up.
+    """Milliseconds of each contestant's requests, after `warm_up` and a block that do not count.
 
     Raises:
         InternalError: a contestant's scores differ from ours.
     """
     drawn = requests((blocks + 1) * block)
     times: dict[str, list[float]] = {name: [] for name in asked}
+    for request, ask in itertools.product(warm_up(), asked.values()):
+        ask(request)
     for number in range(blocks + 1):
         part = drawn[number * block : (number + 1) * block]
         ours: list[F64] = []

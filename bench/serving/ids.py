@@ -8,7 +8,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
 
 USER = {"user_id": 20_000, "age": 8, "city": 500, "segment": 200}
-VISIT = {"device": 6, "site": 1_000, "position": 10, "os": 12, "hour": 24, "weekday": 7, "campaign": 300}
+VISIT = {"device": 6, "site": 200, "position": 10, "os": 12, "hour": 24, "weekday": 7, "campaign": 100}
 AD = {"ad_id": 20_000, "category": 50, "advertiser": 2_000, "price": 20, "format": 8}
 """Number of ids of each field; the first of USER and AD is the table's key."""
 DIM = 16

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +37,16 @@ class Request:
     def json(self) -> bytes:
         """As a JSON line."""
         return json.dumps({"context": self.context, "ads": self.ads, "bids": self.bids}).encode()
+
+
+def warm_up() -> list[Request]:
+    """Requests that ask for every ad once, and for nearly every value of a visit."""
+    drawn, ads = requests(AD["ad_id"] // CANDIDATES, seed=1), iter(range(AD["ad_id"]))
+    visits = [{n: (7 * i + k) % size for k, (n, size) in enumerate(VISIT.items())} for i in range(len(drawn))]
+    return [
+        replace(r, context=r.context | visit, ads=list(itertools.islice(ads, CANDIDATES)))
+        for r, visit in zip(drawn, visits, strict=True)
+    ]
 
 
 def requests(count: int, seed: int = 0) -> list[Request]:

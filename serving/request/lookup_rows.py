@@ -14,11 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from livectr.ingest.language.streams import Table
 from livectr.protos.store import I64, LOOKUP
 from livectr.serving.errors import foreign_values
-from livectr.serving.request.lookup_table import FoundRows, LookupTable
+from livectr.serving.request.lookup_columns import I32
+from livectr.serving.request.lookup_table import LookupRoot, LookupTable
+from livectr.serving.request.user_table import UserTable
 from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.reader import DownError, Reader
@@ -26,10 +29,28 @@ from livectr.serving.version.reader import DownError, Reader
 
 @dataclass(frozen=True)
 class LookupQuery:
-    """Keys i64[n] of a table."""
+    """Keys i64[n] of a table; of_user: a request looks up its user in it."""
 
     table: Table
     keys: I64
+    of_user: bool = False
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Rows of a request's keys.
+
+    Args:
+        table: rows of their table.
+        slots: i32[n].
+    """
+
+    table: LookupTable | UserTable
+    slots: I32
+
+    def columns(self, roots: Sequence[LookupRoot]) -> dict[str, pa.Array]:
+        """Values of the roots by name; a row that is not there has nulls."""
+        return self.table.columns(self.slots, roots)
 
 
 @dataclass(frozen=True)
@@ -65,7 +86,7 @@ class LookupRows:
         self._reader = reader
         self._ttl_s = ttl_s
         self._max_rows = max_rows
-        self._tables: dict[str, LookupTable] = {}
+        self._tables: dict[str, LookupTable | UserTable] = {}
         self._swaps = 0
         """Number of calls of `changed`: a row that was read before the last call may be old."""
         self._moving: set[str] = set()
@@ -108,7 +129,7 @@ class LookupRows:
         instants: list[npt.NDArray[np.float64]] = []
         names: list[bytes] = []
         for query in queries:
-            table = self._tables.get(query.table.topic) or self._new_table(query.table)
+            table = self._tables.get(query.table.topic) or self._new_table(query)
             slots, at = table.find(query.keys)
             old = query.keys[at < now - self._ttl_s]
             if len(old):
@@ -141,14 +162,15 @@ class LookupRows:
         read_at = min((_oldest(at, since, now) for at in instants), default=now)
         return LookupResult(found, history_values, complete, read_at, rows)
 
-    def _new_table(self, table: Table) -> LookupTable:
+    def _new_table(self, query: LookupQuery) -> LookupTable | UserTable:
+        new = UserTable(query.table) if query.of_user else LookupTable(query.table)
         with self._lock:
-            return self._tables.setdefault(table.topic, LookupTable(table))
+            return self._tables.setdefault(query.table.topic, new)
 
     def _keep(
         self,
         query: LookupQuery,
-        table: LookupTable,
+        table: LookupTable | UserTable,
         keys: I64,
         values: Sequence[bytes | None],
         now: float,

@@ -157,23 +157,6 @@ class LookupTable:
         self._values += values
 
 
-@dataclass(frozen=True)
-class FoundRows:
-    """Rows of a request's keys.
-
-    Args:
-        table: rows of their table.
-        slots: i32[n].
-    """
-
-    table: LookupTable
-    slots: I32
-
-    def columns(self, roots: Sequence[LookupRoot]) -> dict[str, pa.Array]:
-        """Values of the roots by name; a row that is not there has nulls."""
-        return self.table.columns(self.slots, roots)
-
-
 def lookup_columns(table: Table, rows: Sequence[Row], roots: Sequence[Expr]) -> dict[str, pa.Array]:
     """Convert n look-up rows into the roots' arrays of n values; a row that is None gives nulls."""
     held = LookupTable(table)

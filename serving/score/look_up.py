@@ -48,7 +48,7 @@ class VersionLookup:
         """Take rows that were read before; they count only at their own version."""
         if early is not None and early.version == self.version.number:
             for table, (rows, status) in early.rows.items():
-                if not np.isin(status, (RowStatus.OVERWRITTEN, RowStatus.LOST)).any():
+                if not ((status == RowStatus.OVERWRITTEN) | (status == RowStatus.LOST)).any():
                     keys = early.keys[table]
                     self._read[table] = keys, self._with_initial(table, keys, rows, status)
 

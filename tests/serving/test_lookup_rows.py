@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -57,8 +58,9 @@ def listed(result: LookupResult) -> list[list[list[object] | None]]:
     return found
 
 
+@pytest.mark.parametrize("of_user", [False, True])
 @pytest.mark.parametrize("max_rows", [1000, 3])
-def test_the_newest_rows_are_found(max_rows: int) -> None:
+def test_the_newest_rows_are_found(max_rows: int, of_user: bool) -> None:
     store, rng = Store(), np.random.default_rng(0)
     lookup_rows = LookupRows(cast(Reader, store), ttl_s=0, max_rows=max_rows)
     rows: dict[int, list[object]] = {}
@@ -71,7 +73,8 @@ def test_the_newest_rows_are_found(max_rows: int) -> None:
             rows[key] = [key, f"of {time // 10}"]  # often the same again
         store.put(ADS, key, rows.get(key))
         keys = rng.integers(0, 8, 5).tolist()
-        found = lookup_rows.find([query(ADS, *keys), query(USERS, 1, 2)], [b"history"])
+        asked = [replace(q, of_user=of_user) for q in (query(ADS, *keys), query(USERS, 1, 2))]
+        found = lookup_rows.find(asked, [b"history"])
         assert listed(found) == [[rows.get(key) for key in keys], [[1], None]]
         assert found.complete and found.histories == [None]
         assert store.reads[-1] == len(set(keys)) + 3
@@ -91,19 +94,20 @@ def test_fresh_rows_are_not_read_again_and_expired_rows_answer_while_redis_is_do
     assert (listed(away), away.histories, away.complete) == ([[[1, "one"], None]], [None], False)
 
 
-def test_a_row_is_read_again_when_a_version_lists_it() -> None:
-    store = Store()
+@pytest.mark.parametrize("of_user", [False, True])
+def test_a_row_is_read_again_when_a_version_lists_it(of_user: bool) -> None:
+    store, all_of_them = Store(), replace(query(ADS, 1, 2, 3), of_user=of_user)
     lookup_rows = LookupRows(cast(Reader, store))
     for key in (1, 2):
         store.put(ADS, key, [key, "old"])
-    lookup_rows.find([query(ADS, 1, 2, 3)])
+    lookup_rows.find([all_of_them])
     for key in (1, 2, 3):
         store.put(ADS, key, [key, "new"])
     lookup_rows.changed({LOOKUP + "ads": np.array([2, 3, 4]), "ads": np.array([1])})
-    assert listed(lookup_rows.find([query(ADS, 1, 2, 3)])) == [[[1, "old"], [2, "new"], [3, "new"]]]
+    assert listed(lookup_rows.find([all_of_them])) == [[[1, "old"], [2, "new"], [3, "new"]]]
     assert store.reads == [3, 2]
     lookup_rows.changed(None)
-    assert listed(lookup_rows.find([query(ADS, 1, 2, 3)])) == [[[1, "new"], [2, "new"], [3, "new"]]]
+    assert listed(lookup_rows.find([all_of_them])) == [[[1, "new"], [2, "new"], [3, "new"]]]
 
 
 def test_a_row_that_was_read_before_a_swap_is_not_kept_over_it() -> None:
@@ -140,13 +144,14 @@ def test_the_oldest_row_that_is_used_says_when_it_was_read() -> None:
     assert expired.find([query(ADS, 1, 9)]).read_at == after, "of 9 there is no row"
 
 
-def test_garbage_of_changed_rows_is_dropped() -> None:
+@pytest.mark.parametrize("of_user", [False, True])
+def test_garbage_of_changed_rows_is_dropped(of_user: bool) -> None:
     store = Store()
     lookup_rows = LookupRows(cast(Reader, store), ttl_s=0)
     for time in range(60):
         for key in range(100):
             store.put(ADS, key, [key, f"title {time}"] if key % 7 else None)
-        found = lookup_rows.find([query(ADS, *range(100))])
+        found = lookup_rows.find([replace(query(ADS, *range(100)), of_user=of_user)])
         assert listed(found) == [[[key, f"title {time}"] if key % 7 else None for key in range(100)]]
     slots = [len(table) for table in lookup_rows._tables.values()]
     assert slots[0] < 1 + 2 * 100 + 1024 + 100
@@ -193,15 +198,18 @@ def test_threads_find_their_rows_while_columns_grow() -> None:
     assert sum(store.reads) < 100 * 300, "rows of other requests are found"
 
 
-def test_a_value_that_does_not_fit_is_refused_and_nothing_of_it_is_kept() -> None:
+@pytest.mark.parametrize("of_user", [False, True])
+def test_a_value_that_does_not_fit_is_refused_and_nothing_of_it_is_kept(of_user: bool) -> None:
     store = Store()
     lookup_rows = LookupRows(cast(Reader, store), ttl_s=0)
     store.put(ADS, 1, [1, "one"])
     store.put(ADS, 2, [2, 2])
     with pytest.raises(RefusedError, match="no trainer wrote"):
-        lookup_rows.find([query(ADS, 1, 2)])
+        lookup_rows.find([replace(query(ADS, 1, 2), of_user=of_user)])
     store.put(ADS, 2, [2, "two"])
-    assert listed(lookup_rows.find([query(ADS, 2, 1)])) == [[[2, "two"], [1, "one"]]]
+    assert listed(lookup_rows.find([replace(query(ADS, 2, 1), of_user=of_user)])) == [
+        [[2, "two"], [1, "one"]]
+    ]
 
 
 def test_a_row_with_fewer_columns_ends_with_nulls() -> None:

@@ -125,6 +125,7 @@ class PublishGate:
         gate = PublishGate(GateRule(*bounds, options.publish_gate_window))
         if state:
             gate.load(state)
+        gate._show(gate.measures)  # unknown figures are there from the start, as NaN
         return gate
 
     def add(self, logit: F32, label: Labels) -> None:

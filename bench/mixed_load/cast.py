@@ -1,0 +1,163 @@
+"""Processes of the mixed load, and what is done to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.mixed_load.memory import MemoryLog
+from bench.rows import row
+from livectr.kernels.errors import InternalError
+from livectr.local.parts import Part, descendants
+from livectr.local.ports import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
+START_S = 180.0
+IMPRESSIONS_PER_S, REQUESTS_PER_S, CONNECTIONS, WORKERS = 300, 40, 200, 2
+DECLARED = ("OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED")
+"""Codes that a client has to expect of a server in trouble."""
+KILL_AT, VERIFY_AT, EMPTY_AT = 0.05, (0.3, 0.45, 0.9), 0.5
+"""Shares of the time."""
+GROWTH = 1.03
+
+
+class Cast:
+    """All processes, in a folder."""
+
+    def __init__(self, folder: Path, stack: ExitStack, seconds: float) -> None:
+        self._folder, self._stack, self._seconds = folder, stack, seconds
+        port = free_ports(2)
+        self._redis_address, self.server_address = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
+        self._url = f"redis://{self._redis_address}"
+        self._logs = f"file:{folder / 'logs'}"
+        self._checkpoint = folder / "checkpoint"
+
+    def start(self) -> None:
+        """Everything, up to the first version that is served."""
+        self._redis = self._start_redis()
+        rate, seconds = str(IMPRESSIONS_PER_S), str(self._seconds + START_S)
+        self._part("simulator", "simulate", "--to", self._logs, "--rate", rate, "--seconds", seconds)
+        self._part(
+            "trainer",
+            *("train", "--pipeline", str(PIPELINE), "--source", self._logs, "--publish", self._url),
+            *("--checkpoint", str(self._checkpoint), "--start-wait-s", "60", "--threads", "1"),
+        )
+        self.server = self._part(
+            "server",
+            *("serve", "recommend", "--pipeline", str(PIPELINE), "--redis", self._url),
+            *("--listen", self.server_address, "--workers", str(WORKERS), "--start-wait-s", "60"),
+        )
+        limit = time.monotonic() + START_S
+        while "ready on" not in self.server.output():
+            if self.server.exit_code is not None or time.monotonic() > limit:
+                raise self.server.failure()
+            time.sleep(0.2)
+
+    def kill_a_worker(self) -> None:
+        """Kill a worker; the server starts another."""
+        workers = [pid for pid in descendants(self.server.pid) if _is_worker(pid)]
+        if len(workers) < WORKERS:
+            raise InternalError(f"the server has {len(workers)} workers")
+        os.kill(workers[0], signal.SIGKILL)
+
+    def empty_redis(self) -> None:
+        """Restart Redis, which keeps nothing."""
+        self._redis.stop()
+        self._redis = self._start_redis()
+
+    def verify(self) -> int:
+        """Number of replies that differ from the reference scorer's; raises when nothing can be said."""
+        part = self._part(
+            "verify",
+            *("verify", "--pipeline", str(PIPELINE), "--server", self.server_address, "--redis", self._url),
+            *("--checkpoint", str(self._checkpoint), "--requests", "20", "--wait", "90s", "--json"),
+        )
+        code = part.wait(180.0)
+        if code not in (0, 1):
+            raise part.failure()
+        found = json.loads(part.output().strip().splitlines()[-1])
+        return int(found["different"])
+
+    def ask(self) -> Part:
+        """Start the clients."""
+        return self._run(
+            "clients", "-m", "bench.mixed_load.clients", self.server_address, self._seconds, REQUESTS_PER_S
+        )
+
+    def _start_redis(self) -> Part:
+        return self._part("redis", "redis", "--listen", self._redis_address)
+
+    def _part(self, name: str, *words: str) -> Part:
+        return self._run(name, "-m", "livectr", *words)
+
+    def _run(self, name: str, *words: object) -> Part:
+        log = self._folder / f"{name}-{time.monotonic_ns()}.log"
+        part = Part(name, [sys.executable, *map(str, words)], log)
+        self._stack.callback(part.stop)
+        return part
+
+
+def rows(seconds: float) -> list[dict[str, object]]:
+    """Play the mixed load for some seconds; raises PartError when a process ends that should not."""
+    with tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder, ExitStack() as stack:
+        cast = Cast(Path(folder), stack, seconds)
+        cast.start()
+        clients = cast.ask()
+        with MemoryLog(cast.server.pid) as memory:
+            different = _play(cast, clients, seconds)
+            growth = memory.mean(0.9, 1.0) / memory.mean(0.1, 0.2)
+        replies = json.loads(clients.output().strip().splitlines()[-1])
+    return _rows(replies, different, growth, seconds)
+
+
+def _play(cast: Cast, clients: Part, seconds: float) -> int:
+    """Make trouble at its times; the number of replies that differ."""
+    started, different = time.monotonic(), 0
+    acts = [
+        (KILL_AT, cast.kill_a_worker),
+        (EMPTY_AT, cast.empty_redis),
+        *((at, cast.verify) for at in VERIFY_AT),
+    ]
+    for at, act in sorted(acts, key=lambda pair: pair[0]):
+        time.sleep(max(0.0, started + at * seconds - time.monotonic()))
+        different += act() or 0
+    if clients.wait(seconds + 120.0):
+        raise clients.failure()
+    return different
+
+
+def _rows(replies: dict[str, Any], different: int, growth: float, seconds: float) -> list[dict[str, object]]:
+    codes: dict[str, int] = replies["codes"]
+    workload = f"{seconds:.0f} s, {CONNECTIONS} connections, {REQUESTS_PER_S} requests/s, " + ", ".join(
+        f"{name} {count:,}" for name, count in sorted(codes.items())
+    )
+    unexpected = sum(n for name, n in codes.items() if name.split()[1] not in DECLARED)
+    failed = sum(n for name, n in codes.items() if name.split()[1] != "OK")
+    made: list[dict[str, object]] = [
+        {**row(figure, workload, unit, ours), "goal": goal, "met": None if goal is None else ours <= goal}
+        for figure, unit, ours, goal in (
+            ("replies with another code than declared", "replies", float(unexpected), 0.0),
+            ("replies that livectr verify found to differ", "replies", float(different), 0.0),
+            ("memory, last tenth beside the second", "ratio", growth, GROWTH),
+            ("replies with an error", "replies", float(failed), None),
+            ("degraded replies", "replies", float(replies["degraded"]), None),
+            ("p50 latency", "ms", replies["p50_ms"], None),
+            ("p99 latency", "ms", replies["p99_ms"], None),
+        )
+    ]
+    return made
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return b"livectr.serving.app" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False

@@ -1,15 +1,15 @@
 """Mixed load on a server under trouble: what a day of production does to it, in ten minutes.
 
-A trainer learns a live log and publishes about every two seconds. `livectr serve recommend` with two workers
-answers Rank, PreRank and Recommend on 200 connections. A worker is killed, and Redis is restarted without
-its data, so that the trainer publishes everything anew. `livectr verify` recomputes replies three times.
+A trainer learns a live log and publishes about every two seconds. Two servers (`livectr serve recommend`)
+answer Rank, PreRank and Recommend on 200 connections. One is killed and starts again, and Redis is restarted
+without its data, so that the trainer publishes everything anew. `livectr verify` recomputes replies meanwhile.
 
 cast         processes, and what is done to them
 clients      200 connections of one process; counts of replies by code
-memory       resident memory of the server's processes
+memory       resident memory of the servers
 
 Rows: errors of codes that a client need not expect (0), replies that `livectr verify` found to differ (0),
-the server's memory in the last tenth beside the second, requests, and the median and 99th percentile.
+the servers' memory in the last tenth beside the second, requests, and the median and 99th percentile.
 """
 
 

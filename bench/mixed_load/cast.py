@@ -14,14 +14,13 @@ from typing import Any
 
 from bench.mixed_load.memory import MemoryLog
 from bench.rows import row
-from livectr.kernels.errors import InternalError
-from livectr.local.parts import Part, descendants
+from livectr.local.parts import Part
 from livectr.local.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
 START_S = 180.0
-IMPRESSIONS_PER_S, REQUESTS_PER_S, CONNECTIONS, WORKERS = 300, 40, 200, 2
+IMPRESSIONS_PER_S, REQUESTS_PER_S, CONNECTIONS, SERVERS = 300, 40, 200, 2
 DECLARED = ("OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED")
 """Codes that a client has to expect of a server in trouble."""
 KILL_AT, VERIFY_AT, EMPTY_AT = 0.05, (0.3, 0.45, 0.9), 0.5
@@ -34,8 +33,9 @@ class Cast:
 
     def __init__(self, folder: Path, stack: ExitStack, seconds: float) -> None:
         self._folder, self._stack, self._seconds = folder, stack, seconds
-        port = free_ports(2)
-        self._redis_address, self.server_address = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
+        port = free_ports(1 + SERVERS)
+        self._redis_address = f"127.0.0.1:{port}"
+        self._addresses = [f"127.0.0.1:{port + 1 + i}" for i in range(SERVERS)]
         self._url = f"redis://{self._redis_address}"
         self._logs = f"file:{folder / 'logs'}"
         self._checkpoint = folder / "checkpoint"
@@ -50,23 +50,19 @@ class Cast:
             *("train", "--pipeline", str(PIPELINE), "--source", self._logs, "--publish", self._url),
             *("--checkpoint", str(self._checkpoint), "--start-wait-s", "60", "--threads", "1"),
         )
-        self.server = self._part(
-            "server",
-            *("serve", "recommend", "--pipeline", str(PIPELINE), "--redis", self._url),
-            *("--listen", self.server_address, "--workers", str(WORKERS), "--start-wait-s", "60"),
-        )
-        limit = time.monotonic() + START_S
-        while "ready on" not in self.server.output():
-            if self.server.exit_code is not None or time.monotonic() > limit:
-                raise self.server.failure()
-            time.sleep(0.2)
+        self.servers = [self._start_server(address) for address in self._addresses]
+        for server in self.servers:
+            self._wait_ready(server)
 
-    def kill_a_worker(self) -> None:
-        """Kill a worker; the server starts another."""
-        workers = [pid for pid in descendants(self.server.pid) if _is_worker(pid)]
-        if len(workers) < WORKERS:
-            raise InternalError(f"the server has {len(workers)} workers")
-        os.kill(workers[0], signal.SIGKILL)
+    @property
+    def target(self) -> str:
+        """Both servers, as gRPC names them."""
+        return "ipv4:" + ",".join(self._addresses)
+
+    def kill_a_server(self) -> None:
+        """Kill a server, and start it again as Kubernetes would."""
+        os.kill(self.servers[0].pid, signal.SIGKILL)
+        self.servers[0] = self._start_server(self._addresses[0])
 
     def empty_redis(self) -> None:
         """Restart Redis, which keeps nothing."""
@@ -77,7 +73,7 @@ class Cast:
         """Number of replies that differ from the reference scorer's; raises when nothing can be said."""
         part = self._part(
             "verify",
-            *("verify", "--pipeline", str(PIPELINE), "--server", self.server_address, "--redis", self._url),
+            *("verify", "--pipeline", str(PIPELINE), "--server", self._addresses[1], "--redis", self._url),
             *("--checkpoint", str(self._checkpoint), "--requests", "20", "--wait", "90s", "--json"),
         )
         code = part.wait(180.0)
@@ -88,9 +84,22 @@ class Cast:
 
     def ask(self) -> Part:
         """Start the clients."""
-        return self._run(
-            "clients", "-m", "bench.mixed_load.clients", self.server_address, self._seconds, REQUESTS_PER_S
+        words = ("-m", "bench.mixed_load.clients", self.target, self._seconds, REQUESTS_PER_S)
+        return self._run("clients", *words)
+
+    def _start_server(self, address: str) -> Part:
+        return self._part(
+            "server",
+            *("serve", "recommend", "--pipeline", str(PIPELINE), "--redis", self._url),
+            *("--listen", address, "--start-wait-s", "60"),
         )
+
+    def _wait_ready(self, server: Part) -> None:
+        limit = time.monotonic() + START_S
+        while "ready on" not in server.output():
+            if server.exit_code is not None or time.monotonic() > limit:
+                raise server.failure()
+            time.sleep(0.2)
 
     def _start_redis(self) -> Part:
         return self._part("redis", "redis", "--listen", self._redis_address)
@@ -111,7 +120,7 @@ def rows(seconds: float) -> list[dict[str, object]]:
         cast = Cast(Path(folder), stack, seconds)
         cast.start()
         clients = cast.ask()
-        with MemoryLog(cast.server.pid) as memory:
+        with MemoryLog(lambda: [server.pid for server in cast.servers]) as memory:
             different = _play(cast, clients, seconds)
             growth = memory.mean(0.9, 1.0) / memory.mean(0.1, 0.2)
         replies = json.loads(clients.output().strip().splitlines()[-1])
@@ -122,7 +131,7 @@ def _play(cast: Cast, clients: Part, seconds: float) -> int:
     """Make trouble at its times; the number of replies that differ."""
     started, different = time.monotonic(), 0
     acts = [
-        (KILL_AT, cast.kill_a_worker),
+        (KILL_AT, cast.kill_a_server),
         (EMPTY_AT, cast.empty_redis),
         *((at, cast.verify) for at in VERIFY_AT),
     ]
@@ -154,10 +163,3 @@ def _rows(replies: dict[str, Any], different: int, growth: float, seconds: float
         )
     ]
     return made
-
-
-def _is_worker(pid: int) -> bool:
-    try:
-        return b"livectr.serving.app" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False

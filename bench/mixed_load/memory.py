@@ -1,9 +1,10 @@
-"""Resident memory of a process and its descendants, sampled in a thread."""
+"""Resident memory of processes and their descendants, sampled in a thread."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,14 +15,14 @@ EVERY_S = 1.0
 
 
 class MemoryLog:
-    """Samples of the bytes that a process and its descendants have to themselves.
+    """Samples of the resident bytes of processes and their descendants.
 
     Pages that forked processes share count once a process: their sum may be more than the machine gave, but
     grows as they grow.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids = pids
         self._samples: list[tuple[float, int]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -43,7 +44,7 @@ class MemoryLog:
 
     def _sample(self) -> None:
         while not self._stop.wait(EVERY_S):
-            size = sum(map(_resident, [self._pid, *descendants(self._pid)]))
+            size = sum(_resident(each) for pid in self._pids() for each in (pid, *descendants(pid)))
             self._samples.append((time.monotonic() - self._started, size))
 
 

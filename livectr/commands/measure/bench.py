@@ -29,6 +29,7 @@ NAMES = (
     "scaling",
     "publish",
     "serving",
+    "mixed-load",
     "start",
     "images",
     "memory",

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,17 @@ DECLARED = ("OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CAN
 KILL_AT, VERIFY_AT, EMPTY_AT = 0.05, (0.3, 0.45, 0.9), 0.5
 """Shares of the time."""
 GROWTH = 1.03
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Replies that `livectr verify` found to be equal, and to differ."""
+
+    equal: int = 0
+    different: int = 0
+
+    def __add__(self, other: Verdict) -> Verdict:
+        return Verdict(self.equal + other.equal, self.different + other.different)
 
 
 class Cast:
@@ -69,8 +81,8 @@ class Cast:
         self._redis.stop()
         self._redis = self._start_redis()
 
-    def verify(self) -> int:
-        """Number of replies that differ from the reference scorer's; raises when nothing can be said."""
+    def verify(self) -> Verdict:
+        """Compare replies with the reference scorer's. Raises PartError when nothing can be said of them."""
         part = self._part(
             "verify",
             *("verify", "--pipeline", str(PIPELINE), "--server", self._addresses[1], "--redis", self._url),
@@ -80,7 +92,10 @@ class Cast:
         if code not in (0, 1):
             raise part.failure()
         found = json.loads(part.output().strip().splitlines()[-1])
-        return int(found["different"])
+        verdict = Verdict(int(found["equal"]), int(found["different"]))
+        if not verdict.equal + verdict.different:
+            raise part.failure()
+        return verdict
 
     def ask(self) -> Part:
         """Start the clients."""
@@ -121,15 +136,15 @@ def rows(seconds: float) -> list[dict[str, object]]:
         cast.start()
         clients = cast.ask()
         with MemoryLog(lambda: [server.pid for server in cast.servers]) as memory:
-            different = _play(cast, clients, seconds)
+            verdict = _play(cast, clients, seconds)
             growth = memory.mean(0.9, 1.0) / memory.mean(0.1, 0.2)
         replies = json.loads(clients.output().strip().splitlines()[-1])
-    return _rows(replies, different, growth, seconds)
+    return _rows(replies, verdict, growth, seconds)
 
 
-def _play(cast: Cast, clients: Part, seconds: float) -> int:
-    """Make trouble at its times; the number of replies that differ."""
-    started, different = time.monotonic(), 0
+def _play(cast: Cast, clients: Part, seconds: float) -> Verdict:
+    """Make trouble at its times; all verdicts together."""
+    started, verdict = time.monotonic(), Verdict()
     acts = [
         (KILL_AT, cast.kill_a_server),
         (EMPTY_AT, cast.empty_redis),
@@ -137,13 +152,15 @@ def _play(cast: Cast, clients: Part, seconds: float) -> int:
     ]
     for at, act in sorted(acts, key=lambda pair: pair[0]):
         time.sleep(max(0.0, started + at * seconds - time.monotonic()))
-        different += act() or 0
+        verdict += act() or Verdict()
     if clients.wait(seconds + 120.0):
         raise clients.failure()
-    return different
+    return verdict
 
 
-def _rows(replies: dict[str, Any], different: int, growth: float, seconds: float) -> list[dict[str, object]]:
+def _rows(
+    replies: dict[str, Any], verdict: Verdict, growth: float, seconds: float
+) -> list[dict[str, object]]:
     codes: dict[str, int] = replies["codes"]
     workload = f"{seconds:.0f} s, {CONNECTIONS} connections, {REQUESTS_PER_S} requests/s, " + ", ".join(
         f"{name} {count:,}" for name, count in sorted(codes.items())
@@ -154,7 +171,8 @@ def _rows(replies: dict[str, Any], different: int, growth: float, seconds: float
         {**row(figure, workload, unit, ours), "goal": goal, "met": None if goal is None else ours <= goal}
         for figure, unit, ours, goal in (
             ("replies with another code than declared", "replies", float(unexpected), 0.0),
-            ("replies that livectr verify found to differ", "replies", float(different), 0.0),
+            ("replies that livectr verify found to differ", "replies", float(verdict.different), 0.0),
+            ("replies that livectr verify found to be equal", "replies", float(verdict.equal), None),
             ("memory, last tenth beside the second", "ratio", growth, GROWTH),
             ("replies with an error", "replies", float(failed), None),
             ("degraded replies", "replies", float(replies["degraded"]), None),

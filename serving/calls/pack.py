@@ -14,7 +14,7 @@ from livectr.protos import livectr_pb2 as pb
 Content = Mapping[str, Mapping[int, npt.ArrayLike]]
 """Content name → id → raw features f[width]; `describe` names the width."""
 
-_FIELDS = {
+FIELDS = {
     "int64": "ints",
     "int32": "ints",
     "float64": "doubles",
@@ -23,6 +23,7 @@ _FIELDS = {
     "string": "strings",
     "binary": "bytes",
 }
+"""Type of a column's elements → field of a Column message."""
 
 
 def set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) -> None:
@@ -87,7 +88,7 @@ def _column(name: str, values: Sequence[Any], dtype: str | None) -> pb.Column:
         column.offsets.extend(np.cumsum([0, *map(len, values)]).tolist())
         flat = [item for row in values for item in row]
     element = dtype.removeprefix("list<").removesuffix(">") if dtype else None
-    kind = _FIELDS[element] if element is not None else _kind(name, flat)
+    kind = FIELDS[element] if element is not None else _kind(name, flat)
     target = getattr(column, kind)
     target.SetInParent()
     target.values.extend(flat.tolist() if isinstance(flat, np.ndarray) else flat)

@@ -50,7 +50,7 @@ def columns(described: pb.DescribeResponse) -> list[Row]:
 
 
 def facts(described: pb.DescribeResponse) -> Row:
-    """What a server is, with the columns of a request."""
+    """Role, model and version of a server, and the columns of a request."""
     names = ("role", "model", "champion", "fingerprint", "version", "items", "held", "max_candidates")
     return {name: getattr(described, name) for name in names} | {"columns": columns(described)}
 

@@ -128,7 +128,7 @@ def _timeout_s(request: Request, limits: WebLimits) -> float:
 
 
 async def _body(request: Request, most: int) -> bytes:
-    # Of other types, a browser would send a request for any web page without asking first.
+    # Browsers send a body of another type for any web page, without asking this server first.
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "say Content-Type: application/json, as `curl --json` does")
     raw = bytearray()

@@ -157,7 +157,7 @@ class LookupRows:
                 if swaps != self._swaps:
                     for query, old in zip(queries, expired, strict=True):
                         self._expire({LOOKUP + query.table.topic: old})
-        # What had expired was read just now, or is used for want of better.
+        # Expired rows were read just now; while Redis is away they are used as they are.
         since = now - self._ttl_s if complete else np.finfo(np.float64).min
         read_at = min((_oldest(at, since, now) for at in instants), default=now)
         return LookupResult(found, history_values, complete, read_at, rows)

@@ -19,18 +19,9 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
+from livectr.serving.calls.pack import FIELDS
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import DEFAULT, RequestLimits
-
-_KINDS = {
-    "int64": "ints",
-    "int32": "ints",
-    "float64": "doubles",
-    "float32": "doubles",
-    "bool": "bools",
-    "string": "strings",
-    "binary": "bytes",
-}
 
 _BEYOND_FLOAT32 = 2.0**128 - 2.0**103
 """Smallest float64 that rounds to an infinite float32."""
@@ -236,7 +227,7 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimi
     Raises:
         RequestError: names `where`.
     """
-    kind, expected = column.WhichOneof("values"), _KINDS[dtypes.element(dtype)]
+    kind, expected = column.WhichOneof("values"), FIELDS[dtypes.element(dtype)]
     if kind is None:
         raise RequestError(where, f"holds no values; send {expected} ({dtype})")
     if kind != expected:

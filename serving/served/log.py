@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def sampled(request_id: str, share: float) -> bool:
-    """Whether a request is in a log of this share of the requests: a function of its id alone."""
+    """Tell if a log of this share has a request: a function of its id alone."""
     word = blake2b(request_id.encode("utf-8", "replace"), digest_size=8, salt=_SALT).digest()
     return int.from_bytes(word, "little") < share * 2.0**64
 

@@ -156,7 +156,7 @@ def until(condition: Callable[[], bool]) -> Script:
 def operator(
     world: World, learned: Callable[[], int], serve: Callable[..., App], pipeline: Pipeline, source: str
 ) -> Script:
-    """What an operator does while the trainer runs; the trainer goes on at each yield."""
+    """Commands of an operator while the trainer runs, which goes on at each yield."""
     for portion in range(1, PORTIONS - 1):
         yield from until(lambda: world.learned_and_served)
         world.append(portion)

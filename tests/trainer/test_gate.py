@@ -28,7 +28,7 @@ from tests.trainer.planted_log import PARTITIONS, contest_pipeline, write_log
 EXAMPLES, BAD = 9_000, range(4_500, 6_000)
 """Examples of the log; those whose labels are turned round."""
 RULE = GateRule(auc=0.05, window=1_000)
-"""Of runs; LAX is of scores that are drawn, whose AUC is about .75 or .5."""
+"""Rule of the real runs. LAX is for drawn scores, whose AUC is about .75 or .5."""
 LAX = GateRule(auc=0.12, window=1_000)
 RNG = np.random.default_rng()
 
@@ -239,7 +239,7 @@ class Watcher(threading.Thread):
 def test_a_bad_time_of_a_log_is_not_published_and_nothing_of_it_is_lost(
     tmp_path: Path, redis_url: str, client: redis.Redis, restarts: bool
 ) -> None:
-    """Where versions are held is known from the log alone; the rows after it are those of the trainer."""
+    """The log alone decides which versions are held; the rows after the hold are the trainer's."""
     source = write_log(tmp_path / "logs", EXAMPLES)
     turned(source)
     root, namespace = tmp_path / "checkpoint", f"gate-{restarts}"

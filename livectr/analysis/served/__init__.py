@@ -1,1 +1,1 @@
-"""What was served, joined with clicks and compared with the trainer's features."""
+"""The served log, joined with clicks and compared with the trainer's features."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.zipf import zipf
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.pipeline import Field, Pipeline
@@ -21,12 +22,6 @@ from livectr.models import ModelConfig, TwoTower
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that id → id · MIX is a bijection of 64-bit integers: keys look like hashes and never collide."""
-
-
-def zipf(ids: int, exponent: float) -> NDArray[np.float64]:
-    """Cumulated probabilities f64[ids] of ids 0, 1, … after Zipf's law."""
-    weight = np.arange(1, ids + 1) ** -exponent
-    return np.cumsum(weight / weight.sum())
 
 
 class Planted:

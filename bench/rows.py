@@ -31,6 +31,20 @@ def row(
     }
 
 
+def bounded(
+    figure: str,
+    workload: str,
+    unit: str,
+    ours: float,
+    *,
+    goal: float | None,
+    better: Literal["more", "less"] = "less",
+) -> dict[str, object]:
+    """Row without a peer; `goal` is the greatest figure, or the least if more is better."""
+    met = None if goal is None else ours <= goal if better == "less" else ours >= goal
+    return row(figure, workload, unit, ours) | {"goal": goal, "met": met}
+
+
 def products(precision: Precision) -> str:
     """End of a workload's text: arithmetic of a precision on this CPU; empty for fp32."""
     import torch

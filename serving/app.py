@@ -18,6 +18,7 @@ import torch
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError, ConnectError, UserError
 from livectr.kernels.process.heap import tune_malloc
+from livectr.kernels.process.lean_pyarrow import keep_pandas_out
 from livectr.kernels.process.logs import add_log_field, log_to_stderr, logs_json, tell
 from livectr.kernels.process.metrics_server import metrics_server
 from livectr.kernels.process.signals import end_at_sigterm
@@ -310,6 +311,7 @@ def _worker(role: str, worker: int, probe_pipe: int) -> int:
     log_to_stderr(options.log_format, {**given["log_fields"], "worker": worker})
     try:
         probes = PipeProbes(probe_pipe)
+        keep_pandas_out()
         _run(role, load_pipeline(options.pipeline_file), options, probes, reuse_port=True)
     except UserError as error:
         tell(str(error))

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.planted import zipf
+from bench.zipf import zipf
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 

@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.planted import MIX, Planted, zipf
+from bench.planted import MIX, Planted
+from bench.zipf import zipf
 from livectr.ingest.plan.features import Features
 
 F32 = NDArray[np.float32]

@@ -1,17 +1,27 @@
 """Servers: latency with features, and beside what a user would write or install instead.
 
 alone        rank and pre-rank with features, one client
-ids          the pipeline that the peers can compute, too
+swaps        rank while versions swap, beside quiet
+catalogue    pre-rank of a million items
+ids          the pipeline that the peers can compute, too; sizes: its fields
 published    versions of random rows, in Redis for ours and for the peers
 process      processes of servers
 load         clients: one in turn, several at once
+open_loop    the most requests a second whose p99 is within a limit
 beside       the rows of the contest
+memory       memory of one more worker, by stages
 peers        what runs on their side, in environments of their own
+
+The rank request with images is that of `bench.images.request`.
 """
 
 
-def run(quick: bool = False) -> list[dict[str, object]]:
+def run(quick: bool = False) -> dict[str, object]:
     """Rows of `livectr bench serving`."""
-    from bench.serving import alone, beside
+    from bench.images import request
+    from bench.serving import alone, beside, catalogue, memory, swaps
 
-    return [*alone.rows(quick), *beside.rows(quick)]
+    parts = (alone, request, swaps, catalogue, beside)
+    rows = [row for part in parts for row in part.rows(quick)]
+    more, tables = memory.result(quick)
+    return {"rows": rows + more, "tables": tables}

@@ -4,7 +4,7 @@
     lines, Redis       a user's own gRPC server: user and ad rows by MGET, ONNX Runtime
     lines, in process  the same, ad rows in process
     Feast              its online store on Redis, ONNX Runtime: no server
-    LitServe           JSON over HTTP, user row from Redis, ad rows in process, ONNX Runtime
+    LitServe, BentoML  JSON over HTTP, user row from Redis, ad rows in process, ONNX Runtime
 
 One client asks the contestants in turn (A B A B), blocks of requests each. Every reply is compared with ours.
 Servers have run for a while: each ad was asked for once. Most users are new.
@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.environment import python
-from bench.rows import row
-from bench.serving import ids_version
+from bench.rows import bounded, row
+from bench.serving import ids_version, open_loop
+from bench.serving.alone import percentiles
 from bench.serving.load import F64, Ask, grpc_client, http_client, line_client, together
 from bench.serving.process import ready, running, serving, talking, wait_for_port
 from bench.serving.requests import CANDIDATES, requests, warm_up
@@ -36,29 +37,35 @@ PIPELINE = "bench/serving/ids.py"
 TOLERANCE = 1e-5
 CLIENTS, WORKERS = 4, 2
 WORKLOAD = f"rank {CANDIDATES} of 20,000 ads, 16 ids, DeepFM 256-128"
-LINES = {"lines, ad rows in process": "process", "lines, all rows in Redis": "redis"}
+IN_PROCESS = "lines, ad rows in process"
+LINES = {IN_PROCESS: "process", "lines, all rows in Redis": "redis"}
+GOALS_MS = {50: 1.3, 99: 2.2}
+GOAL_RATE = 1_200.0
 
 
 def rows(quick: bool) -> list[dict[str, object]]:
-    """Latency with one client beside each peer; requests a second and latency with several."""
-    blocks, block, seconds = (4, 25, 2.0) if quick else (20, 100, 5.0)
+    """Latency with one client beside each peer; requests a second and latency with several; open loop."""
+    blocks, block, seconds, rounds = (2, 20, 0.5, 1) if quick else (20, 100, 5.0, 3)
     with contestants() as started:
         addresses = started.addresses
         times = in_turns(started.asked, blocks, block)
-        found = [
+        found = percentiles(WORKLOAD, times["ours"], GOALS_MS)
+        found += [
             row(f"p{percent} latency, one client", WORKLOAD, "ms", ours, peer_name=name, peer=peer,
                 better="less")
             for name, of in times.items() if name != "ours"
             for percent in (50, 99)
             for ours, peer in [(float(np.percentile(t, percent)) for t in (times["ours"], of))]
         ]  # fmt: skip
-        rounds = [{n: together(a, CLIENTS, seconds) for n, a in addresses.items()} for _ in range(3)]
-    rate = {n: float(np.median([r[n][0] for r in rounds])) for n in addresses}
-    many = {n: np.concatenate([r[n][1] for r in rounds]) for n in addresses}
+        several = [{n: together(a, CLIENTS, seconds) for n, a in addresses.items()} for _ in range(rounds)]
+        opened = open_loop.most({name: addresses[name] for name in ("ours", IN_PROCESS)}, quick)
+    rate = {n: float(np.median([r[n][0] for r in several])) for n in addresses}
+    many = {n: np.concatenate([r[n][1] for r in several]) for n in addresses}
+    figure = f"requests a second, {CLIENTS} clients"
+    found.append(bounded(figure, WORKLOAD, "1/s", rate["ours"], goal=GOAL_RATE, better="more"))
     for name in LINES:
         found.append(
-            row(f"requests a second, {CLIENTS} clients", WORKLOAD, "1/s", rate["ours"], peer_name=name,
-                peer=rate[name])
+            row(figure, WORKLOAD, "1/s", rate["ours"], peer_name=name, peer=rate[name])
         )  # fmt: skip
         for percent in (50, 99):
             ours, peer = (float(np.percentile(many[n], percent)) for n in ("ours", name))
@@ -66,6 +73,10 @@ def rows(quick: bool) -> list[dict[str, object]]:
                 row(f"p{percent} latency, {CLIENTS} clients", WORKLOAD, "ms", ours, peer_name=name, peer=peer,
                     better="less")
             )  # fmt: skip
+    found.append(
+        row(f"most requests a second at p99 ≤ {open_loop.LIMIT_MS:g} ms, open loop", WORKLOAD, "1/s",
+            opened["ours"], peer_name=IN_PROCESS, peer=opened[IN_PROCESS])
+    )  # fmt: skip
     return found
 
 
@@ -111,8 +122,10 @@ class Contestants:
 def contestants() -> Iterator[Contestants]:
     """Publish the version and start every contestant. Raises ConfigError: the peers cannot be installed."""
     beside = str(python(PEERS / "packages.txt", program="bench serving", beside_ours=True))
-    lit = str(python(PEERS / "litserve.txt", program="bench serving"))
-    feast = str(python(PEERS / "feast.txt", program="bench serving"))
+    lit, bento, feast = (
+        str(python(PEERS / f"{name}.txt", program="bench serving"))
+        for name in ("litserve", "bentoml", "feast")
+    )
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="livectr-bench-"))
         server = stack.enter_context(LocalRedis(f"127.0.0.1:{free_ports(1)}"))
@@ -131,9 +144,13 @@ def contestants() -> Iterator[Contestants]:
         addresses = {"ours": stack.enter_context(serving("rank", ours, PIPELINE, "--workers", str(WORKERS)))}
         addresses |= {name: lines(kind) for name, kind in LINES.items()}
         asked = {name: grpc_client(address) for name, address in addresses.items()}
-        port = free_ports(1)
-        process = stack.enter_context(running(_peer(lit, "lit", model, peers, str(port))))
-        asked["LitServe"] = http_client(wait_for_port(process, port))
+        for name, command in (
+            ("LitServe", _peer(lit, "lit", model, peers)),
+            ("BentoML", _bentoml(bento, model, peers, folder)),
+        ):
+            port = free_ports(1)
+            process = stack.enter_context(running([*command, str(port)]))
+            asked[name] = http_client(wait_for_port(process, port))
         asked["ONNX Runtime, in process"] = asked_by_lines(_peer(beside, "compute", model))
         store = f"{folder}/feast"
         asked["Feast"] = asked_by_lines(_peer(feast, "feast_store", model, f"{server.listen},db=2", store))
@@ -142,3 +159,15 @@ def contestants() -> Iterator[Contestants]:
 
 def _peer(python: str, name: str, *arguments: str) -> list[str]:
     return [python, "-m", f"bench.serving.peers.{name}", *arguments]
+
+
+def _bentoml(python: str, model: str, url: str, folder: str) -> list[str]:
+    """Command that lacks its last word, the port."""
+    settings = [
+        f"MODEL={model}",
+        f"REDIS={url}",
+        f"BENTOML_HOME={folder}/bentoml",
+        "BENTOML_DO_NOT_TRACK=True",
+    ]
+    serve = ["serve", "bench.serving.peers.bento:Ranker", "--host", "127.0.0.1", "--port"]
+    return ["env", *settings, python, "-m", "bentoml", *serve]

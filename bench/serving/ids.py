@@ -3,14 +3,11 @@
 16 fields with one id each: 4 of the user and 5 of the ad come from look-up tables, 7 come with the request.
 """
 
+from bench.serving.sizes import AD, USER, VISIT
 from livectr.ingest.language.streams import Stream, Table, label_join
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
 
-USER = {"user_id": 20_000, "age": 8, "city": 500, "segment": 200}
-VISIT = {"device": 6, "site": 200, "position": 10, "os": 12, "hour": 24, "weekday": 7, "campaign": 100}
-AD = {"ad_id": 20_000, "category": 50, "advertiser": 2_000, "price": 20, "format": 8}
-"""Number of ids of each field; the first of USER and AD is the table's key."""
 DIM = 16
 
 

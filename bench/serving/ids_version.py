@@ -16,8 +16,9 @@ import redis
 import safetensors.torch
 from numpy.typing import NDArray
 
-from bench.serving.ids import AD, USER, VISIT, pipeline
+from bench.serving.ids import pipeline
 from bench.serving.published import push
+from bench.serving.sizes import AD, USER, VISIT
 from livectr.ingest.extract.extractor import Extractor
 from livectr.protos.store import encode_lookup_row
 from livectr.trainer.des.step import DesStep

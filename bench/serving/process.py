@@ -31,8 +31,15 @@ def serving(
 @contextmanager
 def ready(command: Sequence[str]) -> Iterator[str]:
     """A server process; its address, from its line "… ready on ADDRESS"."""
+    with started(command) as (_, address):
+        yield address
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process and its address."""
     with running(command) as process:
-        yield _address(process)
+        yield process, _address(process)
 
 
 @contextmanager

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import safetensors.torch
+from numpy.typing import NDArray
 
 from bench.serving.pipeline import pipeline
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.pipeline import Pipeline
-from livectr.protos.store import encode_history, encode_lookup_row
+from livectr.protos.store import LOOKUP, encode_history, encode_lookup_row
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
@@ -22,12 +23,26 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 
+I64 = NDArray[np.int64]
+F32 = NDArray[np.float32]
+
 NOW_MS = 1_700_000_000_000
 
 
-def publish(url: str, users: int, ads: int) -> None:
+def publish(url: str, users: int, ads: int, catalogue: tuple[I64, F32] | None = None) -> None:
     """One version of random rows, with look-up rows, histories of 50 items and item vectors, by the trainer's
-    own publisher."""
+    own publisher.
+
+    catalogue: ids i64[n] and vectors f32[n, out] of the items, if they are not the ads'.
+    """
+    store = RedisStore(url, "livectr")
+    step, vectors, values = random_model(store, users, ads)
+    dense = safetensors.torch.save(step.weights())
+    push(store, pipeline, step, dense, values, items=catalogue or vectors)
+
+
+def random_model(store: RedisStore, users: int, ads: int) -> tuple[DesStep, tuple[I64, F32], list[Values]]:
+    """Step with rows of all users and ads; ids and vectors of the ads; look-up rows and histories."""
     rng = np.random.default_rng(1)
     items = pa.RecordBatch.from_pydict(
         {
@@ -42,38 +57,37 @@ def publish(url: str, users: int, ads: int) -> None:
     features = Extractor(pipeline.plan)(pipeline.item_columns(items))
     step.front.forward(features.offsets, features.keys, features.rows)
     step.tables["user"].find_or_insert(np.arange(users))
-    store = RedisStore(url, "livectr")
-    dense = safetensors.torch.save(step.weights())
     vectors = np.arange(ads), item_vectors(step, features)
-    push(store, pipeline, step, dense, side_values(store, users, items, rng), items=vectors)
+    return step, vectors, side_values(store, users, items, rng)
 
 
 def push(
     store: RedisStore, pipeline: Pipeline, step: DesStep, dense: bytes, values: Sequence[Values], **parts: Any
 ) -> None:
-    """Publish a version of all rows of a step. parts: other fields of the Snapshot."""
-    publisher = Publisher(
-        store,
-        Control(),
-        PublishedModel(pipeline.fingerprint, [(s.name, s.dim) for s in step.layout.segments], seed=1),
-    )
+    """Publish a version of all rows of a step. parts: other fields of the snapshot."""
+    publisher = publisher_of(store, pipeline, step)
+    rows = {name: table.export(state=False) for name, table in step.tables.items()}
+    sizes = {name: len(table) for name, table in step.tables.items()}
+    finish(publisher, VersionSnapshot(0, rows, sizes, dense, values, **parts))
+    publisher.close()
+
+
+def publisher_of(store: RedisStore, pipeline: Pipeline, step: DesStep) -> Publisher:
+    """Publisher of a step's tables, started."""
+    segments = [(s.name, s.dim) for s in step.layout.segments]
+    publisher = Publisher(store, Control(), PublishedModel(pipeline.fingerprint, segments, seed=1))
     publisher.start(None)
-    publisher.begin(
-        VersionSnapshot(
-            step=0,
-            rows={name: table.export(state=False) for name, table in step.tables.items()},
-            table_rows={name: len(table) for name, table in step.tables.items()},
-            dense=dense,
-            values=values,
-            **parts,
-        )
-    )
+    return publisher
+
+
+def finish(publisher: Publisher, snapshot: VersionSnapshot) -> None:
+    """Publish a version and wait until it is served. Raises RuntimeError if it could not be published."""
+    publisher.begin(snapshot)
     while publisher.busy:
         publisher.observe([publisher.push.state])
         if publisher.push.state in (Push.FAILED, Push.LOST):
             raise RuntimeError("the version could not be published")
         time.sleep(0.01)
-    publisher.close()
 
 
 def side_values(
@@ -89,7 +103,7 @@ def side_values(
     histories: list[bytes | None] = [encode_history(clicked[u], times) for u in range(users)]
     (recent,) = pipeline.history_roots
     return [
-        Values(people, store.space.lookup_rows("users", people), profiles),
-        Values(ads, store.space.lookup_rows("ads", ads), articles),
+        Values(people, store.space.lookup_rows("users", people), profiles, LOOKUP + "users"),
+        Values(ads, store.space.lookup_rows("ads", ads), articles, LOOKUP + "ads"),
         Values(people, store.space.histories(recent.name, people), histories),
     ]

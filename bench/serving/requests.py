@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.planted import zipf
-from bench.serving.ids import AD, USER, VISIT
+from bench.serving.sizes import AD, USER, VISIT
+from bench.zipf import zipf
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.client import column_of
 

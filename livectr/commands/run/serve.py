@@ -42,10 +42,12 @@ def run(given: argparse.Namespace) -> int:
     end_at_sigterm()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages
     with loading():
+        from livectr.kernels.process.lean_pyarrow import keep_pandas_out
         from livectr.serving.app import serve_prerank, serve_rank, serve_recommend
         from livectr.serving.options import ServeOptions
 
         start_log(given, given.role)
+        keep_pandas_out()
         pipeline, settings = settings_of(given)
     assert settings.pipeline is not None
     options = options_of(ServeOptions, settings, pipeline_file=Path(settings.pipeline))

@@ -37,11 +37,13 @@ def steps(pipeline_file: str, url: str) -> Iterator[tuple[str, str]]:
 
     from livectr.ingest.pipeline import load_pipeline
     from livectr.kernels.process.heap import tune_malloc
+    from livectr.kernels.process.lean_pyarrow import keep_pandas_out
     from livectr.serving.app import App
     from livectr.serving.options import ServeOptions
 
     torch.set_num_threads(1)
     tune_malloc()
+    keep_pandas_out()
     pipeline = load_pipeline(Path(pipeline_file))
     app = App("rank", pipeline, ServeOptions(url, "127.0.0.1:0"))
     yield "pipeline, compiled features", ""

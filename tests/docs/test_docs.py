@@ -21,6 +21,8 @@ from prometheus_client import REGISTRY
 import bench.learning.page
 import bench.page
 import bench.scaling_page
+import bench.serving.page
+import bench.serving.profile
 import livectr.evaluation
 import livectr.ingest.metrics
 import livectr.ingest.operators
@@ -160,6 +162,15 @@ def test_scaling_page_shows_its_results() -> None:
     text = bench.scaling_page.PAGE.read_text()
     assert bench.scaling_page.page(text, measured) == text, "run `python -m bench.scaling_page`"
     assert bench.scaling_page.picture(measured) == bench.scaling_page.PICTURE.read_text()
+
+
+def test_serving_page_shows_its_results() -> None:
+    profile, rows = (
+        json.loads(path.read_text()) for path in (bench.serving.page.PROFILE, bench.serving.page.ROWS)
+    )
+    text = bench.serving.page.PAGE.read_text()
+    assert bench.serving.page.page(text, profile, rows) == text, "run `python -m bench.serving.page`"
+    assert bench.serving.profile.PICTURE.stat().st_size < 200_000
 
 
 def test_operator_list_is_made_of_the_docstrings() -> None:

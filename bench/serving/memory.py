@@ -106,17 +106,19 @@ def _next(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def ask(address: str, requests: int) -> None:
     """Ask from several threads and connections, so that every worker has threads under load."""
-    rng = np.random.default_rng(0)
+    drawn = [_request(seed) for seed in range(requests)]
     with RankClient(address, channels=CONNECTIONS) as client, ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(lambda request: client.rank(*request), drawn))
 
-        def one(_: int) -> None:
-            visit = {
-                "user_id": int(rng.integers(1, USERS + 1)),
-                "page": PAGES[int(rng.integers(len(PAGES)))],
-                "position": int(rng.integers(POSITIONS)),
-                "query": "new books",
-                "context": CONTEXTS[int(rng.integers(len(CONTEXTS)))],
-            }
-            client.rank(visit, {"ad_id": (rng.permutation(ADS)[:CANDIDATES] + 1).tolist()})
 
-        list(pool.map(one, range(requests)))
+def _request(seed: int) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """Context and candidates."""
+    rng = np.random.default_rng(seed)
+    visit = {
+        "user_id": int(rng.integers(1, USERS + 1)),
+        "page": PAGES[int(rng.integers(len(PAGES)))],
+        "position": int(rng.integers(POSITIONS)),
+        "query": "new books",
+        "context": CONTEXTS[int(rng.integers(len(CONTEXTS)))],
+    }
+    return visit, {"ad_id": (rng.permutation(ADS)[:CANDIDATES] + 1).tolist()}

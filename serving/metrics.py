@@ -92,7 +92,7 @@ NEAR_CACHE_HITS = Counter("livectr_near_cache_hits_total", "Rows found in the ne
 NEAR_CACHE_MISSES = Counter("livectr_near_cache_misses_total", "Rows read from Redis")
 ITEM_PARTIALS = Counter(
     "livectr_item_partials_total",
-    "Partial results of candidates: kept since the version was served, or computed for the request",
+    "Partial results of candidates: kept, computed for a request, or computed ahead of requests",
     ["outcome"],
 )
 CONTENT_VECTORS = Gauge("livectr_content_vectors", "Published content vectors in memory", ["content"])

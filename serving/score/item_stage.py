@@ -159,3 +159,4 @@ class ItemStage:
                     self._computed(lookup, store, part.take(pa.array(absent)), keys[absent], str)
                 except (SupersededError, AnswerError, *REDIS_ERRORS):
                     return  # requests compute what they need, and report it
+                metrics.ITEM_PARTIALS.labels("ahead").inc(len(absent))

@@ -246,7 +246,7 @@ class Ranker:
     def _look_up(
         self, lookup: VersionLookup, stages: PlanStages, features_at: FeaturesAt, query: _Query
     ) -> tuple[RankInputs, Kept | None, bool]:
-        """Inputs of the model, partial results of the items if they are apart, and whether all are complete."""
+        """Inputs of the model; the items' partial results if they are apart, and if these are complete."""
         inputs = stages.look_up(lookup, features_at, query.content)
         if stages is self._whole or self._items is None:
             return inputs, None, True

@@ -66,11 +66,12 @@ class ItemPartials:
         self._uses[numbers[known]] += 1
         return np.where(known, self._first + 4 * self._size * places, 0)
 
-    def add(self, keys: I64, items: pa.Array, partials: F32) -> None:
+    def add(self, keys: I64, items: pa.Array, partials: F32, *, asked: bool = True) -> None:
         """Keep partial results f32[n, S] of distinct keys i64[n], as far as there is room.
 
         Args:
             items: values of the item column.
+            asked: a request asked for them.
         """
         with self._lock:
             new = np.flatnonzero(self._numbers.find(np.ascontiguousarray(keys)) == MISSING)
@@ -78,6 +79,7 @@ class ItemPartials:
             new = new[: self._most - first]
             if len(new):
                 self.values[first : first + len(new)] = partials[new]
+                self._uses[first : first + len(new)] = asked
                 self._items.append(items.take(pa.array(new)))
                 self._numbers.assign(keys[new])
 

@@ -110,15 +110,19 @@ class ItemStage:
         store: ItemPartials,
         items: pa.Array,
         keys: I64,
-        row_name: Callable[[int], str],
+        row_name: Callable[[int], str] | None,
     ) -> tuple[Kept, bool]:
-        """Compute partial results of distinct items, and keep them if no row can be missing."""
+        """Compute partial results of distinct items, and keep them if no row can be missing.
+
+        Args:
+            row_name: as in `kept`; None: no request asked for them.
+        """
         stages = self._stages
         enriched = stages.enrich(RequestColumns(len(items), {}, {self.column: items}, 0))
-        inputs = stages.look_up(lookup, stages.extract(enriched, row_name), {})
+        inputs = stages.look_up(lookup, stages.extract(enriched, row_name or str), {})
         partials = rank_scorer(lookup.version).item_partials(inputs.vectors, inputs.dense)
         if enriched.complete and lookup.complete:
-            store.add(keys, items, partials)
+            store.add(keys, items, partials, asked=row_name is not None)
         return Kept.of(partials), enriched.complete
 
     def _partials(self, lookup: VersionLookup) -> ItemPartials:
@@ -156,7 +160,7 @@ class ItemStage:
             absent = np.flatnonzero(store.find(keys) == 0)
             if len(absent):
                 try:
-                    self._computed(lookup, store, part.take(pa.array(absent)), keys[absent], str)
+                    self._computed(lookup, store, part.take(pa.array(absent)), keys[absent], None)
                 except (SupersededError, AnswerError, *REDIS_ERRORS):
                     return  # requests compute what they need, and report it
                 metrics.ITEM_PARTIALS.labels("ahead").inc(len(absent))

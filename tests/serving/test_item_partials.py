@@ -185,10 +185,10 @@ def test_a_recommendation_uses_them(redis_url: str, world: World, serve: Serve) 
 def test_a_full_store_takes_no_more_and_knows_what_was_asked_for() -> None:
     store = ItemPartials(16, 16 * 4 * 3)
     keys, rows = np.arange(5), np.arange(80, dtype=np.float32).reshape(5, 16)
-    store.add(keys, pa.array(["a", "b", "c", "d", "e"]), rows)
-    store.add(keys[1:], pa.array(["b", "c", "d", "e"]), rows[1:] + 100)
-    assert len(store) == 3 and np.array_equal(store.values, rows[:3])
+    store.add(keys[:2], pa.array(["a", "b"]), rows[:2], asked=False)
     assert store.used() is None
+    store.add(keys[1:], pa.array(["b", "c", "d", "e"]), np.concatenate([rows[:1], rows[2:]]))
+    assert len(store) == 3 and np.array_equal(store.values, rows[:3])
     assert (store.find(keys) == 0).tolist() == [False, False, False, True, True]
     store.find(np.array([2, 0, 2]))
     store.find(np.array([2]))

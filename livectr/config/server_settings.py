@@ -60,7 +60,7 @@ class ServeSettings:
     item_partials_mb: int = setting(
         S.item_partials_mb,
         "MiB of kept partial results of items, computed once a version (0: none)",
-        commands=("serve rank", "serve recommend"),
+        commands=RANKS,
         least=0,
     )
     lookup_ttl_s: float = setting(

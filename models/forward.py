@@ -3,6 +3,9 @@
 Most models are a first order, FM's second order, a first layer and an MLP, or some of them. A model that adds
 a block to the first layer's product, such as pooled images or interests, names its weight and its inputs. The
 plain operations of `partial` and `finish` are the reference.
+
+The partial result of an item's own features (DES's M_j) may be kept and given again. Whether it is kept or
+computed with the logits, it is added in the same order, so that logits have the same bits.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from livectr.kernels.network.forward import F32, ForwardNetwork, Shape, Sources
+from livectr.kernels.network.forward import F32, ForwardNetwork, Kept, Shape, Sources
 from livectr.models.base import CTRModel, Gathered
 from livectr.models.layers import MLP, FieldLinear, FirstOrder, SubsetLinear
 
@@ -52,6 +55,22 @@ class ForwardLayers:
     blocks: tuple[Block, ...] = ()
 
 
+@dataclass(frozen=True)
+class ItemFeatures:
+    """Features whose partial result may be kept.
+
+    Args:
+        fields: numbers of the fields, ascending.
+        dense: numbers of the dense features, ascending.
+    """
+
+    fields: tuple[int, ...] = ()
+    dense: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.fields or self.dense)
+
+
 class LayeredModel(CTRModel):
     """Model that may be computed by `CompiledForward`."""
 
@@ -68,27 +87,58 @@ class CompiledForward:
         bias: the logit's.
         fields: F.
         dense: Dd, number of dense features.
+        items: features whose partial result may be kept.
     """
 
-    def __init__(self, layers: ForwardLayers, bias: Tensor, fields: int, dense: int) -> None:
+    def __init__(
+        self,
+        layers: ForwardLayers,
+        bias: Tensor,
+        fields: int,
+        dense: int,
+        items: ItemFeatures = ItemFeatures(),
+    ) -> None:
         first, mlp, wide = layers.first, layers.mlp, layers.wide
         weight, numbers = _first_layer(first, fields, dense, layers.dim)
         read = first.chosen if isinstance(first, SubsetLinear) else (tuple(range(fields)), ())
         self._fields = frozenset(read[0])
         self._blocks = layers.blocks
-        self._dense = dense
+        self._items = items
+        self._of_items = frozenset(items.fields)
+        self._rest = [i for i in range(dense) if i not in items.dense]
         self._offset = int(wide is not None)
         slopes = mlp is not None and mlp.slopes is not None
         sizes = () if mlp is None else (len(mlp.first_bias), *(len(b) for b in mlp.biases))
-        others = (dense, *(len(block.weight) for block in layers.blocks))
+        others = (len(self._rest), len(items.dense), *(len(block.weight) for block in layers.blocks))
+        order = [*self._rest, *items.dense]
         self._shape = Shape(fields, layers.dim, others, sizes, wide is not None, layers.pairs, slopes)
         parameters = [bias.reshape(1)]
         if wide is not None:
             of_dense = torch.zeros(dense) if wide.dense is None else wide.dense
-            parameters += [wide.scale, of_dense, torch.zeros(sum(others[1:]))]
+            parameters += [wide.scale, of_dense[order], torch.zeros(sum(others[_BLOCKS:]))]
         if mlp is not None:
-            parameters += [weight, numbers, *(block.weight for block in layers.blocks), *_in_turn(mlp)]
+            parameters += [weight, numbers[order], *(block.weight for block in layers.blocks), *_in_turn(mlp)]
         self._network = ForwardNetwork(self._shape, [_numbers(p) for p in parameters])
+
+    @property
+    def partial_size(self) -> int:
+        """S, numbers of an item's partial result."""
+        return self._network.partial_size
+
+    def partials(self, own: tuple[F32, Sequence[int]], dense: F32, start: int = 0) -> F32:
+        """Compute the partial results of items f32[B, S].
+
+        Args:
+            own: rows f32[B, F_own, D] and the numbers of these fields; those that are not the item's are left
+                out.
+            dense: the item's dense features, f32[B, Dd_items].
+            start: as in `logits`.
+        """
+        sources = Sources(self._shape)
+        sources.add_fields(*own, start + self._offset, self._fields & self._of_items)
+        if self._items.dense:
+            sources.add(dense, _ITEM_DENSE)
+        return self._network.partials(len(dense), sources)
 
     def logits(
         self,
@@ -97,32 +147,47 @@ class CompiledForward:
         dense: F32,
         gathered: Gathered | None,
         start: int = 0,
+        kept: Kept | None = None,
     ) -> F32:
         """Compute logits f32[B].
 
         Args:
             own: rows f32[B, F_own, D] and the numbers of these fields.
             shared: rows f32[1, F_shared, D] of the other fields, and their numbers.
-            dense: f32[B, Dd].
+            dense: f32[B, Dd]; with `kept` without the item's.
             gathered: inputs of the blocks, of at least B rows.
             start: index of the model's values on the last axis of rows.
+            kept: partial results of the items, whose fields are then not in `own`.
         """
         rows = len(dense)
+        if kept is None and self._items:
+            kept = Kept.of(self.partials(own, dense[:, self._items.dense], start))
+            dense = dense[:, self._rest]
         sources, common = Sources(self._shape), Sources(self._shape)
-        for to, (values, fields) in ((sources, own), (common, shared)):
-            to.add_fields(values, fields, start + self._offset, self._fields)
-        if self._dense:
+        sources.add_fields(*own, start + self._offset, self._fields - self._of_items)
+        common.add_fields(*shared, start + self._offset, self._fields)
+        if self._rest:
             sources.add(dense)
-        for number, block in enumerate(self._blocks, start=1):
+        for number, block in enumerate(self._blocks, start=_BLOCKS):
             assert gathered is not None
             sources.add(block.inputs(gathered)[:rows].contiguous().numpy(), number)
-        return self._network(rows, sources, common)
+        return self._network(rows, sources, common, kept)
 
 
-def compiled_forward(model: CTRModel, fields: int, dense: int) -> CompiledForward | None:
-    """Compile the forward pass of a model of F fields and Dd dense features; None: it has other layers."""
+_ITEM_DENSE, _BLOCKS = 1, 2
+"""Numbers of the sources besides fields: dense features of items, and the first block."""
+
+
+def compiled_forward(
+    model: CTRModel, fields: int, dense: int, items: ItemFeatures = ItemFeatures()
+) -> CompiledForward | None:
+    """Compile the forward pass of a model of F fields and Dd dense features; None: it has other layers.
+
+    Args:
+        items: features whose partial result may be kept.
+    """
     layers = model.forward_layers() if isinstance(model, LayeredModel) else None
-    return None if layers is None else CompiledForward(layers, model.bias, fields, dense)
+    return None if layers is None else CompiledForward(layers, model.bias, fields, dense, items)
 
 
 def _first_layer(first: FieldLinear | None, fields: int, dense: int, dim: int) -> tuple[Tensor, Tensor]:

@@ -90,6 +90,11 @@ LIVE_SKEW = Histogram(
 NEAR_CACHE_ROWS = Gauge("livectr_near_cache_rows", "Embedding rows held in the server")
 NEAR_CACHE_HITS = Counter("livectr_near_cache_hits_total", "Rows found in the near-cache")
 NEAR_CACHE_MISSES = Counter("livectr_near_cache_misses_total", "Rows read from Redis")
+ITEM_PARTIALS = Counter(
+    "livectr_item_partials_total",
+    "Partial results of candidates: kept, computed for a request, or computed ahead of requests",
+    ["outcome"],
+)
 CONTENT_VECTORS = Gauge("livectr_content_vectors", "Published content vectors in memory", ["content"])
 COLD_VECTORS = Gauge(
     "livectr_cold_content_vectors", "Vectors in memory of content without a published vector", ["content"]

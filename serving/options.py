@@ -40,6 +40,8 @@ class ServeOptions:
         max_top_k: items that a pre-rank request may ask for.
         max_values: values of list features of one request, over all candidates.
         near_cache_rows: embedding rows held in memory, over all tables.
+        item_partials_mb: MiB of memory for partial results of items, kept while a version is served; 0: none
+            are kept.
         lookup_ttl_s: seconds after which a look-up row (user, ad) is read again though no version lists it
             as changed.
         lost_grace_s: seconds for which the server stays SERVING, with replies marked degraded, while rows of
@@ -86,6 +88,7 @@ class ServeOptions:
     max_top_k: int = RequestLimits.top_k
     max_values: int = RequestLimits.values
     near_cache_rows: int = 2_000_000
+    item_partials_mb: int = 64
     lookup_ttl_s: float = 600.0
     lost_grace_s: float = 30.0
     max_stale_s: float = 600.0

@@ -18,6 +18,7 @@ from livectr.ingest.limits import FeatureLimits
 from livectr.ingest.operators.user import located
 from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError, InternalError, KernelError
+from livectr.kernels.runtime.arrays import address
 from livectr.kernels.runtime.compiler import compile_host
 from livectr.kernels.runtime.recycled import Recycled
 
@@ -66,7 +67,7 @@ class Extractor:
         self.reruns = 0
         self._library = _load(plan)
         self._words = plan.resource_words(
-            [[array.ctypes.data for array in resource.arrays] for resource in plan.resources]
+            [[address(array) for array in resource.arrays] for resource in plan.resources]
         )
         self._width = len(plan.dense_names)
         self._initial = plan.initial_states()
@@ -137,9 +138,9 @@ class Extractor:
         capsule = shared.__arrow_c_array__()[1]
         sharing = Sharing(
             _capsule_pointer(capsule, b"arrow_array"),
-            at_shared.ctypes.data,
-            shares.nodes.ctypes.data,
-            shares.flags.ctypes.data,
+            address(at_shared),
+            address(shares.nodes),
+            address(shares.flags),
             rows,
             limits.values,
             limits.pool_bytes,
@@ -152,7 +153,7 @@ class Extractor:
         failed = np.array([sharing.failed != 0])
         if not sharing.failed:
             self._library.gather_shared(
-                context.handle, offsets.ctypes.data, keys.ctypes.data, ctypes.byref(sharing)
+                context.handle, address(offsets), address(keys), ctypes.byref(sharing)
             )
         self._contexts.append(context)
         no_numbers, nothing = np.empty((1, 0), np.float32), np.empty((0, 1), np.int64)
@@ -183,11 +184,11 @@ class Extractor:
         nnz = self._library.extract(
             context.handle,
             _capsule_pointer(capsule, b"arrow_array"),
-            columns.ctypes.data,
-            states.ctypes.data,
-            dense.ctypes.data,
-            None if observed is None else observed.ctypes.data,
-            failed.ctypes.data,
+            address(columns),
+            address(states),
+            address(dense),
+            None if observed is None else address(observed),
+            address(failed),
             pointer,
         )
         if nnz in _TOO_LARGE:
@@ -200,7 +201,7 @@ class Extractor:
             self._room(nnz),
         )
         if sharing is None or not sharing.failed:
-            at = (offsets.ctypes.data, keys.ctypes.data, counters.ctypes.data)
+            at = (address(offsets), address(keys), address(counters))
             self._library.gather(context.handle, *at, pointer)
         self.replaced += int(counters[0])
         self.reruns += int(counters[1])
@@ -299,7 +300,7 @@ _MOST_SHARES = 256
 
 
 def _addresses(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:
-    return np.array([array.ctypes.data for array in arrays], np.int64)
+    return np.array([address(array) for array in arrays], np.int64)
 
 
 class _Context:
@@ -307,7 +308,7 @@ class _Context:
 
     def __init__(self, library: ctypes.CDLL, words: npt.NDArray[np.int64]) -> None:
         self._library = library
-        self.handle = library.create(words.ctypes.data)
+        self.handle = library.create(address(words))
 
     def __del__(self) -> None:
         self._library.destroy(self.handle)

@@ -8,6 +8,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from livectr.kernels.runtime.arrays import address, contiguous
 from livectr.kernels.runtime.compiler import compile_host
 
 I64 = npt.NDArray[np.int64]
@@ -97,8 +98,8 @@ class KeyNumbers:
 
     def find(self, keys: I64) -> U32:
         """Numbers uint32[n] of keys int64[n]; MISSING for an unknown key."""
-        numbers = np.empty(len(keys), np.uint32)
-        self._calls.numbers_find(self._handle, keys, len(keys), numbers)
+        keys, numbers = contiguous(keys, np.int64, (None,)), np.empty(len(keys), np.uint32)
+        self._calls.numbers_find(self._handle, address(keys), len(keys), address(numbers))
         return numbers
 
     def assign(self, keys: I64) -> U32:
@@ -119,7 +120,7 @@ def _library() -> ctypes.CDLL:
     library.hash_texts.argtypes = [bytes_, i32, number, i64]
     library.numbers_new.restype = handle
     library.numbers_free.argtypes = [handle]
-    library.numbers_find.argtypes = [handle, i64, number, u32]
+    library.numbers_find.argtypes = [handle, handle, number, handle]
     library.numbers_assign.restype, library.numbers_assign.argtypes = (
         ctypes.c_uint32,
         [handle, i64, number, u32],

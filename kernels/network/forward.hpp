@@ -5,6 +5,9 @@
 //     x_{l+1} = act(x_l W_l + b_l), the last layer without activation and with one unit
 //     logit = x_L + first + ½ ‖Σ_f v_f‖²,  first = Σ_f s_f w_f + Σ_d x_d u_d − ½ Σ_f ‖v_f‖²
 //
+// A row's partial result of some sources (DES's M_j) is what they add to x₁, to first and to Σ_f v_f. Rows that share
+// sources share their partial result; that of an item's sources may be kept between calls.
+//
 // A sum runs over its terms in order, whatever rows are beside it: equal rows have equal bits.
 #pragma once
 #include "runtime/threads.hpp"
@@ -82,7 +85,33 @@ struct Network {
     std::vector<std::vector<float>> dense;  // u of each other source
     int64_t dim = 0;               // K of the fields
 
-    // Partial result of one row of some sources: sums[padded H₁ + 1 + K], added to what is there.
+    // Numbers of a partial result: padded H₁, 1 and K, and zeros up to whole vectors.
+    int64_t partial_size() const { return padded(padded(hidden) + 1 + dim); }
+
+    // Partial results of `height` rows from `row` on, out[height, partial_size].
+    void partials(const Source* sources, int64_t count, int64_t row, int height, const float** inputs,
+                  float* out) const {
+        const int64_t size = partial_size(), across = padded(hidden) / NR;
+        gather(sources, count, row, height, inputs);
+        for (int64_t j = 0; j < across; ++j) {
+            for (int m = 0; m < height; m += MR) {
+                Vec sums[MR][2] = {};
+                for (int64_t s = 0; s < count; ++s) {
+                    const Packed& w = first[size_t(sources[s].number)];
+                    multiply(sums, inputs + s * ROWS + m, w.panel(j), w.depth);
+                }
+                for (int r = 0; r < std::min(MR, height - m); ++r)
+                    std::memcpy(out + (m + r) * size + j * NR, sums[r], sizeof sums[r]);
+            }
+        }
+        for (int r = 0; r < height; ++r) {
+            float* const order = out + r * size + padded(hidden);
+            std::fill(order, out + (r + 1) * size, 0.0f);
+            if (wide) add_order(sources, count, row + r, order);
+        }
+    }
+
+    // Partial result of one row of some sources: sums[partial_size], added to what is there.
     void partial(const Source* sources, int64_t count, float* sums) const {
         const int64_t across = padded(hidden) / NR;
         for (int64_t s = 0; s < count; ++s) {
@@ -94,12 +123,13 @@ struct Network {
                     for (int64_t i = 0; i < NR; ++i) out[i] += source.data[k] * panel[k * NR + i];
             }
         }
-        if (wide) add_order(sources, count, sums + padded(hidden));
+        if (wide) add_order(sources, count, 0, sums + padded(hidden));
     }
 
-    // First order and FM's second order of a row of some sources, added to their sums [1 + K] of other sources.
-    float order(const Source* sources, int64_t count, int64_t row, const float* base) const {
-        float first = base[0], square = 0, pair = 0;
+    // First order and FM's second order of a row of some sources, added to the sums [1 + K] of other sources: `base`,
+    // and `kept` unless it is null.
+    float order(const Source* sources, int64_t count, int64_t row, const float* base, const float* kept) const {
+        float first = kept ? base[0] + kept[0] : base[0], square = 0, pair = 0;
         for (int64_t s = 0; s < count; ++s) {
             const Source& source = sources[s];
             const float* const v = source.data + row * source.stride;
@@ -115,6 +145,7 @@ struct Network {
         int64_t k = 0;
         for (; k + LANES <= dim; k += LANES) {
             Vec total = *reinterpret_cast<const Vec*>(base + 1 + k);
+            if (kept) total += *reinterpret_cast<const Vec*>(kept + 1 + k);
             for (int64_t s = 0; s < count; ++s) {
                 if (sources[s].number >= fields) continue;
                 const Vec v = *reinterpret_cast<const Vec*>(sources[s].data + row * sources[s].stride + k);
@@ -124,7 +155,7 @@ struct Network {
             products += total * total;
         }
         for (; k < dim; ++k) {
-            float total = base[1 + k];
+            float total = kept ? base[1 + k] + kept[1 + k] : base[1 + k];
             for (int64_t s = 0; s < count; ++s) {
                 if (sources[s].number >= fields) continue;
                 const float v = sources[s].data[row * sources[s].stride + k];
@@ -138,9 +169,9 @@ struct Network {
     }
 
     // Adds the sums [1 + K] of a row of some sources: Σ s w + Σ x u − ½ Σ ‖v‖², and Σ v.
-    void add_order(const Source* sources, int64_t count, float* out) const {
+    void add_order(const Source* sources, int64_t count, int64_t row, float* out) const {
         for (int64_t s = 0; s < count; ++s) {
-            const float* const v = sources[s].data;
+            const float* const v = sources[s].data + row * sources[s].stride;
             if (sources[s].number >= fields) {
                 const std::vector<float>& u = dense[size_t(sources[s].number - fields)];
                 for (size_t d = 0; d < u.size(); ++d) out[0] += v[d] * u[d];
@@ -154,23 +185,23 @@ struct Network {
         }
     }
 
-    // Logits of `height` rows from `row` on. added[padded H₁ + 1 + K]: b₁ and the partial result of shared sources.
-    // inputs[count, ROWS] and buffers[2, ROWS, widest] are scratch memory.
+    // Logits of `height` rows from `row` on. added[partial_size]: b₁ and the partial result of shared sources;
+    // kept[height]: addresses of the rows' partial results of other sources, or null. inputs[count, ROWS] and
+    // buffers[2, ROWS, widest] are scratch memory.
     void rows(const Source* sources, int64_t count, int64_t row, int height, const float* added,
-              const float** inputs, float* buffers, float* out) const {
+              const float* const* kept, const float** inputs, float* buffers, float* out) const {
         float* x = buffers;
         float* next = buffers + ROWS * widest();
         const float* at[ROWS];
         std::fill_n(out, height, constant);
         if (hidden) {
             const int64_t width = padded(hidden);
-            for (int64_t s = 0; s < count; ++s)
-                for (int r = 0; r < ROWS; ++r)
-                    inputs[s * ROWS + r] = sources[s].data + (row + std::min(r, height - 1)) * sources[s].stride;
+            gather(sources, count, row, height, inputs);
             for (int64_t j = 0; j < width / NR; ++j) {
                 for (int m = 0; m < height; m += MR) {
                     Vec sums[MR][2];
                     start(sums, added + j * NR);
+                    if (kept) add(sums, kept, m, height, j * NR);
                     for (int64_t s = 0; s < count; ++s) {
                         const Packed& w = first[size_t(sources[s].number)];
                         multiply(sums, inputs + s * ROWS + m, w.panel(j), w.depth);
@@ -200,7 +231,9 @@ struct Network {
                 for (int l = 0; l < LANES; ++l) out[r] += sum[l];
             }
         }
-        for (int r = 0; wide && r < height; ++r) out[r] += order(sources, count, row + r, added + padded(hidden));
+        const int64_t width = padded(hidden);
+        for (int r = 0; wide && r < height; ++r)
+            out[r] += order(sources, count, row + r, added + width, kept ? kept[r] + width : nullptr);
     }
 
     int64_t widest() const {
@@ -210,6 +243,22 @@ struct Network {
     }
 
   private:
+    // Addresses of the rows from `row` on, inputs[count, ROWS]; behind the last, its own again.
+    static void gather(const Source* sources, int64_t count, int64_t row, int height, const float** inputs) {
+        for (int64_t s = 0; s < count; ++s)
+            for (int r = 0; r < ROWS; ++r)
+                inputs[s * ROWS + r] = sources[s].data + (row + std::min(r, height - 1)) * sources[s].stride;
+    }
+
+    // Adds columns from `column` on of the kept partial results of rows m … m + MR.
+    static void add(Vec (&sums)[MR][2], const float* const* kept, int m, int height, int64_t column) {
+        for (int r = 0; r < MR; ++r) {
+            const float* const of = kept[std::min(m + r, height - 1)] + column;
+            sums[r][0] += *reinterpret_cast<const Vec*>(of);
+            sums[r][1] += *reinterpret_cast<const Vec*>(of + LANES);
+        }
+    }
+
     static void start(Vec (&sums)[MR][2], const float* bias) {
         const Vec left = *reinterpret_cast<const Vec*>(bias), right = *reinterpret_cast<const Vec*>(bias + LANES);
         for (int r = 0; r < MR; ++r) sums[r][0] = left, sums[r][1] = right;
@@ -236,10 +285,28 @@ inline std::vector<float> extended(const float* values, int64_t count) {
 
 }  // namespace livectr::forward
 
-extern "C" {
-
 using livectr::forward::Network;
 using livectr::forward::Source;
+
+// Runs work(first row, height, inputs, numbers) for blocks of rows, with scratch memory inputs[count, ROWS] and
+// numbers[floats]. Returns false without memory.
+template <class Work>
+static bool in_blocks(int64_t rows, int64_t count, int64_t floats, Work work) {
+    using namespace livectr::forward;
+    try {
+        livectr::parallel_chunks(rows, 16 * ROWS, [&](int64_t first, int64_t last) {
+            std::unique_ptr<float[]> numbers(new float[size_t(floats)]);
+            std::unique_ptr<const float*[]> inputs(new const float*[size_t(count * ROWS)]);
+            for (int64_t row = first; row < last; row += ROWS)
+                work(row, static_cast<int>(std::min<int64_t>(ROWS, last - row)), inputs.get(), numbers.get());
+        });
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+extern "C" {
 
 void forward_delete(Network* network) { delete network; }
 
@@ -288,24 +355,31 @@ Network* forward_new(const int64_t* sizes, int64_t layers, const int64_t* depths
     }
 }
 
-// Logits out[rows] of rows with `count` sources of their own and `shared` sources that all rows share.
+int64_t forward_partial_size(const Network* network) { return network->partial_size(); }
+
+// Partial results out[rows, partial_size] of rows with `count` sources.
+bool forward_partials(const Network* network, const Source* sources, int64_t count, int64_t rows, float* out) {
+    return in_blocks(rows, count, 0, [=](int64_t row, int height, const float** inputs, float*) {
+        network->partials(sources, count, row, height, inputs, out + row * network->partial_size());
+    });
+}
+
+// Logits out[rows] of rows with `count` sources of their own and `shared` sources that all rows share. kept: null, or
+// the addresses of the rows' partial results of other sources, which are added to those of the shared sources.
 bool forward_run(const Network* network, const Source* own, int64_t count, const Source* common, int64_t shared,
-                 int64_t rows, float* out) {
+                 const float* const* kept, int64_t rows, float* out) {
     using namespace livectr::forward;
+    std::vector<float> added;
     try {
-        std::vector<float> added(size_t(padded(network->hidden) + 1 + network->dim));
-        std::copy(network->bias.begin(), network->bias.end(), added.begin());
-        network->partial(common, shared, added.data());
-        livectr::parallel_chunks(rows, 16 * ROWS, [&](int64_t first, int64_t last) {
-            std::unique_ptr<float[]> buffers(new float[size_t(2 * ROWS * network->widest())]);
-            std::unique_ptr<const float*[]> inputs(new const float*[size_t(count * ROWS)]);
-            for (int64_t row = first; row < last; row += ROWS)
-                network->rows(own, count, row, static_cast<int>(std::min<int64_t>(ROWS, last - row)), added.data(),
-                              inputs.get(), buffers.get(), out + row);
-        });
-        return true;
+        added.resize(size_t(network->partial_size()));
     } catch (const std::bad_alloc&) {
         return false;
     }
+    std::copy(network->bias.begin(), network->bias.end(), added.begin());
+    network->partial(common, shared, added.data());
+    const int64_t scratch = 2 * ROWS * network->widest();
+    return in_blocks(rows, count, scratch, [=, &added](int64_t row, int height, const float** inputs, float* buffers) {
+        network->rows(own, count, row, height, added.data(), kept ? kept + row : nullptr, inputs, buffers, out + row);
+    });
 }
 }

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import weakref
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,30 @@ class Sources:
         return {len(values) for values in self._kept}
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Partial results of some rows, each wherever it lies in memory.
+
+    Args:
+        addresses: i64[rows], of each row's S numbers.
+        arrays: what must stay alive meanwhile.
+    """
+
+    addresses: npt.NDArray[np.int64]
+    arrays: tuple[F32, ...]
+
+    @staticmethod
+    def of(partials: F32) -> Kept:
+        """The rows of partial results f32[rows, S]."""
+        partials = np.ascontiguousarray(partials)
+        rows, size = partials.shape
+        return Kept(address(partials) + 4 * size * np.arange(rows), (partials,))
+
+    def rows(self, first: int, last: int) -> Kept:
+        """Those of the rows from `first` to before `last`."""
+        return replace(self, addresses=self.addresses[first:last])
+
+
 class ForwardNetwork:
     """Network with its parameters, packed for the host; thread-safe.
 
@@ -118,24 +142,47 @@ class ForwardNetwork:
             raise MemoryError("no memory for a packed network")
         weakref.finalize(self, self._library.forward_delete, self._handle)
 
-    def __call__(self, rows: int, own: Sources, shared: Sources) -> F32:
+    @property
+    def partial_size(self) -> int:
+        """S, numbers of a row's partial result."""
+        return int(self._library.forward_partial_size(self._handle))
+
+    def partials(self, rows: int, own: Sources) -> F32:
+        """Compute the partial results of some sources, f32[rows, S]; they add up over sources (DES's M_j).
+
+        Raises:
+            ValueError: sources of another number of rows.
+            MemoryError: no memory.
+        """
+        if not own.rows() <= {rows}:
+            raise ValueError(f"sources of {own.rows()} rows, not {rows}")
+        table, out = own.table(), np.empty((rows, self.partial_size), np.float32)
+        if not self._library.forward_partials(self._handle, address(table), len(table), rows, address(out)):
+            raise MemoryError("no memory for the partial results of a network")
+        return out
+
+    def __call__(self, rows: int, own: Sources, shared: Sources, kept: Kept | None = None) -> F32:
         """Compute logits f32[rows]; LIVECTR_THREADS share the rows.
 
         Args:
             rows: number of rows.
             own: sources that have a row for each.
             shared: sources of a single row, which all rows share.
+            kept: partial results of the rows' other sources; None: there are no other sources.
 
         Raises:
-            ValueError: sources of another number of rows.
+            ValueError: sources or partial results of another number of rows.
             MemoryError: no memory.
         """
+        if kept is not None and len(kept.addresses) != rows:
+            raise ValueError(f"{len(kept.addresses)} partial results for {rows} rows")
         if not own.rows() <= {rows} or not shared.rows() <= {1}:
             raise ValueError(f"sources of {own.rows()} and {shared.rows()} rows, not {rows} and 1")
         each, common = own.table(), shared.table()
         out = np.empty(rows, np.float32)
         if not self._library.forward_run(
-            self._handle, address(each), len(each), address(common), len(common), rows, address(out)
+            *(self._handle, address(each), len(each), address(common), len(common)),
+            *(None if kept is None else address(kept.addresses), rows, address(out)),
         ):
             raise MemoryError("no memory for the activations of a network")
         return out
@@ -165,6 +212,9 @@ def _library() -> ctypes.CDLL:
         *(flag, flag, flag, pointer),
     ]
     library.forward_delete.restype, library.forward_delete.argtypes = None, [pointer]
+    library.forward_partial_size.restype, library.forward_partial_size.argtypes = number, [pointer]
+    library.forward_partials.restype = flag
+    library.forward_partials.argtypes = [pointer, pointer, number, number, pointer]
     library.forward_run.restype = flag
-    library.forward_run.argtypes = [pointer, pointer, number, pointer, number, number, pointer]
+    library.forward_run.argtypes = [pointer, pointer, number, pointer, number, pointer, number, pointer]
     return library

@@ -57,6 +57,12 @@ class ServeSettings:
     near_cache_rows: int = setting(
         S.near_cache_rows, "embedding rows kept in the server's memory", commands=SERVE, least=0
     )
+    item_partials_mb: int = setting(
+        S.item_partials_mb,
+        "MiB of kept partial results of items, computed once a version (0: none)",
+        commands=RANKS,
+        least=0,
+    )
     lookup_ttl_s: float = setting(
         S.lookup_ttl_s,
         "time after which a look-up row is read again though no version lists it as changed",

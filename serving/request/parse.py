@@ -29,6 +29,9 @@ _BEYOND_FLOAT32 = 2.0**128 - 2.0**103
 _NO_INT32 = "holds a number that does not fit int32"
 _NO_FLOAT32 = "holds a number that does not fit float32"
 
+_SMALL = 1 << 16
+"""Integers below it have their arrays kept."""
+
 _SHORT = 64
 """Characters of a text whose array is kept; far fewer than any limit."""
 
@@ -321,6 +324,14 @@ def _single(value: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Arr
             raise RequestError(where, "value 0 is not a finite number")
         if dtype == "float32" and abs(value) >= _BEYOND_FLOAT32:
             raise RequestError(where, _NO_FLOAT32)
+    elif -_SMALL < value < _SMALL:
+        return _small_number(value, dtype)
+    return pa.array(np.array((value,), dtype))
+
+
+@functools.lru_cache(maxsize=4096)
+def _small_number(value: int, dtype: str) -> pa.Array:
+    """Array of a small number; devices, positions and hours come again and again."""
     return pa.array(np.array((value,), dtype))
 
 

@@ -33,13 +33,14 @@ class VersionLookup:
 
     Attributes:
         version: the served version.
+        cache: its rows.
         complete: False when a row may be missing, because Redis was down or may have lost keys.
     """
 
     def __init__(self, version: ModelVersion, cache: NearCache, reader: Reader) -> None:
         self.version = version
         self.complete = True
-        self._cache = cache
+        self.cache = cache
         self._reader = reader
         self._read: dict[str, tuple[I64, F32]] = {}
         """Rows to add to the near-cache before the next batch is read."""
@@ -66,14 +67,14 @@ class VersionLookup:
         read, self._read = self._read, {}
         number = self.version.number
         while True:
-            values, missing = self._cache.infer(batch, read, number)
+            values, missing = self.cache.infer(batch, read, number)
             if values is not None:
                 return values
             try:
                 answers = self._reader.rows(self.version.manifest, missing)
             except DownError:
                 self.complete = False
-                return self._cache.infer_cold(batch, number)
+                return self.cache.infer_cold(batch, number)
             lost = False
             for table, (rows, status) in answers.items():
                 if (status == RowStatus.OVERWRITTEN).any():
@@ -89,14 +90,14 @@ class VersionLookup:
                 read[table] = keys, rows
             if lost:
                 self.complete = False
-                values, _ = self._cache.infer(batch, read, number)
-                return values if values is not None else self._cache.infer_cold(batch, number)
+                values, _ = self.cache.infer(batch, read, number)
+                return values if values is not None else self.cache.infer_cold(batch, number)
 
     def _with_initial(self, table: str, keys: I64, rows: F32, status: U8) -> F32:
         """Rows of which those that were never published have their initial values."""
         absent = status == RowStatus.MISSING
         if absent.any():
-            rows[absent] = self._cache.initial(table, keys[absent])
+            rows[absent] = self.cache.initial(table, keys[absent])
         return rows
 
     def absent(self, keys: Mapping[str, I64]) -> dict[str, I64] | None:

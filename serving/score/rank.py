@@ -9,8 +9,8 @@ are looked up and pooled once.
 
 from __future__ import annotations
 
-import functools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,16 +19,17 @@ import numpy.typing as npt
 
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.network.forward import Kept
 from livectr.protos import livectr_pb2 as pb
-from livectr.protos.store import F32, I64
+from livectr.protos.store import F32
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.request.early import UserTables
-from livectr.serving.request.enrich import EnrichedRequest, Enricher
-from livectr.serving.request.extract import FeaturesAt, RequestFeatures
+from livectr.serving.request.extract import FeaturesAt
 from livectr.serving.request.lookup_rows import LookupRows, followed_rows
 from livectr.serving.request.parse import (
     InlineContent,
@@ -39,15 +40,17 @@ from livectr.serving.request.parse import (
     parse_content,
 )
 from livectr.serving.score.explain import Explainer, check_explain
-from livectr.serving.score.inputs import FieldVectors, RankInputs
+from livectr.serving.score.inputs import RankInputs
+from livectr.serving.score.item_features import item_features, split_plan
+from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup, at_one_version
+from livectr.serving.score.plan_stages import PlanStages
 from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache, rank_scorer
 from livectr.serving.served.log import ServedLog
 from livectr.serving.served.record import Answer
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion, RoleSpec
-from livectr.serving.version.near_cache import I32, Batch, RaggedVectors
 from livectr.serving.version.reader import Reader
 
 ROLE = "rank"
@@ -61,6 +64,7 @@ class _Query:
         bids: f64[n].
         content: inline content.
         explain: number of the best candidates whose scores are explained.
+        part: name of the candidates in the request.
     """
 
     request_id: str
@@ -68,6 +72,11 @@ class _Query:
     bids: npt.NDArray[np.float64]
     content: InlineContent
     explain: int
+    part: str = "candidates"
+
+    def row_name(self, row: int) -> str:
+        """Name of a candidate in the request."""
+        return f"{self.part}[{row}]"
 
 
 @dataclass(frozen=True)
@@ -107,12 +116,25 @@ class Ranker:
         self._limits = limits = RequestLimits.of(options)
         self.schema = RequestSchema(pipeline, pipeline.plan.roots, limits)
         self._follower = follower
-        self._features = RequestFeatures(pipeline.plan, limits)
-        lookup_rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
-        self._enricher = Enricher(pipeline, pipeline.plan, follower.reader, lookup_rows)
+        rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
+
+        def stages(plan: FeaturePlan, fields: Sequence[int]) -> PlanStages:
+            return PlanStages(pipeline, plan, fields, limits, follower.reader, rows)
+
+        self._whole = self._rest = stages(pipeline.plan, range(len(pipeline.fields)))
+        self._items: ItemStage | None = None
+        split = split_plan(pipeline) if options.item_partials_mb else None
+        if split is not None:
+            self._rest = stages(split.rest, split.rest_fields)
+            items = stages(split.items, split.item_fields)
+            self._items = ItemStage(
+                split.column,
+                items,
+                follower,
+                max_bytes=options.item_partials_mb << 20,
+                ttl_s=options.lookup_ttl_s,
+            )
         self._users = UserTables(pipeline)
-        self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
-        self._index = {spec.name: spec.index for spec in pipeline.fields}
         self._fingerprint = pipeline.fingerprint[:12]
         self._first = type(pipeline.rank).__name__
         self._explainer = Explainer(pipeline)
@@ -135,16 +157,18 @@ class Ranker:
         clock.ended("parse")
         version, cache = self._follower.served()
         early = self._users.missing(query.columns, version.manifest, cache)
-        enriched = self._enricher.enrich(query.columns, early)
+        served = self.logs(query.request_id)
+        stages = self._stages(query, whole=served or query.explain > 0)
+        enriched = stages.enrich(query.columns, early)
         clock.ended("enrich")
-        features_at = self._extract(enriched, "candidates")
+        features_at = stages.extract(enriched, query.row_name)
         clock.ended("extract")
 
         def score(lookup: VersionLookup) -> RankScores:
             lookup.add(enriched.early)
-            inputs = self._look_up(lookup, features_at, query.content)
+            inputs, kept, complete = self._look_up(lookup, stages, features_at, query)
             clock.ended("look_up")
-            scores = self._score(lookup, inputs)
+            scores = self._score(lookup, inputs, kept)
             clock.ended("score")
             metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
             if query.explain:
@@ -152,32 +176,43 @@ class Ranker:
                 explained = self._explainer.explain(lookup, _scorer(lookup), inputs, scores.logits, best)
                 scores = replace(scores, explanations=explained)
                 clock.ended("explain")
-            return scores
+            return replace(scores, complete=scores.complete and complete)
 
         with self._explainer.place(query.explain):
             scores = at_one_version(self._follower, ROLE, deadline, score, pinned=request.version)
         response = self._response(query, scores, degraded=not (enriched.complete and scores.complete))
-        if self.served is not None and self.served.wants(query.request_id):
+        if served and self.served is not None:
             self.served.offer(_answer(request, query, scores))
         clock.ended("respond")
         return response
 
-    def scores(self, lookup: VersionLookup, columns: RequestColumns, inline: InlineContent) -> RankScores:
+    def scores(
+        self, lookup: VersionLookup, columns: RequestColumns, inline: InlineContent, *, served: bool = False
+    ) -> RankScores:
         """Score candidates at a locked version: enrich → extract → look up → score.
+
+        Args:
+            served: the features are for the served log.
 
         Raises:
             AnswerError: the status that the client receives.
         """
         call = current_call()
-        enriched = self._enricher.enrich(columns)
+        query = _Query("", columns, np.empty(0), inline, 0, "items")
+        stages = self._stages(query, whole=served)
+        enriched = stages.enrich(columns)
         call.check("enrich")
-        features_at = self._extract(enriched, "items")
+        features_at = stages.extract(enriched, query.row_name)
         call.check("extract")
-        inputs = self._look_up(lookup, features_at, inline)
+        inputs, kept, complete = self._look_up(lookup, stages, features_at, query)
         call.check("look_up")
-        scores = self._score(lookup, inputs)
+        scores = self._score(lookup, inputs, kept)
         metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
-        return replace(scores, complete=scores.complete and enriched.complete)
+        return replace(scores, complete=scores.complete and enriched.complete and complete)
+
+    def logs(self, request_id: str) -> bool:
+        """Whether a request is one of the served log, whose features are then all needed."""
+        return self.served is not None and self.served.wants(request_id)
 
     def close(self) -> None:
         """Write what is left of the served log."""
@@ -203,17 +238,23 @@ class Ranker:
         content = parse_content(request.content, self._follower.contents.widths)
         return _Query(request.request_id, columns, bids, content, request.explain)
 
-    def _extract(self, request: EnrichedRequest, part: str) -> FeaturesAt:
-        return self._features.extract(request, lambda i: f"{part}[{i}]")
+    def _stages(self, query: _Query, *, whole: bool) -> PlanStages:
+        """Stages of the features that are not the items', or of all features."""
+        apart = self._items is not None and self._items.column in query.columns.candidates
+        return self._rest if apart and not whole else self._whole
 
-    def _look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> RankInputs:
-        features = features_at(_scorer(lookup).statistics)
-        vectors, lists = self._vectors(lookup, features)
-        content = self._content(lookup, features, inline)
-        return RankInputs(features, vectors, features.own.dense, lists, content)
+    def _look_up(
+        self, lookup: VersionLookup, stages: PlanStages, features_at: FeaturesAt, query: _Query
+    ) -> tuple[RankInputs, Kept | None, bool]:
+        """Inputs of the model; the items' partial results if they are apart, and if these are complete."""
+        inputs = stages.look_up(lookup, features_at, query.content)
+        if stages is self._whole or self._items is None:
+            return inputs, None, True
+        items = query.columns.candidates[self._items.column]
+        return inputs, *self._items.kept(lookup, items, query.row_name)
 
-    def _score(self, lookup: VersionLookup, inputs: RankInputs) -> RankScores:
-        logits = _scorer(lookup).logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content)
+    def _score(self, lookup: VersionLookup, inputs: RankInputs, kept: Kept | None) -> RankScores:
+        logits = _scorer(lookup).logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content, kept)
         model = self.model_of(lookup.version)
         return RankScores(lookup.version.number, model, logits, lookup.complete, inputs.features)
 
@@ -237,61 +278,6 @@ class Ranker:
             degraded_reason=self._follower.reader.problem if degraded else "",
             explanations=scores.explanations,
         )
-
-    def _vectors(
-        self, lookup: VersionLookup, features: SharedFeatures
-    ) -> tuple[FieldVectors, dict[str, RaggedVectors]]:
-        """Pooled vectors of all fields, and by field the lists that the model reads."""
-        shared, own = features.shared_fields, features.own_fields
-        read = _scorer(lookup).sequences
-        fields, sequences = _shape(self._fields, (*shared, *own), read)
-        batch = Batch.joined(fields, sequences, features.shared, features.own)
-        vectors = lookup.vectors(batch)
-        lists = {}
-        for i, part in zip(batch.sequences, vectors.lists, strict=True):
-            name = batch.fields[i][0]
-            lists[name] = self._broadcast(name, part, batch.rows) if i < batch.once else part
-        return FieldVectors(vectors.pooled, own, vectors.once, shared), lists
-
-    def _content(
-        self, lookup: VersionLookup, features: SharedFeatures, inline: InlineContent
-    ) -> dict[str, RaggedVectors]:
-        """Content vectors of the fields whose content the model reads."""
-        lists: dict[str, tuple[I32, I64]] = {}
-        shared = set()
-        for field in _scorer(lookup).content:
-            index = self._index[field]
-            if index in features.shared_fields:
-                shared.add(field)
-                lists[field] = features.shared.field(features.shared_fields.index(index))
-            else:
-                lists[field] = features.own.field(features.own_fields.index(index))
-        content = lookup.content(lists, inline)
-        rows = features.own.rows
-        return {
-            field: self._broadcast(field, vectors, rows) if field in shared else vectors
-            for field, vectors in content.items()
-        }
-
-    def _broadcast(self, field: str, vectors: RaggedVectors, rows: int) -> RaggedVectors:
-        """Share a context's list among all candidates. Raises RequestError beyond the limit of pairs."""
-        size = len(vectors.values)
-        if size * rows > self._limits.pairs:
-            raise RequestError(
-                "context",
-                f"feature {field} has {size} values, too many to be looked at from {rows} "
-                f"candidates; send fewer (max_values is {self._limits.values})",
-            )
-        return vectors.broadcast(rows)
-
-
-@functools.lru_cache(maxsize=256)  # clients choose which fields are shared
-def _shape(
-    fields: tuple[tuple[str, str], ...], order: tuple[int, ...], read: tuple[str, ...]
-) -> tuple[tuple[tuple[str, str], ...], tuple[int, ...]]:
-    """Fields in the given order, and the indices of those of which the model reads each key's vector."""
-    ordered = tuple(fields[i] for i in order)
-    return ordered, tuple(i for i, (name, _) in enumerate(ordered) if name in read)
 
 
 def _scorer(lookup: VersionLookup) -> RankScorer:
@@ -332,13 +318,14 @@ def _parse_bids(values: Any, size: int) -> npt.NDArray[np.float64]:
 
 def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
     """Follower of a rank server: every table, no item vectors."""
+    items = item_features(pipeline)
     spec = RoleSpec(
         role=ROLE,
         fingerprint=pipeline.fingerprint,
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
         with_items=False,
         near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.near_cache_rows),
-        scorer=lambda manifest, dense: RankScorer(pipeline, dense, manifest.champion),
+        scorer=lambda manifest, dense: RankScorer(pipeline, dense, manifest.champion, items),
         leaves_ms=pipeline.log.leaves_ms,
         contenders=tuple(pipeline.contenders),
     )

@@ -33,12 +33,12 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.request.lookup_rows import followed_rows
 from livectr.serving.request.parse import (
     ColumnSpec,
-    InlineContent,
     RequestColumns,
     RequestSchema,
     check_string,
     parse_content,
 )
+from livectr.serving.score.item_features import item_features
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores, top
 from livectr.serving.score.rank import Ranker, RankScores
@@ -204,7 +204,7 @@ class Recommender:
         ranked = at_one_version(self._follower, ROLE, deadline, answer, pinned=request.version)
         response = self._response(request.request_id, ranked)
         served = self._ranker.served
-        if served is not None and ranked.scores is not None and served.wants(request.request_id):
+        if served is not None and ranked.scores is not None and self._ranker.logs(request.request_id):
             served.offer(self._answer(request, query, ranked, ranked.scores))
         clock.ended("respond")
         return response
@@ -270,8 +270,8 @@ class Recommender:
             return None
         context = query.prerank.columns
         columns = RequestColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
-        inline: InlineContent = query.prerank.content
-        return self._ranker.scores(lookup, columns, inline)
+        served = self._ranker.logs(query.prerank.request_id)
+        return self._ranker.scores(lookup, columns, query.prerank.content, served=served)
 
     def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
         """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""
@@ -354,6 +354,7 @@ def recommend_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFoll
         ConfigError: the pipeline has no pre-rank model.
     """
     tower_features(pipeline, "user")  # raises ConfigError without a pre-rank model
+    items = item_features(pipeline)
     fields = tuple(dict.fromkeys((*content_fields(pipeline, "prerank"), *content_fields(pipeline, "rank"))))
     spec = RoleSpec(
         role=ROLE,
@@ -362,7 +363,8 @@ def recommend_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFoll
         with_items=True,
         near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.near_cache_rows),
         scorer=lambda manifest, dense: FunnelScorer(
-            TowerScorer(pipeline, dense, manifest.champion), RankScorer(pipeline, dense, manifest.champion)
+            TowerScorer(pipeline, dense, manifest.champion),
+            RankScorer(pipeline, dense, manifest.champion, items),
         ),
         leaves_ms=pipeline.log.leaves_ms,
         contenders=tuple(pipeline.contenders),

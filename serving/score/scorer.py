@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, MismatchError
+from livectr.kernels.network.forward import Kept
 from livectr.kernels.table.layout import RowLayout, Values
 from livectr.kernels.table.native import table_library
 from livectr.kernels.table.rows import values_only
@@ -30,7 +31,7 @@ from livectr.models.base import (
     row_segments,
     served_roles,
 )
-from livectr.models.forward import compiled_forward
+from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
@@ -125,6 +126,7 @@ class RankScorer:
 
     Args:
         champion: role of the version's ranking model.
+        items: features whose partial results may be kept.
 
     Attributes:
         model: name of the model's class.
@@ -135,7 +137,13 @@ class RankScorer:
         MismatchError: the pipeline has no such contender, or the weights are of another model.
     """
 
-    def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str = "rank") -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        dense: Mapping[str, Tensor],
+        champion: str = "rank",
+        items: ItemFeatures = ItemFeatures(),  # noqa: B008
+    ) -> None:
         if champion not in pipeline.contenders:
             raise MismatchError(
                 f"the published version is of {champion!r}, which is no model of the pipeline"
@@ -149,21 +157,40 @@ class RankScorer:
         self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
         model = configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = _loaded(model, dense, champion)
-        self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names))
+        self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
         self.statistics = published_statistics(pipeline, dense)
 
+    @property
+    def partial_size(self) -> int:
+        """S, numbers of an item's partial result. There are items."""
+        assert self._forward is not None
+        return self._forward.partial_size
+
+    def item_partials(self, vectors: FieldVectors, dense: F32) -> F32:
+        """Partial results f32[m, S] of m items (DES's M_j). There are items.
+
+        Args:
+            vectors: of the items' fields.
+            dense: the items' dense features, f32[m, Dd_items].
+        """
+        assert self._forward is not None
+        return self._forward.partials(vectors.parts[0], dense, self._slice.start)
+
     @torch.inference_mode()
-    def logits(self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists) -> F32:
+    def logits(
+        self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None = None
+    ) -> F32:
         """Logits f32[B].
 
         The partial result of the fields that all rows share is computed once and added to the others'. Lists
         that all rows share are copied for a part of the rows at a time.
 
         Args:
-            vectors: of all F fields, f32[B, F, D].
-            dense: f32[B, Dd].
+            vectors: of all F fields, f32[B, F, D]; with `kept` without the items'.
+            dense: f32[B, Dd]; with `kept` without the items'.
             lists: vectors of each key, for `sequences`.
             content: content vectors, for the attribute `content`.
+            kept: partial results of the rows' items; None: they are computed.
 
         Raises:
             DeadlineError, CancelledError: nobody waits for the answer of the thread's call any more.
@@ -180,18 +207,25 @@ class RankScorer:
             last = min(first + step, rows)
             of_rows = vectors.rows(first, first + step), dense[first : first + step]
             listed = slices(lists, first, last, rows), slices(content, first, last, rows)
-            parts.append(self._logits(once, *of_rows, *listed))
+            parts.append(self._logits(once, of_rows, *listed, kept and kept.rows(first, last)))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _logits(
-        self, once: Tensor | None, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists
+        self,
+        once: Tensor | None,
+        of_rows: tuple[FieldVectors, F32],
+        lists: Lists,
+        content: Lists,
+        kept: Kept | None,
     ) -> F32:
         """Logits of some rows; what torch multiplies is padded to whole blocks.
 
         Args:
             once: partial result f32[1, S] of the shared fields; None: there are none.
-            vectors, dense, lists, content: of the rows, as in `logits`.
+            of_rows: vectors and dense features.
+            lists, content, kept: of the rows, as in `logits`.
         """
+        vectors, dense = of_rows
         rows, (own, shared) = len(vectors), vectors.parts
         numbers = torch.from_numpy(dense)
         if (more := -rows % _BLOCK_ROWS) and (self._forward is None or self._gathers):
@@ -201,7 +235,7 @@ class RankScorer:
             )
         gathered = self._gathered(vectors, numbers, lists, content)
         if self._forward is not None:
-            return self._forward.logits(own, shared, dense, gathered, self._slice.start)
+            return self._forward.logits(own, shared, dense, gathered, self._slice.start, kept)
         values = torch.from_numpy(vectors.own)[..., self._slice]
         if once is None:
             aggregated = self._model.partial(values, numbers)

@@ -5,10 +5,11 @@ The swap, step by step:
     1. notice    a message on the channel of versions, or the poll every half second
     2. load      dense weights, vectors of items and content, changed keys; build the models (no lock held)
     3. refresh   read the changed rows that the near-cache holds, as of the new version (no lock held)
-    4. swap      move the near-cache: drop its changed rows, add the refreshed rows; then make the new version
+    4. tell      caches of look-up rows drop what the version lists as changed
+    5. swap      move the near-cache: drop its changed rows, add the refreshed rows; then make the new version
                  the served version, by one pointer
-    5. tell      caches of look-up rows drop what the version lists as changed
     6. observe   metrics; freshness of every example that the version learned
+    7. prepare   partial results of the items that were asked for at the version before
 
 A request takes the pointer once, so every number of its reply comes from the same version. It holds no lock:
 a version in memory never changes but for its near-cache, which tells a request of another version to start
@@ -83,6 +84,7 @@ class VersionFollower:
         """Name space (`VersionManifest.sentinel`) whose evictions have emptied the near-cache."""
         self._failure: Exception | None = None
         self._listeners: list[Callable[[Mapping[str, I64] | None], None]] = []
+        self._prepares: list[Callable[[ModelVersion, NearCache], None]] = []
         self.held = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=f"{spec.role}-follower", daemon=True)
@@ -117,8 +119,12 @@ class VersionFollower:
                 self._swapped.wait(left)
 
     def on_change(self, changed: Callable[[Mapping[str, I64] | None], None]) -> None:
-        """Call `changed` after each swap, with the changed keys i64[n] by table; None: unknown, so all."""
+        """Call `changed` before each swap, with the changed keys i64[n] by table; None: unknown, so all."""
         self._listeners.append(changed)
+
+    def on_served(self, prepare: Callable[[ModelVersion, NearCache], None]) -> None:
+        """Call `prepare` after each swap with what is served, in the follower's thread."""
+        self._prepares.append(prepare)
 
     # ── for the process ──────────────────────────────────────────────────────────────────────────────
 
@@ -199,20 +205,23 @@ class VersionFollower:
         for content in version.content.values():
             content.set_gauges()
         self._observe(manifest, time.perf_counter() - started, first)
+        for prepare in self._prepares:
+            prepare(*self.served())
         return True
 
     def _swap(self, version: ModelVersion) -> None:
-        """Steps 3 to 5."""
+        """Steps 3 to 5. Rows are told first: nothing may be kept with the version that is older than it."""
         before, cache = self._served or (None, None)
         changed = self._loader.changed_keys(version.manifest, before)
         if cache is None or changed is None:
             cache = self._make_cache(version.manifest)
+            self._tell(None)
         else:
             refreshed = self._loader.cached_rows(version.manifest, cache, changed)
+            self._tell(changed)
             cache.advance(version.number, changed, refreshed)
         self._served = version, cache
         self.reader.served_manifest = version.manifest
-        self._tell(changed)
         with self._swapped:
             self._swapped.notify_all()
 
@@ -319,9 +328,9 @@ class VersionFollower:
 
     def _empty_cache(self, manifest: VersionManifest) -> None:
         """Empty the near-cache: a row that was evicted before it was read may be cached as missing."""
+        self._tell(None)
         if (version := self.current) is not None:
             self._served, self._emptied = (version, self._make_cache(manifest)), manifest.sentinel
-        self._tell(None)
 
     def _tell(self, changed: Mapping[str, I64] | None) -> None:
         for listener in self._listeners:

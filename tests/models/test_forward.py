@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from livectr.kernels.network.forward import ForwardNetwork, Shape, Sources
+from livectr.kernels.network.forward import ForwardNetwork, Kept, Shape, Sources
 from livectr.models import DNN, DeepFM, ModelConfig
 from livectr.models.base import CTRModel, Gathered, Ragged
-from livectr.models.forward import CompiledForward, compiled_forward
+from livectr.models.forward import CompiledForward, ItemFeatures, compiled_forward
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS, dicm
 from tests.models.inputs import Inputs, build
 
@@ -98,6 +98,37 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
     assert np.array_equal(whole, np.concatenate(parts))
 
 
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in PLAIN and "TwoTower" not in name])
+@pytest.mark.parametrize(
+    "items", [ItemFeatures((1, 4), (1,)), ItemFeatures((0, 1, 3, 4)), ItemFeatures((), (0,))]
+)
+def test_kept_partial_results_of_items_give_the_same_bits(name: str, items: ItemFeatures) -> None:
+    config, rows = CONFIGS[name], 70
+    model, inputs = build(config).float(), Inputs.of(config, rows)
+    values, numbers, gathered = f32(inputs.values), f32(inputs.dense), single(inputs.gathered(config))
+    forward = compiled_forward(model, len(FIELDS), len(DENSE), items)
+    assert forward is not None
+    shared = (2,)
+    own = tuple(f for f in range(len(FIELDS)) if f not in shared)
+    rest = [f for f in own if f not in items.fields]
+    others = [d for d in range(len(DENSE)) if d not in items.dense]
+    common = values[:1, list(shared)], shared
+    with torch.inference_mode():
+        plain = compiled(model).logits((values[:, own], own), common, numbers, gathered)
+        at_once = forward.logits((values[:, own], own), common, numbers, gathered)
+        # Each item's partial result apart, in another order, as a cache would have them
+        single_rows = [
+            (values[i : i + 1, list(items.fields)], numbers[i : i + 1, items.dense])
+            for i in range(rows - 1, -1, -1)
+        ]
+        kept = np.concatenate([forward.partials((v, items.fields), x) for v, x in single_rows])
+        places = Kept.of(kept)
+        turned = Kept(np.ascontiguousarray(places.addresses[::-1]), places.arrays)
+        later = forward.logits((values[:, rest], rest), common, numbers[:, others], gathered, kept=turned)
+    np.testing.assert_allclose(at_once, plain, rtol=1e-4, atol=1e-5)
+    assert np.array_equal(at_once, later)
+
+
 def test_arrays_that_do_not_fit_are_refused() -> None:
     shape = Shape(2, 3, (1,), (4, 1), wide=True, pairs=True, prelu=False)
     with pytest.raises(ValueError, match="parameters were given"):
@@ -111,3 +142,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     sources.add(np.zeros((5, 1), np.float32))
     with pytest.raises(ValueError, match="rows"):
         network(6, sources, Sources(shape))
+    with pytest.raises(ValueError, match="4 partial results for 5 rows"):
+        network(5, sources, Sources(shape), Kept.of(np.zeros((4, network.partial_size), np.float32)))
+    with pytest.raises(ValueError, match="rows"):
+        network.partials(6, sources)

@@ -291,7 +291,8 @@ def constant(value: object, dtype: str) -> Expr:
 def as_expr(value: object, op: str, like: str = "") -> Expr:
     """Node of an operator's argument.
 
-    A Python number takes the type `like` of the other argument where it fits (NEP 50): `price * 2` is float32.
+    A Python number takes the type `like` of the other argument where it fits (NEP 50): `price * 2` stays
+    float32.
 
     Raises:
         ConfigError: the value is neither an expression nor a constant of a fitting type.

@@ -35,7 +35,7 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     ("arguments", "says"),
     [
         ([], "say what to do"),
-        (["learn"], "there is no command 'learn'; known are ablate, "),
+        (["zzz"], "there is no command 'zzz'; known are ablate, "),
         (["trian"], "there is no command 'trian'; did you mean 'train'?"),
         (["train", "--soruce", "x"], "there is no flag --soruce; did you mean --source?"),
         (["train", "--sources=x"], "there is no flag --sources; did you mean --source?"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.hidden import mark
 from livectr.kernels.errors import ConfigError
 
 
@@ -32,6 +33,8 @@ class Columns:
         self._need("key", self.key, ("int64", "int32", "string"))
         if self.time is not None:
             self._need("time", self.time, ("int64",))
+        for name in set(self.columns) & set(self.__dataclass_fields__):
+            mark(self, name, f'{self.topic}["{name}"]')
 
     def _need(self, what: str, name: str, allowed: tuple[str, ...]) -> None:
         if name not in self.columns:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from livectr.ingest.language import dtypes
+from livectr.ingest.language.hidden import hint, refuse
 from livectr.ingest.language.resources import Resource, Statistic
 from livectr.kernels.errors import ConfigError
 
@@ -290,8 +291,8 @@ def constant(value: object, dtype: str) -> Expr:
 def as_expr(value: object, op: str, like: str = "") -> Expr:
     """Node of an operator's argument.
 
-    A Python number takes the type `like` of the other argument where it fits, so that `price * 2` stays
-    float32 (NumPy's rule for Python scalars, NEP 50).
+    A Python number takes the type `like` of the other argument where it fits (NEP 50): `price * 2` stays
+    float32.
 
     Raises:
         ConfigError: the value is neither an expression nor a constant of a fitting type.
@@ -299,6 +300,7 @@ def as_expr(value: object, op: str, like: str = "") -> Expr:
     like = dtypes.element(like)
     if isinstance(value, Expr):
         return value
+    refuse(value, op)
     if isinstance(value, bool):
         return constant(value, "bool")
     if isinstance(value, int):
@@ -311,9 +313,9 @@ def as_expr(value: object, op: str, like: str = "") -> Expr:
     if isinstance(value, str):
         if not like or like in dtypes.TEXTS:
             return constant(value, "string")
-        hint = f"; for a column that is named like an attribute write stream[{value!r}]"
-        raise ConfigError(f"{op}: {value!r} is text where a number is needed{hint}")
-    raise ConfigError(f"{op}: {value!r} ({type(value).__name__}) is neither an expression nor a constant")
+        raise ConfigError(f"{op}: {value!r} is text where a number is needed; {hint(value)}")
+    kind = type(value).__name__
+    raise ConfigError(f"{op}: {value!r} ({kind}) is neither an expression nor a constant; {hint()}")
 
 
 def need(op: str, node: Expr, allowed: Sequence[str], what: str) -> None:

@@ -19,6 +19,7 @@ from livectr.ingest.language.delays import Delayed, wait_ms
 from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
+from livectr.ingest.language.hidden import mark
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.join import MAX_BYTES
 
@@ -183,6 +184,10 @@ class View:
     join_bytes: int = MAX_BYTES
     delayed: Delayed = "wait"
     wait_ms: int = 0
+
+    def __post_init__(self) -> None:
+        for name in set(self.impressions.columns) & set(self.__dataclass_fields__):
+            mark(self, name, f'log["{name}"]')
 
     @property
     def provisional(self) -> bool:

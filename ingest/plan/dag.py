@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr, is_vector, width_of
+from livectr.ingest.language.hidden import hint, refuse
 from livectr.ingest.language.resources import Array, Resource
 from livectr.ingest.language.streams import roots_of
 from livectr.ingest.operators.key import key
@@ -117,8 +118,9 @@ class FeaturePlan:
 
 
 def _sparse(name: str, expr: object) -> Expr:
+    refuse(expr, f"sparse field {name!r}")
     if not isinstance(expr, Expr):
-        raise ConfigError(f"sparse field {name!r} is {expr!r}, not an expression")
+        raise ConfigError(f"sparse field {name!r} is {expr!r}, not an expression; {hint()}")
     kind = dtypes.element(expr.dtype)
     if kind in ("float32", "float64"):
         raise ConfigError(
@@ -128,8 +130,9 @@ def _sparse(name: str, expr: object) -> Expr:
 
 
 def _dense(name: str, expr: object) -> Expr:
+    refuse(expr, f"dense feature {name!r}")
     if not isinstance(expr, Expr):
-        raise ConfigError(f"dense feature {name!r} is {expr!r}, not an expression")
+        raise ConfigError(f"dense feature {name!r} is {expr!r}, not an expression; {hint()}")
     if expr.dtype not in dtypes.FIXED and not is_vector(expr):
         raise ConfigError(
             f"dense feature {name!r}: {expr} is {expr.dtype}; "

@@ -1,9 +1,12 @@
 """Parser of a command, and types of its flags."""
 
 import argparse
+import difflib
+import re
 from collections.abc import Callable
 from typing import Any
 
+from livectr.config.parsing import nearest
 from livectr.kernels.errors import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
@@ -11,10 +14,35 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError in place of argparse's usage text: a user's mistake is one sentence."""
+    """Raises ConfigError in place of argparse's usage text: a user's mistake is one sentence, which names the
+    word that was probably meant."""
 
     def error(self, message: str) -> Any:
-        raise ConfigError(f"{message}; `{self.prog} --help` explains the flags.")
+        meant = self._meant(message)
+        stop = " " if meant[-1] in "?." else "; "
+        raise ConfigError(f"{meant}{stop}`{self.prog} --help` explains the flags.")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; a command refuses a flag that it does not know itself, for it knows the others."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            self.error(
+                f"there is no flag {unknown[0]}" if unknown[0][:1] == "-" else f"{unknown[0]!r} is too much"
+            )
+        return found, unknown
+
+    def _meant(self, message: str) -> str:
+        """Message with the nearest known word."""
+        if flag := re.fullmatch(r"there is no flag (--[^\s=]+).*", message):
+            close = difflib.get_close_matches(flag[1], self._option_string_actions, n=1)
+            return f"there is no flag {flag[1]}" + (f"; did you mean {close[0]}?" if close else "")
+        choice = re.fullmatch(r"argument (\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if choice is None:
+            return message
+        known = nearest(choice[2], re.findall(r"[^\s,']+", choice[3]))
+        if choice[1] == "COMMAND":
+            return f"there is no command {choice[2]!r}; {known}"
+        return f"argument {choice[1]}: invalid choice: {choice[2]!r}; {known}"
 
 
 def command(commands: Any, name: str, run: Run, help: str, epilog: str = "") -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from livectr import __version__
+from livectr.config.groups import GROUPS
 from livectr.config.settings import FIELDS, SECRET, TYPES, Settings
 from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
@@ -23,6 +24,9 @@ LOG = logging.getLogger(__name__)
 
 Options = TypeVar("Options")
 
+_FEW = 15
+"""Flags of a command that need no groups."""
+
 
 def add_settings(parser: Any, command: str, only: Collection[str] | None = None) -> None:
     """Add a flag for every setting of the command. An absent flag leaves the other sources alone.
@@ -30,19 +34,29 @@ def add_settings(parser: Any, command: str, only: Collection[str] | None = None)
     Args:
         only: settings that get a flag; None: all of the command.
     """
-    parser.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
-    for name, field in FIELDS.items():
-        if command not in field.metadata["commands"] or (only is not None and name not in only):
-            continue
+    ours = [
+        name for name, field in FIELDS.items()
+        if command in field.metadata["commands"] and (only is None or name in only)
+    ]  # fmt: skip
+    for title, names in GROUPS.items():
+        group = parser.add_argument_group(title) if len(ours) > _FEW else parser
+        if "config" in names:
+            group.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
+        _add_flags(group, [name for name in names if name in ours])
+
+
+def _add_flags(group: Any, names: Collection[str]) -> None:
+    for name in names:
+        field = FIELDS[name]
         flag, about = "--" + name.replace("_", "-"), field.metadata["help"]
         default = "" if field.default in (None, False) else f" [{field.default}]"
         keywords: dict[str, Any] = dict(
             default=argparse.SUPPRESS, help=about + default, dest=f"setting_{name}"
         )
         if TYPES[name] is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
         else:
-            parser.add_argument(flag, metavar=field.metadata["example"] or name.upper(), **keywords)
+            group.add_argument(flag, metavar=field.metadata["example"] or name.upper(), **keywords)
 
 
 def given_settings(given: argparse.Namespace) -> dict[str, Any]:

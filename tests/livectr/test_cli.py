@@ -35,8 +35,13 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     ("arguments", "says"),
     [
         ([], "say what to do"),
-        (["learn"], "invalid choice"),
-        (["train", "--bach-size", "3"], "unrecognized arguments: --bach-size"),
+        (["zzz"], "there is no command 'zzz'; known are ablate, "),
+        (["trian"], "there is no command 'trian'; did you mean 'train'?"),
+        (["train", "--soruce", "x"], "there is no flag --soruce; did you mean --source?"),
+        (["train", "--sources=x"], "there is no flag --sources; did you mean --source?"),
+        (["train", "x"], "'x' is too much"),
+        (["serve", "renk"], "'renk'; did you mean 'rank'?"),
+        (["train", "--bach-size", "3"], "there is no flag --bach-size; did you mean --batch-size?"),
         (["train"], "say --pipeline, or set LIVECTR_PIPELINE"),
         (
             ["train", "--pipeline", "nothing.py", "--source", "file:x"],

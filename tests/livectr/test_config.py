@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from livectr.config.groups import GROUPS
 from livectr.config.settings import FIELDS, Settings
 from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
@@ -117,6 +118,11 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str | None, says: str) -> Non
 def test_every_setting_says_what_it_does() -> None:
     for field in FIELDS.values():
         assert field.metadata["help"] and field.metadata["commands"], field.name
+
+
+def test_every_setting_is_in_one_group_of_the_help() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted({"config", *FIELDS})
 
 
 def test_the_page_lists_every_setting_with_its_default() -> None:

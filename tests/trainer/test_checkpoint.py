@@ -22,7 +22,7 @@ from livectr.kernels.table.table import DynamicTable
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
-from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, Manifest
+from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, Manifest, check_identity
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
@@ -335,9 +335,27 @@ def test_another_pipeline_is_refused_and_told(run: Run) -> None:
     run.checkpoint.close()
     other = {**IDENTITY, "fields": [["ad", "ad"]]}
     run.checkpoint = Checkpointer(run.root, Control(), other)
-    with pytest.raises(MismatchError, match=r"which differs in fields;|which differs in fields \(") as raised:
+    with pytest.raises(MismatchError, match=r"which differs in fields \(") as raised:
         run.checkpoint.restore()
     assert "models" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("here", "says"),
+    [
+        ([["ad", "ad"]], r"fields \(user, words only there\)"),
+        (
+            [["user", "user"], ["ad", "item"], ["words", "words"]],
+            r"\(ad only there; ad \(table item\) only here\)",
+        ),
+        ([["words", "words"], ["user", "user"], ["ad", "ad"]], r"\(their order\)"),
+        ([[f"f{i}", f"f{i}"] for i in range(7)], r"f0, f1, f2, f3, f4, … only here\)"),
+    ],
+)
+def test_fields_that_differ_are_named(here: list[list[str]], says: str) -> None:
+    there = [["user", "user"], ["ad", "ad"], ["words", "words"]]
+    with pytest.raises(MismatchError, match=says):
+        check_identity(Path("c"), {"fields": there}, {"fields": here})
 
 
 def test_two_trainers_cannot_share_a_directory(run: Run) -> None:

@@ -144,9 +144,26 @@ def check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any
 
 
 def _values(theirs: object, ours: object, limit: int = 40) -> str:
-    """Text of two values that differ, if they are short enough to be read."""
+    """Text of two values that differ: of lists what is only in one, of others all if it is short."""
+    if isinstance(theirs, list) and isinstance(ours, list):
+        there, here = (
+            [_item(x) for x in one if x not in other] for one, other in ((theirs, ours), (ours, theirs))
+        )
+        if not there and not here:
+            return " (their order)"
+        parts = [f"{', '.join(only[:5])}{', …' if len(only) > 5 else ''} only {place}"
+                 for only, place in ((there, "there"), (here, "here")) if only]  # fmt: skip
+        return f" ({'; '.join(parts)})"
     texts = [json.dumps(value) for value in (theirs, ours)]
     return f" ({texts[0]} there, {texts[1]} here)" if max(map(len, texts)) <= limit else ""
+
+
+def _item(value: object) -> str:
+    """Item of a list; a field with another table than its own name is "field (table)"."""
+    if isinstance(value, list):
+        name, table = value
+        return str(name) if name == table else f"{name} (table {table})"
+    return str(value)
 
 
 def verify_file(root: Path, entry: FileEntry) -> None:

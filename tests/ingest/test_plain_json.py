@@ -88,8 +88,32 @@ def texts(draw: st.DrawFn) -> bytes:
     data = bytearray(text.encode("utf-8", "surrogatepass"))
     if draw(st.integers(0, 2)) == 0:
         at = draw(st.integers(0, len(data)))
-        odd = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"0", b"-", b".", b"e", b"\n", b" ", b"\0", b"\xff",
-               b"null", b"NaN", b'"user":1,', b"\\u0000", b"\\ud800", b"\\u00e4", b"1", b"Infinity"]  # fmt: skip
+        odd = [
+            b'"',
+            b"\\",
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b",",
+            b":",
+            b"0",
+            b"-",
+            b".",
+            b"e",
+            b"\n",
+            b" ",
+            b"\0",
+            b"\xff",
+            b"null",
+            b"NaN",
+            b'"user":1,',
+            b"\\u0000",
+            b"\\ud800",
+            b"\\u00e4",
+            b"1",
+            b"Infinity",
+        ]
         data[at : at + draw(st.integers(0, 2))] = draw(st.sampled_from(odd))
     return bytes(data)
 
@@ -134,8 +158,11 @@ def test_both_readers_agree(block: list[bytes]) -> None:
 
 def test_most_objects_are_plain() -> None:
     """Else the comparison would say nothing."""
-    events = [b'{"user":%d,"slot":%d,"query":"a b","price":1.5,"shown":true,"ids":[1,2],"words":["x"],"z":{"y":[]},'
-              b'"scores":[0.5],"bid":2,"device":{"screen":{"width":9},"os":"\\u00e4"}}' % (n, n) for n in range(50)]  # fmt: skip
+    form = (
+        b'{"user":%d,"slot":1,"query":"a b","price":1.5,"shown":true,"ids":[1,2],"words":["x"],"z":{"y":[]},'
+        b'"scores":[0.5],"bid":2,"device":{"screen":{"width":9},"os":"\\u00e4"}}'
+    )
+    events = [form % n for n in range(50)]
     kinds = {path: _kind(dtype) for path, dtype in LEAVES.items()}
     block = Texts.of(events)
     arrays, plain = JsonColumns(kinds, REQUIRED, depth=DEPTH).read(block.data, block.starts, block.stops)

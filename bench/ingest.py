@@ -29,17 +29,19 @@ BATCH = 4096
 START_MS = 1_700_000_000_000
 
 
-def events_of(impressions: int, seed: int = 1) -> dict[str, list[pa.RecordBatch]]:
+def events_of(
+    impressions: int, seed: int = 1, *, partitions: int = PARTITIONS, start_ms: int = START_MS
+) -> dict[str, list[pa.RecordBatch]]:
     """Topic → one batch per partition: impressions in order of time, and clicks on a tenth of them."""
     rng = np.random.default_rng(seed)
     words = np.array([f"word{i}" for i in range(2_000)], object)
     found: dict[str, list[pa.RecordBatch]] = {"impressions": [], "clicks": []}
-    for partition in range(PARTITIONS):
-        n = impressions // PARTITIONS
-        ts = START_MS + np.sort(rng.integers(0, HOURS * 3_600_000, n))
+    for partition in range(partitions):
+        n = impressions // partitions
+        ts = start_ms + np.sort(rng.integers(0, HOURS * 3_600_000, n))
         event = {
-            "request_id": np.char.add(f"{partition}-", np.arange(n).astype(str)).astype(object),
-            "user_id": rng.integers(0, USERS // PARTITIONS, n) * PARTITIONS + partition,
+            "request_id": np.char.add(f"{seed}-{partition}-", np.arange(n).astype(str)).astype(object),
+            "user_id": rng.integers(0, USERS // partitions, n) * partitions + partition,
             "ad_id": (rng.pareto(1.2, n) * 10).astype(np.int64) % ADS,
             "ts": ts,
         }
@@ -90,12 +92,12 @@ def write(root: Path, topics: dict[str, list[pa.RecordBatch]], suffix: str) -> N
                     lines.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
 
 
-def read(pipeline: Pipeline, root: Path, *, features: bool) -> tuple[int, float]:
+def read(pipeline: Pipeline, url: str, *, features: bool) -> tuple[int, float]:
     """(events, seconds) from opening the source to its last example, in batches of 4,096."""
     extract = Extractor(pipeline.plan)
     start = time.perf_counter()
     source = ExampleSource(
-        pipeline, f"file:{root}", ReadOptions(until_end=True), rank=0, world=1, dead_letters=DeadLetters(None)
+        pipeline, url, ReadOptions(until_end=True), rank=0, world=1, dead_letters=DeadLetters(None)
     )
     ended, examples = False, 0
     while not ended:
@@ -180,8 +182,13 @@ def run(quick: bool = False) -> list[dict[str, object]]:
         for suffix, name in ((".arrow", "Arrow IPC files"), (".jsonl", "JSON lines")):
             root = Path(folder, name)
             write(root, {**topics, **tables_of()}, suffix)
-            add("source → join → features", name, read(pipeline, root, features=True), GOAL_EVENTS_PER_S)
-            add("source → join", name, read(pipeline, root, features=False), GOAL_EVENTS_PER_S)
+            add(
+                "source → join → features",
+                name,
+                read(pipeline, f"file:{root}", features=True),
+                GOAL_EVENTS_PER_S,
+            )
+            add("source → join", name, read(pipeline, f"file:{root}", features=False), GOAL_EVENTS_PER_S)
         measured = join_in_memory(pipeline, topics, root)
         add("join, histories, look-ups", "decoded chunks in memory", measured, GOAL_JOIN_EVENTS_PER_S)
     return rows

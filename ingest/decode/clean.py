@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from livectr.ingest.dead_letters import complaints
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.decode import images
-from livectr.ingest.decode.json_rows import Bad, JsonRows, Texts
+from livectr.ingest.decode.json_rows import Bad, JsonRows
+from livectr.ingest.decode.texts import Texts
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes, event_times
 from livectr.ingest.language.streams import Stream, Table, roots_of

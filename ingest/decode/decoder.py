@@ -24,10 +24,12 @@ from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
 from livectr.ingest.decode import arrow_rows
 from livectr.ingest.decode.clean import Cleaner, Mask
-from livectr.ingest.decode.json_rows import Bad, JsonRows, Texts
+from livectr.ingest.decode.json_rows import Bad
+from livectr.ingest.decode.message_key import parse_key
 from livectr.ingest.decode.pending import PendingLetters
+from livectr.ingest.decode.readers import readers_of
 from livectr.ingest.decode.rows import Decoded
-from livectr.ingest.language import dtypes
+from livectr.ingest.decode.texts import Texts
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 
@@ -76,7 +78,7 @@ class Decoder:
         self._is_table = isinstance(stream, Table)
         self._time = stream.time if isinstance(stream, Stream) else None
         self._max_ahead_ms = stream.max_ahead_ms if isinstance(stream, Stream) else 0
-        self._wire, self._readers = _readers(self._cleaner, stream, limits.depth)
+        self._wire, self._readers = readers_of(self._cleaner, stream, limits.depth)
         origins = {path[0] for path in self._cleaner.json_fields.values()}
         self._about_origins = tuple(f"column `{name}{mark}" for name in origins for mark in "`.")
         self._renames = {".".join(path): name for name, path in self._cleaner.json_fields.items()}
@@ -108,17 +110,25 @@ class Decoder:
             next_offset: where reading continues; by default after the last message.
             append_ms: the broker's append times in ms; a record's time may exceed it by at most max_ahead.
         """
-        parts: list[Decoded] = []
-        block = Texts.objects(values, self._record_bytes)
-        kinds = [_JSON] if block is not None else [self._kind(value) for value in values]
-        first = 0
         where = np.array(offsets, np.int64)
+        appended = None if append_ms is None else np.array(append_ms, np.int64)
+        if (
+            values and None not in values and (values[0] or b"").startswith(b"{")
+        ):  # nearly every run of messages
+            texts = Texts.of(values)  # type: ignore[arg-type]
+            chunk = self.objects(partition, where, texts, appended, next_offset=next_offset)
+            if chunk is not None:
+                return chunk
+        parts: list[Decoded] = []
+        kinds = [self._kind(value) for value in values]
+        first = 0
 
         def decode(kind: int, first: int, stop: int) -> Decoded:
             some = where[first:stop], values[first:stop]
             if kind == _JSON:
-                texts = block if stop - first == len(values) else None
-                return self._json(partition, *some, texts)  # type: ignore[arg-type]
+                texts: Sequence[bytes] = some[1]  # type: ignore[assignment]
+                block = Texts.of([text.strip() for text in texts])
+                return self._json(partition, some[0], block, texts.__getitem__)
             if kind == _ARROW:
                 return self._arrow(partition, *some, start)  # type: ignore[arg-type]
             if kind == _OVERSIZE:
@@ -130,21 +140,51 @@ class Decoder:
             self._pending.add(partition, offsets[row], 0, Reason.NOT_DECODED, detail, values[row] or b"")
 
         for kind, run in itertools.groupby(kinds):
-            stop = first + len(list(run)) if block is None else len(values)
+            stop = first + len(list(run))
             parts += self._pending.bisect(partial(decode, kind), first, stop, refuse)
             first = stop
         if next_offset is None:
             next_offset = int(offsets[-1]) + 1
-        if append_ms is not None and self._time is not None:
-            appended = np.array(offsets, np.int64), np.array(append_ms, np.int64)
-            for number, part in enumerate(parts):
-                parts[number], ahead = part.within_append_time(self._time, *appended, self._max_ahead_ms)
-                for row, detail in ahead:
-                    place = int(part.offset[row]), int(part.index[row])
-                    self._pending.add(partition, *place, Reason.BAD_TIME, detail, row_text(part.batch, row))
+        if appended is not None:
+            parts = self._within_append_time(partition, parts, where, appended)
         rows = len(offsets) + sum(count - 1 for count in self._message_rows.values())
         self._message_rows.clear()
         return self._chunk(partition, parts, Position(next_offset, 0), rows)
+
+    def objects(
+        self,
+        partition: int,
+        offsets: _I64,
+        texts: Texts,
+        append_ms: _I64 | None = None,
+        *,
+        next_offset: int | None = None,
+    ) -> Chunk | None:
+        """Decode consecutive messages of which each looks like a JSON object; None: `messages` must do it.
+
+        Args:
+            partition: number of the partition.
+            offsets: i64[n], offset of each message.
+            texts: values of the n messages.
+            append_ms: as in `messages`, i64[n].
+            next_offset: as in `messages`.
+        """
+        if not texts.are_objects(self._record_bytes):
+            return None
+
+        def decode(first: int, stop: int) -> Decoded:
+            block = texts.part(first, stop)
+            return self._json(partition, offsets[first:stop], block, lambda row: block.texts[row])
+
+        def refuse(row: int, detail: str) -> None:
+            value = texts.part(row, row + 1).texts[0]
+            self._pending.add(partition, int(offsets[row]), 0, Reason.NOT_DECODED, detail, value)
+
+        parts = self._pending.bisect(decode, 0, len(texts), refuse)
+        if append_ms is not None:
+            parts = self._within_append_time(partition, parts, offsets, append_ms)
+        after = int(offsets[-1]) + 1 if next_offset is None else next_offset
+        return self._chunk(partition, parts, Position(after, 0), len(texts))
 
     def rows(
         self,
@@ -169,7 +209,7 @@ class Decoder:
             self._pending.add(partition, first + row, 0, Reason.NOT_DECODED, detail, value)
 
         def decode(begin: int, stop: int) -> Decoded:
-            return self._rows(partition, first + begin, _part(batch, begin, stop), seen)
+            return self._rows(partition, first + begin, batch.slice(begin, stop - begin), seen)
 
         parts = self._pending.bisect(decode, 0, batch.num_rows, refuse)
         return self._chunk(partition, parts, after, batch.num_rows)
@@ -203,18 +243,19 @@ class Decoder:
             return _ARROW
         return _JSON if len(value) <= self._record_bytes else _OVERSIZE
 
-    def _json(self, partition: int, offsets: _I64, values: Sequence[bytes], block: Texts | None) -> Decoded:
-        """Decode JSON messages. block: the values as texts without surrounding space, when that is known."""
-        block = Texts.of([value.strip() for value in values]) if block is None else block
-        texts = block.texts
-        left = np.arange(len(texts), dtype=np.int64)
+    def _json(self, partition: int, offsets: _I64, block: Texts, raw: Callable[[int], bytes]) -> Decoded:
+        """Decode JSON messages.
+
+        Args:
+            block: their values without surrounding space.
+            raw: value of a message, for its dead letter.
+        """
+        left = np.arange(len(block), dtype=np.int64)
         parts: list[Decoded] = []
         complaints: dict[int, list[Bad]] = {}
         # A text is valid when any reader accepts it; the reader that fits the log is tried first next time.
         for number, reader in enumerate(list(self._readers)):
-            batch, parsed, bad = reader.parse(
-                block if number == 0 else Texts.of([texts[row] for row in left.tolist()])
-            )
+            batch, parsed, bad = reader.parse(block if number == 0 else block.take(left))
             rows = left[parsed]
             left = left[[item.row for item in bad]]
             for row, item in zip(left.tolist(), bad, strict=True):
@@ -224,8 +265,8 @@ class Decoder:
             if len(rows):
                 batch = batch.rename_columns([self._renames.get(name, name) for name in batch.schema.names])
                 index = np.zeros(len(rows), np.int32)
-                raw = partial(_raw_text, values, rows)
-                parts.append(self._finish(partition, batch, offsets[rows], index, raw))
+                of_row = partial(_raw_text, raw, rows)
+                parts.append(self._finish(partition, batch, offsets[rows], index, of_row))
             if not len(left):
                 break
         for row in left.tolist():
@@ -234,7 +275,7 @@ class Decoder:
             item = next(
                 (item for item in reasons if not item.detail.startswith(self._about_origins)), reasons[0]
             )
-            self._pending.add(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
+            self._pending.add(partition, int(offsets[row]), 0, item.reason, item.detail, raw(row))
         return Decoded.merged(parts, self._cleaner.schema)
 
     def _oversize(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
@@ -292,36 +333,10 @@ class Decoder:
                 self._pending.add(partition, offset, 0, Reason.NO_VALUE, "a message without value", b"")
                 continue
             try:
-                found.append((offset, self._parse_key(key)))
+                found.append((offset, parse_key(key, self._cleaner.columns[self._key])))
             except ValueError as error:
                 self._pending.add(partition, offset, 0, Reason.BAD_KEY, f"delete: {error}", key or b"")
-        schema = self._cleaner.schema
-        columns = [
-            pa.array([key for _, key in found], field.type)
-            if field.name == self._key
-            else pa.nulls(len(found), field.type)
-            for field in schema
-        ]
-        return Decoded(
-            pa.RecordBatch.from_arrays(columns, schema=schema),
-            np.array([offset for offset, _ in found], np.int64),
-            np.zeros(len(found), np.int32),
-            np.ones(len(found), bool),
-        )
-
-    def _parse_key(self, key: bytes | None) -> int | str:
-        """Parse a message key: UTF-8 text, integers in decimal."""
-        if key is None:
-            raise ValueError("the message has no key")
-        text = key.decode()
-        dtype = self._cleaner.columns[self._key]
-        if dtype == "string":
-            return text
-        try:
-            pa.array([int(text)], dtypes.arrow_type(dtype))
-        except (ValueError, pa.ArrowInvalid, OverflowError):
-            raise ValueError(f"message key {text[:100]!r} is no {dtype}") from None
-        return int(text)
+        return Decoded.deletes(self._cleaner.schema, self._key, found)
 
     def _finish(
         self,
@@ -337,7 +352,7 @@ class Decoder:
             self._pending.add(partition, int(offset[row]), int(index[row]), reason, detail, raw(row))
 
         def clean(first: int, stop: int) -> Decoded:
-            batch, rows, bad = self._cleaner.clean(_part(wire, first, stop))
+            batch, rows, bad = self._cleaner.clean(wire.slice(first, stop - first))
             for item in bad:
                 letter(first + item.row, item.reason, item.detail)
             if len(rows) == len(offset):
@@ -348,6 +363,21 @@ class Decoder:
             letter(row, Reason.NOT_DECODED, detail)
 
         return Decoded.merged(self._pending.bisect(clean, 0, wire.num_rows, refuse), self._cleaner.schema)
+
+    def _within_append_time(
+        self, partition: int, parts: Sequence[Decoded], offsets: _I64, append_ms: _I64
+    ) -> list[Decoded]:
+        """Parts without the rows whose time is too far behind their message's append time."""
+        if self._time is None:
+            return list(parts)
+        within = []
+        for part in parts:
+            kept, ahead = part.within_append_time(self._time, offsets, append_ms, self._max_ahead_ms)
+            within.append(kept)
+            for row, detail in ahead:
+                place = int(part.offset[row]), int(part.index[row])
+                self._pending.add(partition, *place, Reason.BAD_TIME, detail, row_text(part.batch, row))
+        return within
 
     def _chunk(self, partition: int, parts: list[Decoded], after: Position, rows: int) -> Chunk:
         """Combine the parts and write pending letters; rows: count of rows read, usable or not."""
@@ -365,29 +395,5 @@ class Decoder:
         )
 
 
-def _readers(cleaner: Cleaner, stream: Stream | Table, depth: int) -> tuple[dict[str, str], list[JsonRows]]:
-    """Columns that are read (name → type), and the JSON readers to try in turn.
-
-    A JSON field is read through its origin, a column of text. JSON producers often send the origin as an
-    object inside the event instead of as text; a second reader takes that form.
-    """
-    origins = dict.fromkeys(path[0] for path in cleaner.json_fields.values())
-    plain = {name: dtype for name, dtype in cleaner.columns.items() if name not in cleaner.json_fields}
-    wire = {**plain, **{name: stream.columns[name] for name in origins}}
-    required = [name for name in wire if name not in cleaner.declared_fill and name not in origins]
-    text: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in wire.items()}
-    readers = [JsonRows(text, required, depth=depth)]
-    if origins and not set(origins) & set(plain):
-        nested: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in plain.items()}
-        nested.update({path: cleaner.columns[name] for name, path in cleaner.json_fields.items()})
-        readers.append(JsonRows(nested, required, depth=depth))
-    return wire, readers
-
-
-def _part(batch: pa.RecordBatch, first: int, stop: int) -> pa.RecordBatch:
-    """Rows first to stop, without a copy."""
-    return batch if stop - first == batch.num_rows else batch.slice(first, stop - first)
-
-
-def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:
-    return values[int(rows[row])]
+def _raw_text(raw: Callable[[int], bytes], rows: _I64, row: int) -> bytes:
+    return raw(int(rows[row]))

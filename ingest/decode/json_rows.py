@@ -1,9 +1,10 @@
 """JSON parser: texts become an Arrow batch of the columns in use, and every bad text is named.
 
-A whole block is parsed by one call of pyarrow's JSON reader. When that fails, the block is divided until the
-bad texts are isolated. A text is valid or not by itself, never by its neighbours in a block: so the rows that
-reach training depend on the log alone, however it was cut into blocks. For this reason the depth limit also
-counts in columns that are not in use: pyarrow reads them or not depending on the neighbours.
+Plain objects are read by one compiled call (`kernels.stream.json_columns`). The others of a block are parsed
+by one call of pyarrow's JSON reader. When that fails, they are divided until the bad texts are isolated. A
+text is valid or not by itself, never by its neighbours in a block: so the rows that reach training depend on
+the log alone, however it was cut into blocks. For this reason the depth limit also counts in columns that are
+not in use: pyarrow reads them or not depending on the neighbours.
 
 A numeric column may hold true and false, and a bool column the numbers 0 and 1. The columns that do are
 learned from the texts, and this schema is tried first with the next block.
@@ -14,9 +15,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,11 @@ from pyarrow import json as arrow_json
 
 from livectr.ingest.dead_letters import complaints
 from livectr.ingest.dead_letters.letters import Reason
+from livectr.ingest.decode.texts import Texts
 from livectr.ingest.language import dtypes
 from livectr.ingest.limits import LIMITS
+from livectr.kernels.stream import json_columns
+from livectr.kernels.stream.json_columns import JsonColumns
 from livectr.kernels.stream.json_depth import deeper_than
 
 # A column path and its type: ("device", "browser") → "string".
@@ -51,43 +55,6 @@ class Bad:
     detail: str
 
 
-class Texts(NamedTuple):
-    """Batch of n texts, also joined by line feeds; text i is joined[starts[i] : stops[i]]."""
-
-    texts: Sequence[bytes]
-    joined: bytes
-    starts: npt.NDArray[np.int64]
-    stops: npt.NDArray[np.int64]
-
-    @staticmethod
-    def of(texts: Sequence[bytes]) -> Texts:
-        """Join texts by line feeds."""
-        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        stops = np.cumsum(sizes + 1) - 1
-        return Texts(texts, b"\n".join(texts), stops - sizes, stops)
-
-    @staticmethod
-    def objects(values: Sequence[bytes | None], most_bytes: int) -> Texts | None:
-        """Texts of values that all begin with `{`, end with `}` and have at most `most_bytes` bytes; else
-        None.
-
-        The check is vectorized: nearly every run of messages passes.
-        """
-        if not values or not (values[0] or b"").startswith(b"{"):
-            return None
-        texts = [value for value in values if value is not None]
-        if len(texts) < len(values) or not 2 <= min(map(len, texts)) <= max(map(len, texts)) <= most_bytes:
-            return None
-        block = Texts.of(texts)
-        return block if block.are_objects() else None
-
-    def are_objects(self) -> bool:
-        """Return true when each text, of 2 bytes or more, begins with `{` and ends with `}`."""
-        buffer = np.frombuffer(self.joined, np.uint8)
-        begin, end = buffer[self.starts] == ord("{"), buffer[self.stops - 1] == ord("}")
-        return bool(begin.all() and end.all())
-
-
 def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
     """Parse texts to rows with the columns of `schema`, null where absent; None when any text is bad.
 
@@ -95,10 +62,12 @@ def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
     one. So each text must begin with `{`, end with `}` and hold no NUL. Then each text gives at least one
     row, and equal counts of rows and texts mean one row each.
     """
-    texts, joined, starts, stops = block
-    if not texts:
+    if not len(block):
         return pa.RecordBatch.from_pylist([], schema=schema)
-    if (stops - starts).min() < 2 or b"\0" in joined or not block.are_objects():
+    if not block.are_objects():
+        return None
+    joined = block.joined().data
+    if b"\0" in joined:
         return None
     try:
         table = arrow_json.read_json(
@@ -109,10 +78,10 @@ def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
         table.validate(full=True)  # UTF-8
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-    if table.num_rows != len(texts):
+    if table.num_rows != len(block):
         return None
     batches = table.combine_chunks().to_batches()
-    batch = batches[0] if batches else pa.RecordBatch.from_pylist([{}] * len(texts), schema=schema)
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([{}] * len(block), schema=schema)
     return batch.select(schema.names)
 
 
@@ -132,6 +101,9 @@ class JsonRows:
         self._empty = pa.RecordBatch.from_pylist(
             [], pa.schema([(".".join(path), dtypes.arrow_type(dtype)) for path, dtype in leaves.items()])
         )
+        plain = {path: dtypes.arrow_type(dtype) for path, dtype in leaves.items()}
+        fast = bool(plain) and all(map(json_columns.reads, plain.values())) and not _overlap(plain)
+        self._columns = JsonColumns(plain, self._required, depth=depth) if fast else None
         # Swapped columns → the schema to read them with, most recently used first.
         self._ways: dict[_Swapped, pa.Schema] = {_AS_DECLARED: pa.schema(_fields(leaves))}
 
@@ -141,12 +113,29 @@ class JsonRows:
         Returns:
             Batch of n rows, the numbers of their texts int64[n], and the bad texts.
         """
-        texts = block.texts
-        deep = deeper_than(block.joined, block.starts, block.stops, self._depth)
+        if self._columns is None:
+            return self._all(block)
+        arrays, plain = self._columns.read(block.data, block.starts, block.stops)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._empty.schema)
+        if plain.all():
+            return batch, np.arange(len(block)), []
+        fast, left = np.flatnonzero(plain), np.flatnonzero(~plain)
+        others, rows, bad = self._all(block.take(left))
+        bad = [Bad(int(left[item.row]), item.reason, item.detail) for item in bad]
+        if not len(rows):
+            return batch, fast, bad
+        where = np.concatenate([fast, left[rows]])
+        order = np.argsort(where)
+        return pa.concat_batches([batch, others]).take(pa.array(order)), where[order], bad
+
+    def _all(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        """As `parse`, for texts of which some may not be plain."""
+        block = block.joined()
+        deep = deeper_than(block.data, block.starts, block.stops, self._depth)
         if not len(deep):
             return self._parse(block)
-        left = np.setdiff1d(np.arange(len(texts)), deep)
-        batch, rows, bad = self._parse(Texts.of([texts[row] for row in left.tolist()]))
+        left = np.setdiff1d(np.arange(len(block)), deep)
+        batch, rows, bad = self._parse(block.take(left))
         bad = [Bad(int(left[item.row]), item.reason, item.detail) for item in bad]
         why = f"more than {self._depth} objects and lists within each other"
         bad += [Bad(row, Reason.TOO_DEEP, why) for row in deep.tolist()]
@@ -175,7 +164,7 @@ class JsonRows:
         size = max(_SMALL_BLOCK, -(-len(texts) // _BLOCK_PARTS))
         batches, rows, bad = [], [], []
         for first in range(0, len(texts), size):
-            part, part_rows, part_bad = self._divide(Texts.of(texts[first : first + size]))
+            part, part_rows, part_bad = self._divide(block.part(first, min(first + size, len(texts))))
             batches.append(part)
             rows.append(part_rows + first)
             bad += [Bad(item.row + first, item.reason, item.detail) for item in part_bad]
@@ -324,6 +313,11 @@ class JsonRows:
                 if name not in event:
                     bad.append(Bad(row, Reason.MISSING_COLUMN, complaints.missing_column(name, event)))
         return bad
+
+
+def _overlap(paths: Collection[tuple[str, ...]]) -> bool:
+    """Whether a path is the beginning of another."""
+    return any(path == other[: len(path)] for path in paths for other in paths if other is not path)
 
 
 def _fields(leaves: Leaves) -> list[pa.Field]:

@@ -37,6 +37,22 @@ class Decoded:
             pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64), np.empty(0, np.int32), None
         )
 
+    @staticmethod
+    def deletes(schema: pa.Schema, key: str, found: Sequence[tuple[int, object]]) -> Decoded:
+        """Rows that delete keys of a table, each with its offset."""
+        columns = [
+            pa.array([value for _, value in found], field.type)
+            if field.name == key
+            else pa.nulls(len(found), field.type)
+            for field in schema
+        ]
+        return Decoded(
+            pa.RecordBatch.from_arrays(columns, schema=schema),
+            np.array([offset for offset, _ in found], np.int64),
+            np.zeros(len(found), np.int32),
+            np.ones(len(found), bool),
+        )
+
     def within_append_time(
         self, time: str, offsets: _I64, append_ms: _I64, max_ahead_ms: int
     ) -> tuple[Decoded, list[tuple[int, str]]]:

@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import (
@@ -21,13 +22,14 @@ from kafka.errors import (
 )
 
 from livectr.ingest.addresses import kafka_options, no_answer
-from livectr.ingest.chunks import BEGINNING, Position
+from livectr.ingest.chunks import BEGINNING, Chunk, Position
 from livectr.ingest.chunks import TopicPartition as Place
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters
 from livectr.ingest.decode.decoders import Decoding
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.kafka_batches import bound_batches
+from livectr.ingest.sources.kafka_blocks import RecordBlock, use_blocks
 from livectr.kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
 
 _CONNECT_TIMEOUT_MS = 5_000
@@ -36,6 +38,7 @@ _PROBE_AFTER_S = 0.5
 _PROBE_TIMEOUT_MS = 1_000
 _MAX_BACKOFF_S = 5.0
 _LOG_APPEND_TIME = 1
+_NO_END = (1 << 63) - 1
 _UNKNOWN_MS = 1 << 60
 """Append time of a message whose time is its producer's (CreateTime): it bounds nothing."""
 _CODEC_PACKAGES = {"lz4": "lz4", "zstd": "zstandard", "snappy": "python-snappy"}
@@ -84,6 +87,7 @@ class KafkaSource(BackgroundSource):
         self._not_fetched: frozenset[Place] = frozenset()
         self._silent_probes = 0  # probes without answer in a row
         self._consumer = _connect(url)
+        use_blocks(self._consumer)
 
     def topics(self) -> dict[str, list[int]]:
         try:
@@ -187,34 +191,52 @@ class KafkaSource(BackgroundSource):
         if not self._until_end:
             self._ends.update({(tp.topic, tp.partition): end for tp, end in ends.items()})
 
-    def _queue_records(self, place: Place, records: Sequence[object]) -> None:
+    def _queue_records(self, place: Place, records: Sequence[Any]) -> None:
         """Decode and queue consecutive messages of a partition, up to the end at which reading stops."""
+        stop = self._ends[place] if self._until_end else _NO_END
+        first = self._positions[place]
+        self._fetched(place[0], sum(map(_payload_bytes, records)))
+        if all(isinstance(record.value, RecordBlock) for record in records):
+            block = RecordBlock.joined([record.value for record in records], _UNKNOWN_MS)
+            chunk = self._decode(place, block.between(first.offset, stop))
+        else:  # an unusual batch among them
+            offsets, values, keys, append_ms = _one_by_one(records, first.offset, stop)
+            chunk = self._decode_messages(place, offsets, values, keys, append_ms)
+        if chunk is not None:
+            at, end = self._progress(place)
+            self._put(chunk, max(0, end - chunk.next.offset), at >= end)
+
+    def _decode(self, place: Place, block: RecordBlock) -> Chunk | None:
+        """Decode a block; None: it has no records."""
+        if not block.rows:
+            return None
         topic, partition = place
-        offsets: list[int] = [record.offset for record in records]  # type: ignore[attr-defined]
-        values: list[bytes | None] = [record.value for record in records]  # type: ignore[attr-defined]
-        keys = [record.key for record in records] if topic in self._tables else None  # type: ignore[attr-defined]
-        if self._until_end and offsets[-1] >= self._ends[place]:
-            count = sum(offset < self._ends[place] for offset in offsets)
-            offsets, values, keys = (
-                offsets[:count],
-                values[:count],
-                keys[:count] if keys is not None else None,
-            )
-            if not count:
-                return
-        self._fetched(topic, sum(len(r.value or b"") + len(r.key or b"") for r in records))  # type: ignore[attr-defined, misc]
-        decoder = self._decoders[topic]
-        append_ms = None
-        if any(record.timestamp_type == _LOG_APPEND_TIME for record in (records[0], records[-1])):  # type: ignore[attr-defined]
-            append_ms = [
-                record.timestamp if record.timestamp_type == _LOG_APPEND_TIME else _UNKNOWN_MS  # type: ignore[attr-defined]
-                for record in records[: len(offsets)]
-            ]
-        chunk = decoder.messages(
-            partition, offsets, values, keys, start=self._positions[place], append_ms=append_ms
+        offsets, append_ms = block.spans.offsets, block.append_ms
+        chunk = self._decoders[topic].objects(partition, offsets, block.texts, append_ms)
+        if chunk is not None:
+            return chunk
+        append = None if append_ms is None else append_ms.tolist()
+        return self._decode_messages(place, offsets.tolist(), block.values(), block.keys(), append)
+
+    def _decode_messages(
+        self,
+        place: Place,
+        offsets: list[int],
+        values: list[bytes | None],
+        keys: list[bytes | None],
+        append_ms: list[int] | None,
+    ) -> Chunk | None:
+        topic, partition = place
+        if not offsets:
+            return None
+        return self._decoders[topic].messages(
+            partition,
+            offsets,
+            values,
+            keys if topic in self._tables else None,
+            start=self._positions[place],
+            append_ms=append_ms,
         )
-        at, end = self._progress(place)
-        self._put(chunk, max(0, end - chunk.next.offset), at >= end)
 
     def _progress(self, place: Place) -> tuple[int, int]:
         """(next offset, end). The next offset may lie after records that are not delivered (aborted,
@@ -236,6 +258,39 @@ class KafkaSource(BackgroundSource):
             self._not_fetched = paused
 
 
+def _payload_bytes(record: Any) -> int:
+    """Bytes of keys and values."""
+    if isinstance(record.value, RecordBlock):
+        return record.value.spans.payload_bytes
+    return len(record.value or b"") + len(record.key or b"")
+
+
+def _one_by_one(
+    records: Sequence[Any], first: int, stop: int
+) -> tuple[list[int], list[bytes | None], list[bytes | None], list[int] | None]:
+    """Offsets, values, keys and append times of records from offset `first` to before `stop`; some are
+    blocks."""
+    found: list[tuple[int, bytes | None, bytes | None, int]] = []
+    for record in records:
+        if isinstance(record.value, RecordBlock):
+            block = record.value
+            append = [_UNKNOWN_MS] * block.rows if block.append_ms is None else block.append_ms.tolist()
+            columns = block.spans.offsets.tolist(), block.values(), block.keys(), append
+            found += zip(*columns, strict=True)
+        else:
+            append_ms = record.timestamp if record.timestamp_type == _LOG_APPEND_TIME else _UNKNOWN_MS
+            found.append((record.offset, record.value, record.key, append_ms))
+    found = [entry for entry in found if first <= entry[0] < stop]
+    appended = [entry[3] for entry in found]
+    bounded = any(ms != _UNKNOWN_MS for ms in appended)
+    return (
+        [entry[0] for entry in found],
+        [entry[1] for entry in found],
+        [entry[2] for entry in found],
+        appended if bounded else None,
+    )
+
+
 def _connect(url: str) -> KafkaConsumer:
     try:
         return KafkaConsumer(
@@ -253,7 +308,7 @@ def _connect(url: str) -> KafkaConsumer:
             fetch_max_bytes=32 << 20,
             max_partition_fetch_bytes=4 << 20,
             fetch_max_wait_ms=100,
-            max_poll_records=16_384,
+            max_poll_records=16_384,  # of blocks; `kafka_blocks` bounds their bytes
             metrics_enabled=False,
         )
     except KafkaError as error:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 from kafka import codec
 from kafka.errors import CorruptRecordError, UnsupportedCodecError
 from kafka.record import memory_records
@@ -26,6 +27,8 @@ from kafka.record.util import decode_varint
 
 from livectr.ingest.chunks import UnreadableMessage
 from livectr.ingest.limits import LIMITS
+from livectr.ingest.sources.kafka_blocks import RecordBlock
+from livectr.kernels.stream.records import read_records
 
 _CHUNK = 1024  # records that are read together
 
@@ -40,6 +43,8 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
     _buffer: bytearray
     _pos: int
     _decompressed: bool
+    blocks = False
+    """Whether all records come as one, whose value is a `RecordBlock`."""
     unpacked_bytes = LIMITS.unpacked_bytes
     """Greatest size of a decompressed batch, for the whole process."""
 
@@ -53,7 +58,19 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
             return iter([self._unreadable(detail)])
         except Exception as error:  # decoders of damaged bytes raise whatever they stumble over
             return iter([self._unreadable(f"{type(error).__name__}: {error}")])
-        return chain.from_iterable(self._chunks())
+        block = self._block() if self.blocks else None
+        return chain.from_iterable(self._chunks()) if block is None else iter(block)
+
+    def _block(self) -> list[DefaultRecord] | None:
+        """All records as one, or none for an empty batch; None: they are unusual."""
+        data = memoryview(self._buffer)[self._pos :]
+        spans = read_records(data, self.base_offset, self.records_count)
+        if spans is None or not len(spans.offsets):
+            return None if spans is None else []
+        append_ms = None
+        if self.timestamp_type == self.LOG_APPEND_TIME:
+            append_ms = np.full(len(spans.offsets), self.max_timestamp)
+        return [self._record(int(spans.offsets[-1]), RecordBlock(data, spans, append_ms))]
 
     def _maybe_uncompress(self) -> None:
         if not self._decompressed and self.compression_type != self.CODEC_NONE:
@@ -106,7 +123,7 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
         detail = f"the batch of offsets {self.base_offset} to {self.last_offset} is not readable: {why}"
         return self._record(self.base_offset, UnreadableMessage(detail, self.records_count))
 
-    def _record(self, offset: int, value: UnreadableMessage) -> DefaultRecord:
+    def _record(self, offset: int, value: UnreadableMessage | RecordBlock) -> DefaultRecord:
         return DefaultRecord(0, offset, self.max_timestamp, self.timestamp_type, None, value, [])
 
 

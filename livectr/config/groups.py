@@ -44,7 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("ranks", "nodes", "node", "rendezvous", "restarts", "generation", "threads", "placement"),
         *("aggregate", "field_exchange", "wire"),
     ),
-    "Memory": ("rank_memory", "dram_bytes", "spill", "near_cache_rows"),
+    "Memory": ("rank_memory", "dram_bytes", "spill", "near_cache_rows", "item_partials_mb"),
     "GPU": ("device", "gpu_budget", "gpu_rows"),
     "Bad records": (
         *(

@@ -11,6 +11,7 @@ from livectr.kernels.errors import ConfigError
 
 NAMES = (
     "ingest",
+    "kafka",
     "features",
     "featurebox",
     "allocation",

@@ -1,0 +1,507 @@
+// JSON objects into columns. An object that is plain gives a row; any other object is left to a slower reader, which
+// knows what to make of it. Plain: strict JSON without line feeds between values, no name in use twice or with an
+// escape, every value of its declared type and range, no null in a list, every required name there.
+#pragma once
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace livectr::json {
+
+enum Type : int32_t { INT64, INT32, FLOAT64, FLOAT32, BOOL, STRING };
+
+constexpr int64_t MOST = std::numeric_limits<int32_t>::max();  // Arrow's offsets are int32
+
+// Values of a column: numbers as words; texts as chars with their ends; lists with the ends of their items.
+struct Column {
+    Type type = INT64;
+    bool list = false, required = false;
+    std::vector<uint64_t> words;
+    std::vector<uint8_t> chars, valid;
+    std::vector<int32_t> ends, item_ends;
+    int64_t items = 0, size = 0, nulls = 0;  // of all rows: items of lists, chars
+    int64_t seen = -1;                       // last text that had it
+
+    bool text() const { return type == STRING; }
+
+    void clear(int64_t rows) {
+        items = size = nulls = 0, seen = -1;
+        valid.resize(size_t(rows));
+        if (list || text()) ends.resize(size_t(rows + 1)), ends[0] = 0;
+        if (list && text()) item_ends.assign(1, 0);
+        if (!list && !text()) words.resize(size_t(rows));
+    }
+
+    void word(int64_t row, uint64_t value) {
+        if (!list) {
+            words[size_t(row)] = value;
+            return;
+        }
+        if (size_t(items) >= words.size()) words.resize(2 * size_t(items) + 64);
+        words[size_t(items)] = value;
+    }
+
+    void word_if_scalar(int64_t row) {
+        if (!list && !text()) words[size_t(row)] = 0;
+    }
+
+    uint8_t* room(int64_t more) {
+        if (size_t(size + more) > chars.size()) chars.resize(2 * size_t(size + more) + 64);
+        return chars.data() + size;
+    }
+};
+
+// Object whose members are columns (leaf ≥ 0) or objects again.
+struct Node {
+    struct Member {
+        std::string name;
+        int32_t leaf = -1;
+        std::unique_ptr<Node> inner;
+    };
+    struct Known {
+        std::string name;
+        Member* member = nullptr;  // null: not in use
+    };
+    std::vector<Member> members;
+    std::vector<Known> known;  // names by their place in the object before; logs keep an order
+    int64_t seen = -1;
+
+    void clear() {
+        seen = -1;
+        for (Member& member : members)
+            if (member.inner) member.inner->clear();
+    }
+
+    Member* find(const uint8_t* name, int64_t size, size_t place) {
+        const auto equal = [=](const std::string& other) {
+            return int64_t(other.size()) == size && std::memcmp(other.data(), name, size_t(size)) == 0;
+        };
+        if (place < known.size() && equal(known[place].name)) return known[place].member;
+        Member* found = nullptr;
+        for (Member& member : members)
+            if (equal(member.name)) found = &member;
+        if (place < 256) {
+            if (place >= known.size()) known.resize(place + 1);
+            known[place] = {std::string(reinterpret_cast<const char*>(name), size_t(size)), found};
+        }
+        return found;
+    }
+};
+
+inline bool valid_utf8(const uint8_t* p, const uint8_t* end) {
+    while (p < end) {
+        const uint8_t a = *p++;
+        if (a < 0x80) continue;
+        const int more = a >= 0xF0 ? 3 : a >= 0xE0 ? 2 : 1;
+        if (a < 0xC2 || a > 0xF4 || end - p < more) return false;
+        const uint8_t b = p[0];
+        if ((b & 0xC0) != 0x80 || (a == 0xE0 && b < 0xA0) || (a == 0xED && b > 0x9F) || (a == 0xF0 && b < 0x90) ||
+            (a == 0xF4 && b > 0x8F))
+            return false;
+        for (int i = 1; i < more; ++i)
+            if ((p[i] & 0xC0) != 0x80) return false;
+        p += more;
+    }
+    return true;
+}
+
+class Reader {
+  public:
+    std::vector<Column> columns;
+    Node root;
+    int64_t depth = 0;
+    int64_t rows = 0;
+
+    void clear(int64_t texts) {
+        rows = 0;
+        root.clear();
+        for (Column& column : columns) column.clear(texts);
+    }
+
+    // Adds a text as a row; returns false, and adds nothing, if it is not plain. number: of the text.
+    bool add(const uint8_t* text, const uint8_t* stop, int64_t number) {
+        p_ = text, end_ = stop, number_ = number;
+        space();
+        bool good = p_ < end_ && *p_ == '{' && object(root, 1);
+        if (good) {
+            space();
+            good = p_ == end_;
+        }
+        for (Column& column : columns) good = good && (column.seen == number || !column.required);
+        for (Column& column : columns) {
+            if (!good) {
+                rewind(column);
+                continue;
+            }
+            if (column.seen != number) column.valid[size_t(rows)] = 0, column.word_if_scalar(rows);
+            if (column.list || column.text()) column.ends[size_t(rows + 1)] = int32_t(column.list ? column.items : column.size);
+            column.nulls += !column.valid[size_t(rows)];
+        }
+        rows += good;
+        return good;
+    }
+
+  private:
+    const uint8_t *p_ = nullptr, *end_ = nullptr;
+    int64_t number_ = 0;
+
+    void rewind(Column& column) {
+        if (!column.list && !column.text()) return;
+        const int32_t before = column.ends[size_t(rows)];
+        if (column.list) {
+            column.items = before;
+            if (column.text()) column.item_ends.resize(size_t(before) + 1), column.size = column.item_ends.back();
+        } else {
+            column.size = before;
+        }
+    }
+
+    void space() {
+        while (p_ < end_ && (*p_ == ' ' || *p_ == '\t')) ++p_;
+    }
+
+    // Bytes of a string up to its quote or the first escape; p_ stands at it. False at its end or a control character.
+    bool run(bool& high) {
+        uint8_t all = 0;
+        while (end_ - p_ >= 8) {
+            uint64_t w;
+            std::memcpy(&w, p_, 8);
+            constexpr uint64_t ONES = 0x0101010101010101, TOPS = 0x8080808080808080;
+            const auto zero = [](uint64_t x) { return (x - ONES) & ~x & TOPS; };
+            if (zero(w ^ ONES * '"') | zero(w ^ ONES * '\\') | ((w - ONES * 0x20) & ~w & TOPS)) break;
+            all |= (w & TOPS) != 0 ? 0x80 : 0;
+            p_ += 8;
+        }
+        while (p_ < end_ && *p_ != '"' && *p_ != '\\') {
+            if (*p_ < 0x20) return false;
+            all |= *p_++;
+        }
+        high = high || all >= 0x80;
+        return p_ < end_;
+    }
+
+    // Skips a string, whose opening quote was read.
+    bool skip_string() {
+        for (bool high = false; run(high);) {
+            if (*p_++ == '"') return true;
+            if (p_ >= end_) return false;
+            const uint8_t kind = *p_++;
+            if (kind == 'u') {
+                uint32_t unit;
+                if (!hex(unit)) return false;
+                if (unit >= 0xDC00 && unit < 0xE000) return false;
+                if (unit >= 0xD800 && unit < 0xDC00 && !low(unit)) return false;
+            } else if (!std::strchr("\"\\/bfnrt", kind) || !kind) {
+                return false;
+            }
+        }
+        return false;
+    }
+
+    bool hex(uint32_t& unit) {
+        if (end_ - p_ < 4) return false;
+        unit = 0;
+        for (int i = 0; i < 4; ++i) {
+            const uint8_t c = *p_++;
+            const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+            if (digit < 0) return false;
+            unit = 16 * unit + uint32_t(digit);
+        }
+        return true;
+    }
+
+    // The second half of a pair of surrogates, whose first half is `unit`.
+    bool low(uint32_t& unit) {
+        uint32_t second;
+        if (end_ - p_ < 6 || p_[0] != '\\' || p_[1] != 'u') return false;
+        p_ += 2;
+        if (!hex(second) || second < 0xDC00 || second > 0xDFFF) return false;
+        unit = 0x10000 + ((unit - 0xD800) << 10) + (second - 0xDC00);
+        return true;
+    }
+
+    bool string(Column& column) {
+        bool high = false;
+        const int64_t first = column.size;
+        while (true) {
+            const uint8_t* const begin = p_;
+            if (!run(high)) return false;
+            const int64_t size = p_ - begin;
+            std::memcpy(column.room(size + 4), begin, size_t(size));
+            column.size += size;
+            if (*p_++ == '"') break;
+            if (p_ >= end_ || !escape(column)) return false;
+        }
+        if (column.size > MOST) return false;
+        return !high || valid_utf8(column.chars.data() + first, column.chars.data() + column.size);
+    }
+
+    bool escape(Column& column) {
+        static constexpr char FROM[] = "\"\\/bfnrt", TO[] = "\"\\/\b\f\n\r\t";
+        uint8_t* const out = column.room(4);
+        const uint8_t kind = *p_++;
+        if (kind != 'u') {
+            const char* const at = kind ? std::strchr(FROM, kind) : nullptr;
+            if (!at) return false;
+            *out = uint8_t(TO[at - FROM]);
+            column.size += 1;
+            return true;
+        }
+        uint32_t c;
+        if (!hex(c) || (c >= 0xDC00 && c < 0xE000) || (c >= 0xD800 && c < 0xDC00 && !low(c))) return false;
+        const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+        static constexpr uint8_t LEAD[] = {0x00, 0xC0, 0xE0, 0xF0};
+        for (int i = more; i > 0; --i, c >>= 6) out[i] = uint8_t(0x80 | (c & 0x3F));
+        out[0] = uint8_t(LEAD[more] | c);
+        column.size += more + 1;
+        return true;
+    }
+
+    // The end of a number of strict JSON, or null. whole: it has neither fraction nor exponent.
+    const uint8_t* number_end(bool& whole) const {
+        const uint8_t* p = p_;
+        const auto digits = [&] {
+            const uint8_t* const begin = p;
+            while (p < end_ && *p >= '0' && *p <= '9') ++p;
+            return p > begin;
+        };
+        if (p < end_ && *p == '-') ++p;
+        if (p < end_ && *p == '0') ++p;
+        else if (!digits()) return nullptr;
+        whole = true;
+        if (p < end_ && *p == '.') {
+            whole = false, ++p;
+            if (!digits()) return nullptr;
+        }
+        if (p < end_ && (*p | 0x20) == 'e') {
+            whole = false, ++p;
+            if (p < end_ && (*p == '+' || *p == '-')) ++p;
+            if (!digits()) return nullptr;
+        }
+        return p;
+    }
+
+    template <class T>
+    bool number(const uint8_t* stop, uint64_t& word) {
+        T value;
+        const char* const last = reinterpret_cast<const char*>(stop);
+        const auto read = std::from_chars(reinterpret_cast<const char*>(p_), last, value);
+        if (read.ec != std::errc() || read.ptr != last) return false;
+        word = 0;
+        std::memcpy(&word, &value, sizeof value);
+        p_ = stop;
+        return true;
+    }
+
+    bool literal(const char* text, int64_t size) {
+        if (end_ - p_ < size || std::memcmp(p_, text, size_t(size))) return false;
+        p_ += size;
+        return true;
+    }
+
+    bool scalar(Column& column) {
+        if (p_ >= end_) return false;
+        uint64_t word = 0;
+        if (column.type == STRING) {
+            if (*p_++ != '"' || !string(column)) return false;
+            if (column.list) column.item_ends.push_back(int32_t(column.size));
+        } else if (column.type == BOOL) {
+            word = *p_ == 't';
+            if (!(word ? literal("true", 4) : literal("false", 5))) return false;
+        } else {
+            bool whole;
+            const uint8_t* const stop = number_end(whole);
+            if (!stop) return false;
+            switch (column.type) {
+                case INT64: if (!whole || !number<int64_t>(stop, word)) return false; break;
+                case INT32: if (!whole || !number<int32_t>(stop, word)) return false; break;
+                case FLOAT64: if (!number<double>(stop, word)) return false; break;
+                default: if (!number<float>(stop, word)) return false;
+            }
+        }
+        if (column.type != STRING) column.word(rows, word);
+        column.items += column.list;
+        return column.items <= MOST;
+    }
+
+    bool leaf(Column& column, int64_t level) {
+        if (column.seen == number_) return false;  // twice
+        column.seen = number_;
+        if (p_ < end_ && *p_ == 'n') {
+            column.valid[size_t(rows)] = 0;
+            column.word_if_scalar(rows);
+            return literal("null", 4);
+        }
+        column.valid[size_t(rows)] = 1;
+        if (!column.list) return scalar(column);
+        if (p_ >= end_ || *p_++ != '[' || level > depth) return false;
+        space();
+        if (p_ < end_ && *p_ == ']') return ++p_, true;
+        while (true) {
+            space();
+            if (!scalar(column)) return false;
+            space();
+            if (p_ >= end_) return false;
+            if (*p_ == ']') return ++p_, true;
+            if (*p_++ != ',') return false;
+        }
+    }
+
+    // Skips a value that is not in use; an object or list in it is of a depth of at least `level`.
+    bool skip(int64_t level) {
+        if (p_ >= end_) return false;
+        switch (*p_) {
+            case '"': return ++p_, skip_string();
+            case 't': return literal("true", 4);
+            case 'f': return literal("false", 5);
+            case 'n': return literal("null", 4);
+            case '{':
+            case '[': break;
+            default: {
+                bool whole;
+                const uint8_t* const stop = number_end(whole);
+                return stop && (p_ = stop);
+            }
+        }
+        if (level > depth) return false;
+        const bool named = *p_++ == '{';
+        const uint8_t closing = named ? '}' : ']';
+        space();
+        if (p_ < end_ && *p_ == closing) return ++p_, true;
+        while (true) {
+            space();
+            if (named) {
+                if (p_ >= end_ || *p_++ != '"' || !skip_string()) return false;
+                space();
+                if (p_ >= end_ || *p_++ != ':') return false;
+                space();
+            }
+            if (!skip(level + 1)) return false;
+            space();
+            if (p_ >= end_) return false;
+            if (*p_ == closing) return ++p_, true;
+            if (*p_++ != ',') return false;
+        }
+    }
+
+    bool object(Node& node, int64_t level) {
+        if (level > depth || node.seen == number_) return false;
+        node.seen = number_;
+        ++p_;
+        space();
+        if (p_ < end_ && *p_ == '}') return ++p_, true;
+        for (size_t place = 0;; ++place) {
+            space();
+            if (p_ >= end_ || *p_++ != '"') return false;
+            const uint8_t* const name = p_;
+            bool high = false;
+            if (!run(high) || *p_ != '"') return false;
+            Node::Member* const member = node.find(name, p_++ - name, place);
+            space();
+            if (p_ >= end_ || *p_++ != ':') return false;
+            space();
+            if (!member) {
+                if (!skip(level + 1)) return false;
+            } else if (member->leaf >= 0) {
+                if (!leaf(columns[size_t(member->leaf)], level + 1)) return false;
+            } else if (p_ < end_ && *p_ == 'n') {
+                if (member->inner->seen == number_ || !literal("null", 4)) return false;
+                member->inner->seen = number_;
+            } else if (p_ >= end_ || *p_ != '{' || !object(*member->inner, level + 1)) {
+                return false;
+            }
+            space();
+            if (p_ >= end_) return false;
+            if (*p_ == '}') return ++p_, true;
+            if (*p_++ != ',') return false;
+        }
+    }
+};
+
+}  // namespace livectr::json
+
+using livectr::json::Column;
+using livectr::json::Node;
+using livectr::json::Reader;
+
+extern "C" {
+
+Reader* json_new(int64_t depth) {
+    auto* const reader = new Reader;
+    reader->depth = depth;
+    return reader;
+}
+
+void json_delete(Reader* reader) { delete reader; }
+
+// Adds the next column. path: names, each with its length in sizes[count]. It is no prefix of another.
+void json_column(Reader* reader, const char* path, const int64_t* sizes, int64_t count, int32_t type, bool list,
+                 bool required) {
+    Node* node = &reader->root;
+    for (int64_t i = 0; i < count; ++i) {
+        const std::string name(path, size_t(sizes[i]));
+        path += sizes[i];
+        Node::Member* member = nullptr;
+        for (Node::Member& each : node->members)
+            if (each.name == name) member = &each;
+        if (!member) {
+            node->members.push_back({name, -1, nullptr});
+            member = &node->members.back();
+            if (i + 1 == count) member->leaf = int32_t(reader->columns.size());
+            else member->inner = std::make_unique<Node>();
+        }
+        node = member->inner.get();
+    }
+    Column column;
+    column.type = static_cast<livectr::json::Type>(type), column.list = list, column.required = required;
+    reader->columns.push_back(std::move(column));
+}
+
+// Reads texts[starts[i], stops[i]); plain[n] says which are rows. Returns the number of rows, or -1 without memory.
+int64_t json_read(Reader* reader, const uint8_t* texts, const int64_t* starts, const int64_t* stops, int64_t n,
+                  uint8_t* plain) {
+    try {
+        reader->clear(n);
+        for (int64_t i = 0; i < n; ++i) plain[i] = reader->add(texts + starts[i], texts + stops[i], i);
+        return reader->rows;
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+
+// Sizes of a column's results: nulls, items of all lists, chars.
+void json_sizes(const Reader* reader, int64_t column, int64_t* sizes) {
+    const Column& from = reader->columns[size_t(column)];
+    sizes[0] = from.nulls, sizes[1] = from.items, sizes[2] = from.size;
+}
+
+// Copies a column's results: valid, a bitmap; ends[rows + 1] of lists or texts; item_ends[items + 1] of texts in lists;
+// numbers of the column's own width, bools as a bitmap; chars. Null pointers are left out.
+void json_take(const Reader* reader, int64_t column, uint8_t* valid, int32_t* ends, int32_t* item_ends, void* numbers,
+               uint8_t* chars) {
+    using namespace livectr::json;
+    const Column& from = reader->columns[size_t(column)];
+    const int64_t rows = reader->rows, count = from.list ? from.items : rows;
+    const auto bits = [](uint8_t* to, int64_t size, const auto* values) {
+        std::memset(to, 0, size_t((size + 7) / 8));
+        for (int64_t i = 0; i < size; ++i) to[i / 8] |= uint8_t((values[i] != 0) << (i % 8));
+    };
+    if (valid) bits(valid, rows, from.valid.data());
+    if (ends) std::memcpy(ends, from.ends.data(), size_t(4 * (rows + 1)));
+    if (item_ends) std::memcpy(item_ends, from.item_ends.data(), size_t(4 * (count + 1)));
+    if (chars) std::memcpy(chars, from.chars.data(), size_t(from.size));
+    if (!numbers) return;
+    if (from.type == BOOL) {
+        bits(static_cast<uint8_t*>(numbers), count, from.words.data());
+    } else if (from.type == INT64 || from.type == FLOAT64) {
+        std::memcpy(numbers, from.words.data(), size_t(8 * count));
+    } else {
+        auto* const to = static_cast<uint32_t*>(numbers);
+        for (int64_t i = 0; i < count; ++i) to[i] = uint32_t(from.words[size_t(i)]);
+    }
+}
+}

@@ -37,6 +37,8 @@ F32 = npt.NDArray[np.float32]
 
 _EVICTED = 1 / 64
 """Part of `max_rows` that is dropped at a time, or more where a request needs more room."""
+_MOST_FIELD_TABLES = 256
+"""Orders of fields whose readers are remembered."""
 
 
 class RaggedKeys(Protocol):
@@ -286,6 +288,8 @@ class NearCache:
         shape = batch.fields, batch.sequences, batch.once
         tables = self._field_tables.get(shape)
         if tables is None:
+            if len(self._field_tables) >= _MOST_FIELD_TABLES:  # clients choose which fields are shared
+                self._field_tables.clear()
             tables = self._field_tables[shape] = batch.field_tables(self.tables)
         return tables
 

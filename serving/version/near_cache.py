@@ -229,13 +229,13 @@ class NearCache:
                 self._make_room(sum(len(keys) for keys, _ in read.values()))
                 for table, (keys, rows) in read.items():
                     self._assign(table, keys, rows)
-                metrics.NEAR_CACHE_ROWS.set(len(self))
+                metrics.NEAR_CACHE_ROWS.labels().set(len(self))
             field_tables = self._tables_of(batch)
             vectors, missing = batch.infer(field_tables)
             unique = self._missing(batch, field_tables) if missing else {}
             misses = sum(len(keys) for keys in unique.values())
-            metrics.NEAR_CACHE_HITS.inc(len(batch.keys) - misses)
-            metrics.NEAR_CACHE_MISSES.inc(misses)
+            metrics.NEAR_CACHE_HITS.labels().inc(len(batch.keys) - misses)
+            metrics.NEAR_CACHE_MISSES.labels().inc(misses)
             return (None, unique) if unique else (vectors, {})
 
     def infer_cold(self, batch: Batch, version: int | None = None) -> Vectors:

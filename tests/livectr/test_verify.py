@@ -33,7 +33,9 @@ from livectr.verify.live import LiveInputs, Names, Values
 from livectr.verify.questions import Question
 from tests.serving import display_pipeline
 from tests.serving.display_pipeline import pipeline
-from tests.serving.display_world import NOW_MS, World
+from tests.serving.display_world import NOW_MS, SEED, SEGMENTS, World
+from tests.serving.publication import Publication
+from tests.serving.swaps import wait_for
 
 FILE = display_pipeline.__file__
 ADS = list(range(100, 150))
@@ -257,6 +259,20 @@ def test_the_command_finds_a_changed_row(product: Product, capsys: pytest.Captur
     assert "replies differ from the checkpoint of the version" in err
     shown = [line.split("ad_id=")[1][:3] for line in out.splitlines() if line.startswith("different:")]
     assert set(shown) == {"123"}
+
+
+def test_a_canary_answers_no_question(product: Product, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its version is of another checkpoint."""
+    World().publish(Publication(product.url, pipeline.fingerprint, SEGMENTS, seed=SEED, namespace="b"))
+    app = product.serve("recommend", canary="ns=b,share=1")
+    with livectr.RankClient(app.server.address) as client:
+        wait_for(lambda: not client.describe().sides[1].trouble)
+        context, candidates = question(1).context, question(1).candidates
+        assert client.rank(context, candidates).side == "canary"
+    assert verified(product, app, "--checkpoint", str(product.checkpoint), "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["compared"] == {"rank": 6, "prerank": 6} and facts["equal"] == 12
+    app.stop()
 
 
 def test_it_waits_for_a_version_that_the_checkpoint_holds(

@@ -125,7 +125,7 @@ class VersionFollower:
         """Reason why there is no version to serve, or why it may not be whole; empty: there is none."""
         if self.health.reason or self.current is not None:
             return self.health.reason
-        return str(self._failure or "no version has been published yet")
+        return str(self._failure or "no version is loaded yet")
 
     def wait_newer(self, number: int, deadline: float | None) -> None:
         """Wait until another version than `number` is served.
@@ -280,7 +280,8 @@ class VersionFollower:
                     failures += 1
         except BaseException as error:
             self.health.fail(f"the watcher of versions ended ({error!r}); restart the server")
-            raise
+            if self.side == STABLE:  # a process ends with such a thread, but not for its canary
+                raise
 
     def _poll(self) -> None:
         """Check for a newer version. A wrong version does not end the thread: the next may be right.

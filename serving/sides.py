@@ -54,8 +54,8 @@ class Side:
     name: str
     namespace: str
     role: Role
-    share: float = 1.0
-    by: str = ""
+    share: float
+    by: str
 
     @property
     def follower(self) -> VersionFollower:
@@ -84,18 +84,15 @@ class Sides:
     """
 
     def __init__(self, role: str, pipeline: Pipeline, options: ServeOptions) -> None:
-        drawn = options.canary_options
-        self.stable = Side(STABLE, options.namespace, ROLES[role](pipeline, options))
-        self.canary: Side | None = None
-        self._drawn = drawn
+        self._drawn = drawn = options.canary_options
         self._key = pipeline.log.impressions.key
         self._said = ""
+        share, by = (1.0, "") if drawn is None else (1 - drawn.share, drawn.by)
+        self.stable = Side(STABLE, options.namespace, ROLES[role](pipeline, options), share, by)
+        self.canary: Side | None = None
         if drawn is not None:
-            by = drawn.by
-            self.stable = replace(self.stable, share=1 - drawn.share, by=by)
-            self.canary = Side(
-                CANARY, drawn.ns, _canary_role(role, self.stable, drawn, options), drawn.share, by
-            )
+            canary = _canary_role(role, self.stable.role, drawn, options)
+            self.canary = Side(CANARY, drawn.ns, canary, drawn.share, drawn.by)
         for side in self.all:
             with on_side(side.name):
                 metrics.begin_side(role)
@@ -209,15 +206,15 @@ class Sides:
         return reason
 
 
-def _canary_role(role: str, stable: Side, drawn: CanaryOptions, options: ServeOptions) -> Role:
+def _canary_role(role: str, stable: Role, drawn: CanaryOptions, options: ServeOptions) -> Role:
     """Parts of the canary. Raises ConfigError."""
     try:
-        pipeline = stable.role.pipeline if drawn.pipeline is None else load_pipeline(drawn.pipeline)
+        pipeline = stable.pipeline if drawn.pipeline is None else load_pipeline(drawn.pipeline)
         with on_side(CANARY):
             canary = ROLES[role](pipeline, replace(options, namespace=drawn.ns, canary=None))
     except ConfigError as error:
         raise ConfigError(f"canary: {error}") from error
-    if problems := list(dict.fromkeys(_refused(role, stable.role, canary))):
+    if problems := list(dict.fromkeys(_refused(role, stable, canary))):
         raise ConfigError(
             f"canary: {drawn.pipeline} does not take the requests of the server's pipeline: "
             f"{'; '.join(problems)}"

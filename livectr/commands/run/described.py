@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from livectr.inspection.show import make_console
-
 
 def show_described(described: Any) -> None:
     """Print a DescribeResponse."""
     from rich.console import Console
 
+    from livectr.inspection.show import make_console
     from livectr.serving.front import answers
 
     console = Console()

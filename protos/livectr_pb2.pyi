@@ -77,13 +77,14 @@ class ContentFeatures(_message.Message):
     def __init__(self, name: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., features: _Optional[bytes] = ...) -> None: ...
 
 class RankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "candidates", "bids", "content", "version", "explain")
+    __slots__ = ("request_id", "context", "candidates", "bids", "content", "version", "side", "explain")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     BIDS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIDE_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
@@ -91,8 +92,9 @@ class RankRequest(_message.Message):
     bids: _containers.RepeatedScalarFieldContainer[float]
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
     version: int
+    side: str
     explain: int
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., explain: _Optional[int] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ..., explain: _Optional[int] = ...) -> None: ...
 
 class Explanations(_message.Message):
     __slots__ = ("features", "fields", "candidates")
@@ -119,7 +121,7 @@ class Explanation(_message.Message):
     def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "explanations")
+    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "side", "explanations")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +130,7 @@ class RankResponse(_message.Message):
     ECPM_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
+    SIDE_FIELD_NUMBER: _ClassVar[int]
     EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
@@ -137,11 +140,12 @@ class RankResponse(_message.Message):
     ecpm: _containers.RepeatedScalarFieldContainer[float]
     degraded: bool
     degraded_reason: str
+    side: str
     explanations: Explanations
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., side: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content", "version")
+    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content", "version", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +153,7 @@ class PreRankRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     ids: Int64s
@@ -156,10 +161,11 @@ class PreRankRequest(_message.Message):
     top_k: int
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
     version: int
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
+    side: str
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ...) -> None: ...
 
 class PreRankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown", "degraded", "degraded_reason")
+    __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown", "degraded", "degraded_reason", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +176,7 @@ class PreRankResponse(_message.Message):
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
+    SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
     model: str
@@ -180,10 +187,11 @@ class PreRankResponse(_message.Message):
     unknown: int
     degraded: bool
     degraded_reason: str
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ...) -> None: ...
+    side: str
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., side: _Optional[str] = ...) -> None: ...
 
 class RecommendRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content", "version")
+    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content", "version", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
@@ -195,6 +203,7 @@ class RecommendRequest(_message.Message):
     BID_COLUMN_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     ids: Int64s
@@ -206,7 +215,8 @@ class RecommendRequest(_message.Message):
     bid_column: str
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
     version: int
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
+    side: str
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ...) -> None: ...
 
 class RecommendStage(_message.Message):
     __slots__ = ("name", "items_in", "items_out", "microseconds")
@@ -221,7 +231,7 @@ class RecommendStage(_message.Message):
     def __init__(self, name: _Optional[str] = ..., items_in: _Optional[int] = ..., items_out: _Optional[int] = ..., microseconds: _Optional[int] = ...) -> None: ...
 
 class RecommendResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "prerank_model", "ids", "names", "pctr", "ecpm", "stages", "degraded", "degraded_reason")
+    __slots__ = ("request_id", "version", "model", "prerank_model", "ids", "names", "pctr", "ecpm", "stages", "degraded", "degraded_reason", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +243,7 @@ class RecommendResponse(_message.Message):
     STAGES_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
+    SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
     model: str
@@ -244,7 +255,8 @@ class RecommendResponse(_message.Message):
     stages: _containers.RepeatedCompositeFieldContainer[RecommendStage]
     degraded: bool
     degraded_reason: str
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., prerank_model: _Optional[str] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., stages: _Optional[_Iterable[_Union[RecommendStage, _Mapping]]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ...) -> None: ...
+    side: str
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., prerank_model: _Optional[str] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., stages: _Optional[_Iterable[_Union[RecommendStage, _Mapping]]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., side: _Optional[str] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ()
@@ -274,8 +286,48 @@ class ContentInfo(_message.Message):
     vectors: int
     def __init__(self, name: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ..., width: _Optional[int] = ..., vectors: _Optional[int] = ...) -> None: ...
 
+class VersionInfo(_message.Message):
+    __slots__ = ("side", "number", "created_ms", "champion", "examples", "rows", "served", "held")
+    SIDE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CHAMPION_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    side: str
+    number: int
+    created_ms: int
+    champion: str
+    examples: int
+    rows: int
+    served: bool
+    held: bool
+    def __init__(self, side: _Optional[str] = ..., number: _Optional[int] = ..., created_ms: _Optional[int] = ..., champion: _Optional[str] = ..., examples: _Optional[int] = ..., rows: _Optional[int] = ..., served: _Optional[bool] = ..., held: _Optional[bool] = ...) -> None: ...
+
+class SideInfo(_message.Message):
+    __slots__ = ("name", "namespace", "share", "by", "model", "fingerprint", "version", "trouble")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    namespace: str
+    share: float
+    by: str
+    model: str
+    fingerprint: str
+    version: int
+    trouble: str
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., share: _Optional[float] = ..., by: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+
 class DescribeResponse(_message.Message):
-    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "step", "run_id", "examples", "lookup_ttl_ms", "held")
+    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "step", "run_id", "examples", "lookup_ttl_ms", "held", "versions", "sides")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +344,8 @@ class DescribeResponse(_message.Message):
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_TTL_MS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    SIDES_FIELD_NUMBER: _ClassVar[int]
     role: str
     model: str
     fingerprint: str
@@ -308,4 +362,6 @@ class DescribeResponse(_message.Message):
     examples: int
     lookup_ttl_ms: int
     held: str
-    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ..., step: _Optional[int] = ..., run_id: _Optional[str] = ..., examples: _Optional[int] = ..., lookup_ttl_ms: _Optional[int] = ..., held: _Optional[str] = ...) -> None: ...
+    versions: _containers.RepeatedCompositeFieldContainer[VersionInfo]
+    sides: _containers.RepeatedCompositeFieldContainer[SideInfo]
+    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ..., step: _Optional[int] = ..., run_id: _Optional[str] = ..., examples: _Optional[int] = ..., lookup_ttl_ms: _Optional[int] = ..., held: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[VersionInfo, _Mapping]]] = ..., sides: _Optional[_Iterable[_Union[SideInfo, _Mapping]]] = ...) -> None: ...

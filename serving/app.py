@@ -9,9 +9,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -24,17 +23,16 @@ from livectr.kernels.process.metrics_server import metrics_server
 from livectr.kernels.process.signals import end_at_sigterm
 from livectr.kernels.process.threads import watched_threads
 from livectr.protos import livectr_pb2 as pb
+from livectr.serving.canary import SIDE
 from livectr.serving.connections import connections
+from livectr.serving.describe import described
 from livectr.serving.options import ServeOptions
 from livectr.serving.pauses import PauseClock
 from livectr.serving.probes import NoProbes, PipeProbes, Probe, Probes, ProbeServer
 from livectr.serving.request.admission import Admission
-from livectr.serving.request.parse import ColumnSpec
-from livectr.serving.roles import ROLES
 from livectr.serving.server import Method, Server, Transport
+from livectr.serving.sides import Sides
 from livectr.serving.tracing import tracing
-from livectr.serving.version.content import Contents
-from livectr.serving.version.loader import ModelVersion
 from livectr.serving.workers import AWAY, MISTAKE, StopSignal, supervise
 
 log = logging.getLogger(__name__)
@@ -48,12 +46,15 @@ _START_PAUSE_S = 1.0
 
 
 class App:
-    """gRPC server of a role with its version follower.
+    """gRPC server of a role with its version followers.
 
     Args:
         role: "rank", "prerank" or "recommend".
         reuse_port: share the port with other workers.
         probes: told when the app has started, and when it becomes ready or no longer is.
+
+    Attributes:
+        follower: of the stable side; the server's health is its health.
 
     Raises:
         ConfigError: the role cannot serve the pipeline, or the address cannot be listened on.
@@ -70,17 +71,22 @@ class App:
     ) -> None:
         self.role = role
         self._options = options
-        self._pipeline = pipeline
         self._probes = probes or NoProbes()
         self._draining = False
         self._readiness = threading.Lock()
-        self._parts = ROLES[role](pipeline, options)
-        self.follower = self._parts.follower
-        describe = Method(MODEL_SERVICE, "Describe", pb.DescribeRequest, self._describe, admitted=False)
+        self.sides = Sides(role, pipeline, options)
+        self.follower = self.sides.stable.follower
+        describe = Method(
+            MODEL_SERVICE,
+            "Describe",
+            pb.DescribeRequest,
+            lambda request, deadline: described(role, self.sides, options),
+            admitted=False,
+        )
         self.admission = Admission(
             options.max_active, options.max_waiting, options.max_wait_s, options.max_active_bytes
         )
-        methods = [*self._parts.methods, describe]
+        methods = [*self.sides.methods, describe]
         self.server = Server(role, _transport(options, reuse_port), methods, self.admission)
 
     def start(self) -> None:
@@ -91,6 +97,7 @@ class App:
             MismatchError: Redis holds a version of another pipeline.
         """
         self.follower.start()
+        self.sides.follow()
         self.server.start()
         self._probes.set(Probe.STARTUP, True)
 
@@ -154,35 +161,13 @@ class App:
         """Stop taking requests, wait for running requests, then disconnect."""
         self.drain(lambda _: True)
         self.server.stop(self._options.grace_s)
-        self._parts.close()
-        self.follower.close()
+        self.sides.close()
 
     def _set_ready(self, ready: bool) -> None:
         with self._readiness:
             ready = ready and not self._draining
             self.server.set_ready(ready)
             self._probes.set(Probe.READY, ready)
-
-    def _describe(self, request: Any, deadline: float | None) -> Any:
-        version = self.follower.current
-        return pb.DescribeResponse(
-            role=self.role,
-            model=self._parts.model_of(version),
-            champion=version.manifest.champion if version and self._parts.ranks else "",
-            fingerprint=self._pipeline.fingerprint,
-            version=version.number if version else 0,
-            created_ms=version.manifest.created_ms if version else 0,
-            columns=_columns(self._parts.columns),
-            max_candidates=self._options.max_candidates,
-            items=len(version.items) if version and version.items else 0,
-            content=_content(self.follower.contents, version),
-            trouble=self.follower.health.reason,
-            step=version.manifest.step if version else 0,
-            run_id=version.manifest.run_id if version else "",
-            examples=version.manifest.examples if version else 0,
-            lookup_ttl_ms=round(1000 * self._options.lookup_ttl_s),
-            held=self.follower.held,
-        )
 
 
 def serve_rank(pipeline: Pipeline, options: ServeOptions) -> None:
@@ -243,6 +228,8 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, probes: Probes, *
     with tracing(role):
         app = App(role, pipeline, options, reuse_port=reuse_port, probes=probes)
         add_log_field("version", lambda: app.follower.current and app.follower.current.number)
+        if options.canary is not None:
+            add_log_field("side", SIDE.get)
         endpoint = metrics_server(options.metrics_port, options.metrics_listen, options.metrics_tls)
         with endpoint, watched_threads(app.follower.health.fail):
             _serve_until(stop, app)
@@ -280,25 +267,6 @@ def _serve_until(stop: StopSignal, app: App) -> None:
             app.drain(stop.hurried.wait)
     finally:
         app.stop()
-
-
-def _columns(columns: Mapping[str, ColumnSpec]) -> list[Any]:
-    return [
-        pb.ColumnInfo(name=c.name, dtype=c.dtype, placement=c.placement, required=c.required)
-        for c in columns.values()
-    ]
-
-
-def _content(contents: Contents, version: ModelVersion | None) -> list[Any]:
-    return [
-        pb.ContentInfo(
-            name=name,
-            fields=raw.fields,
-            width=raw.model.width,
-            vectors=len(version.content[name].published) if version else 0,
-        )
-        for name, raw in contents.raw.items()
-    ]
 
 
 def _worker(role: str, worker: int, probe_pipe: int) -> int:

@@ -94,6 +94,7 @@ class Client:
         self._calls = Calls(address, open_channels(address, channels, tls, options), hedge_after_s)
         self._metadata: Metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._pin = 0
+        self._side = ""
         self._dtypes: dict[str, str] = {}
 
     def with_metadata(self, metadata: Mapping[str, str]) -> Self:
@@ -115,8 +116,18 @@ class Client:
         other._pin = version
         return other
 
+    def on_side(self, side: str) -> Self:
+        """The same client on the same channels, whose requests a side of the server answers.
+
+        Args:
+            side: "stable" or "canary"; empty: the server chooses.
+        """
+        other = copy.copy(self)
+        other._side = side
+        return other
+
     def describe(self, *, timeout_s: float | None = None) -> pb.DescribeResponse:
-        """Role, model, version, and columns of a request.
+        """Role, model, kept versions, sides, and columns of a request.
 
         Args:
             timeout_s: deadline in seconds; None: the client's.
@@ -231,6 +242,7 @@ class RankClient(Client):
             bids=bids,
             content=content_of(content),
             version=self._pin,
+            side=self._side,
             explain=best,
         )
         return cast(pb.RankResponse, self._ask(_RANK, request, end))
@@ -270,6 +282,7 @@ class PreRankClient(Client):
             top_k=top_k,
             content=content_of(content),
             version=self._pin,
+            side=self._side,
         )
         if candidates is not None:
             set_items(request, "", candidates)
@@ -315,6 +328,7 @@ class RecommendClient(Client):
             bid_column=items.bid_column,
             content=content_of(content),
             version=self._pin,
+            side=self._side,
         )
         if items.candidates is not None:
             set_items(request, "", items.candidates)

@@ -4,6 +4,7 @@
     ├─ RequestError         INVALID_ARGUMENT    the message names the field
     ├─ NotReadyError        UNAVAILABLE         no version has been published yet
     ├─ PinnedError          FAILED_PRECONDITION another version is served than the request pins
+    ├─ SideError            FAILED_PRECONDITION the side that the request names has no version to answer with
     ├─ RefusedError         UNAVAILABLE         Redis refuses what the request needs
     ├─ OverloadError        RESOURCE_EXHAUSTED  load shedding: no place to compute or to wait
     ├─ UnauthenticatedError UNAUTHENTICATED     no token, or one that is not known
@@ -73,6 +74,20 @@ class PinnedError(AnswerError):
             f"version: the request pins {pinned}, and this server serves {served}; pin the version of a "
             "reply, or leave it out (0)"
         )
+
+
+class SideError(AnswerError):
+    """The request names a side that the server does not have, or that has no version yet.
+
+    Args:
+        side: of the request.
+        problem: rest of the sentence.
+    """
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+
+    def __init__(self, side: str, problem: str) -> None:
+        super().__init__(f"side: the request names {_cut(side, _MOST_OF_FIELD)}, {problem}")
 
 
 class RefusedError(AnswerError):

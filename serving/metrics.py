@@ -1,6 +1,6 @@
 """Prometheus metrics of a server (prefix `livectr_`), and histograms of delays.
 
-They are declared once per process.
+They are declared once per process. Metrics of a side (`Sided`) have a label `side`, "stable" or "canary".
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from prometheus_client.registry import Collector
 from livectr.kernels.process import build_info as build_info
 from livectr.protos.redis_errors import Outcome
 from livectr.serving import tracing
+from livectr.serving.canary import SIDE
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import AnswerError
 
@@ -28,15 +30,43 @@ REQUEST_BOUNDS_S = (
     *(0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 
-SERVED_VERSION = Gauge("livectr_served_version", "Version that answers requests", ["role"])
-SERVED_CHAMPION = Gauge(
+Kind = TypeVar("Kind", Gauge, Counter, Histogram)
+
+
+class Sided(Generic[Kind]):
+    """Metric with a last label `side`: the side that the thread works for.
+
+    Args:
+        kind: Gauge, Counter or Histogram.
+        name, help, labels, more: of the metric.
+    """
+
+    def __init__(
+        self, kind: type[Kind], name: str, help: str, labels: Sequence[str] = (), **more: Any
+    ) -> None:
+        self._metric: Any = kind(name, help, [*labels, "side"], **more)
+
+    def labels(self, *values: str) -> Kind:
+        """Metric of the thread's side with these values of the other labels."""
+        labelled: Kind = self._metric.labels(*values, SIDE.get())
+        return labelled
+
+
+SERVED_VERSION = Sided(Gauge, "livectr_served_version", "Version that answers requests", ["role"])
+SERVED_CHAMPION = Sided(
+    Gauge,
     "livectr_served_champion",
     "1 for the ranking model that answers rank requests, 0 for the others",
     ["model"],
 )
-SERVED_AGE = Gauge("livectr_served_version_age_seconds", "Time since that version was published", ["role"])
-STALE = Gauge("livectr_version_stale", "1 while Redis cannot be read or holds another pipeline", ["role"])
-HEALTH_ISSUE = Gauge(
+SERVED_AGE = Sided(
+    Gauge, "livectr_served_version_age_seconds", "Time since that version was published", ["role"]
+)
+STALE = Sided(
+    Gauge, "livectr_version_stale", "1 while Redis cannot be read or holds another pipeline", ["role"]
+)
+HEALTH_ISSUE = Sided(
+    Gauge,
     "livectr_serving_degraded",
     "1 while the served version may be incomplete in Redis, by kind of issue",
     ["role", "kind"],
@@ -45,18 +75,26 @@ RISKY_POLICY = Gauge("livectr_redis_risky_policy", "1 while Redis may evict publ
 REDIS_MEMORY = Gauge("livectr_redis_memory_bytes", "Memory that Redis uses; 0 while it refuses INFO")
 REDIS_MAX_MEMORY = Gauge("livectr_redis_max_memory_bytes", "Bound on the memory of Redis; 0: no bound")
 REDIS_EVICTED_KEYS = Gauge("livectr_redis_evicted_keys", "Keys that Redis has evicted since it started")
-CHECKS_FAILED = Counter(
+CHECKS_FAILED = Sided(
+    Counter,
     "livectr_serving_checks_failed",
     "Checks for a newer version that failed, by the meaning of the error",
     ["role", "outcome"],
 )
-SWAP_SECONDS = Histogram("livectr_version_swap_seconds", "From the notice of a version to its swap", ["role"])
-REQUEST_SECONDS = Histogram(
-    "livectr_request_seconds", "Time in the server of one request", ["role"], buckets=REQUEST_BOUNDS_S
+SWAP_SECONDS = Sided(
+    Histogram, "livectr_version_swap_seconds", "From the notice of a version to its swap", ["role"]
 )
-REQUESTS = Counter("livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
+REQUEST_SECONDS = Sided(
+    Histogram,
+    "livectr_request_seconds",
+    "Time in the server of one request",
+    ["role"],
+    buckets=REQUEST_BOUNDS_S,
+)
+REQUESTS = Sided(Counter, "livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
 SHED = Counter("livectr_shed_requests_total", "Requests refused because the server was full", ["role"])
-STAGE_SECONDS = Histogram(
+STAGE_SECONDS = Sided(
+    Histogram,
     "livectr_request_stage_seconds",
     "Time of one stage of a request; `wait` is the time in the queue",
     ["role", "stage"],
@@ -65,41 +103,49 @@ STAGE_SECONDS = Histogram(
 ACTIVE = Gauge("livectr_active_requests", "Requests that are computed", ["role"])
 WAITING = Gauge("livectr_waiting_requests", "Requests that wait for a place to be computed", ["role"])
 READY = Gauge("livectr_server_ready", "1 while health is SERVING", ["role"])
-DEGRADED = Counter(
+DEGRADED = Sided(
+    Counter,
     "livectr_degraded_requests_total",
     "Requests answered while Redis could not be read or may have lost keys",
     ["role"],
 )
-RETRIED = Counter(
-    "livectr_retried_requests_total", "Requests that had to move on to a newer version", ["role"]
+RETRIED = Sided(
+    Counter, "livectr_retried_requests_total", "Requests that had to move on to a newer version", ["role"]
 )
-CANDIDATES = Counter("livectr_candidates_total", "Candidates scored", ["role"])
+CANDIDATES = Sided(Counter, "livectr_candidates_total", "Candidates scored", ["role"])
 _LIVE_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-LIVE_AGE = Histogram(
+LIVE_AGE = Sided(
+    Histogram,
     "livectr_live_input_age_seconds",
     "Time since the oldest look-up row of a request was read from Redis; 0 if all were read for it",
     ["role"],
     buckets=_LIVE_BOUNDS_S,
 )
-LIVE_SKEW = Histogram(
+LIVE_SKEW = Sided(
+    Histogram,
     "livectr_live_input_skew_seconds",
     "From the creation of the version that answers to the read of a request's look-up rows and histories",
     ["role"],
     buckets=_LIVE_BOUNDS_S,
 )
-NEAR_CACHE_ROWS = Gauge("livectr_near_cache_rows", "Embedding rows held in the server")
-NEAR_CACHE_HITS = Counter("livectr_near_cache_hits_total", "Rows found in the near-cache")
-NEAR_CACHE_MISSES = Counter("livectr_near_cache_misses_total", "Rows read from Redis")
-ITEM_PARTIALS = Counter(
+NEAR_CACHE_ROWS = Sided(Gauge, "livectr_near_cache_rows", "Embedding rows held in the server")
+NEAR_CACHE_HITS = Sided(Counter, "livectr_near_cache_hits_total", "Rows found in the near-cache")
+NEAR_CACHE_MISSES = Sided(Counter, "livectr_near_cache_misses_total", "Rows read from Redis")
+ITEM_PARTIALS = Sided(
+    Counter,
     "livectr_item_partials_total",
     "Partial results of candidates: kept, computed for a request, or computed ahead of requests",
     ["outcome"],
 )
-CONTENT_VECTORS = Gauge("livectr_content_vectors", "Published content vectors in memory", ["content"])
-COLD_VECTORS = Gauge(
-    "livectr_cold_content_vectors", "Vectors in memory of content without a published vector", ["content"]
+CONTENT_VECTORS = Sided(Gauge, "livectr_content_vectors", "Published content vectors in memory", ["content"])
+COLD_VECTORS = Sided(
+    Gauge,
+    "livectr_cold_content_vectors",
+    "Vectors in memory of content without a published vector",
+    ["content"],
 )
-COLD_CONTENT = Counter(
+COLD_CONTENT = Sided(
+    Counter,
     "livectr_cold_content",
     "Ids in requests without a published vector: cached, embedded from raw features, or absent",
     ["content", "outcome"],
@@ -114,6 +160,11 @@ SERVED_LOG_DROPPED = Counter(
 )
 SERVED_LOG_WAITING = Gauge(
     "livectr_served_log_waiting_records", "Sampled requests whose record is not written yet"
+)
+CANARY_FALLBACKS = Counter(
+    "livectr_canary_fallbacks_total",
+    "Requests of the canary's share that the stable side answered, by the reason",
+    ["role", "reason"],
 )
 
 
@@ -192,12 +243,12 @@ _CODES = (StatusCode.OK, StatusCode.INTERNAL, *(kind.status for kind in AnswerEr
 
 
 @functools.cache
-def _stage(role: str, stage: str) -> Histogram:
+def _stage(role: str, stage: str, side: str) -> Histogram:
     return STAGE_SECONDS.labels(role, stage)
 
 
 @functools.cache
-def _live(role: str) -> tuple[Histogram, Histogram]:
+def _live(role: str, side: str) -> tuple[Histogram, Histogram]:
     return LIVE_AGE.labels(role), LIVE_SKEW.labels(role)
 
 
@@ -211,7 +262,7 @@ def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
     """
     if read_at is None:
         return
-    age, skew = _live(role)
+    age, skew = _live(role, SIDE.get())
     age_s = time.monotonic() - read_at
     age.observe(age_s)
     skew.observe(max(0.0, time.time() - age_s - created_ms / 1000))
@@ -237,7 +288,7 @@ class StageClock:
         """
         since, now = self._since, time.perf_counter()
         seconds, self._since = now - since, now
-        _stage(self._role, stage).observe(seconds)
+        _stage(self._role, stage, SIDE.get()).observe(seconds)
         if tracing.TRACER is not None:
             tracing.TRACER.stage_ended(stage, since, now)
         current_call().check(stage)
@@ -254,14 +305,24 @@ def begin(role: str, *, active: Callable[[], float], waiting: Callable[[], float
     """
     ACTIVE.labels(role).set_function(active)
     WAITING.labels(role).set_function(waiting)
+
+
+def begin_side(role: str) -> None:
+    """Let every metric of the thread's side exist from the start, with 0.
+
+    Args:
+        role: of the server.
+    """
     for outcome in Outcome:
         CHECKS_FAILED.labels(role, outcome.value)
     for metric in (SERVED_VERSION, SERVED_AGE, STALE, SWAP_SECONDS):
         metric.labels(role)
+    for count in (NEAR_CACHE_ROWS, NEAR_CACHE_HITS, NEAR_CACHE_MISSES):
+        count.labels()
 
 
 def begin_requests(role: str) -> None:
-    """Let every metric of requests exist from the start, with 0.
+    """Let every metric of requests to the thread's side exist from the start, with 0.
 
     Args:
         role: of the method; a server of recommendations has methods of three roles.
@@ -273,6 +334,7 @@ def begin_requests(role: str) -> None:
     if role == "rank":
         STAGE_SECONDS.labels(role, "explain")
     REQUEST_SECONDS.labels(role)
-    _live(role)
-    for counter in (SHED, DEGRADED, RETRIED, CANDIDATES):
+    _live(role, SIDE.get())
+    for counter in (DEGRADED, RETRIED, CANDIDATES):
         counter.labels(role)
+    SHED.labels(role)

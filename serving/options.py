@@ -9,6 +9,7 @@ from livectr.ingest.addresses import log_folder, topic_address
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.addresses import is_loopback
 from livectr.kernels.process.tls import TlsFiles
+from livectr.serving.canary import CanaryOptions
 from livectr.serving.limits import RequestLimits
 
 _LARGEST_MESSAGE = 1 << 30
@@ -65,6 +66,8 @@ class ServeOptions:
             published vector are embedded from them. None: only from the inline content of requests.
         served_log: log of what was served: `kafka://HOST:PORT/TOPIC` or `file:DIR`; None: none is kept.
         served_share: share of the requests in that log, above 0 and at most 1.
+        canary: "ns=b,share=0.05,by=user,pipeline=new.py": a share of the requests is answered from another
+            namespace (`serving.canary`); None: all from `namespace`.
     """
 
     redis: str
@@ -106,12 +109,13 @@ class ServeOptions:
     reflection: bool = True
     served_log: str | None = None
     served_share: float = 0.01
+    canary: str | None = None
 
     def __post_init__(self) -> None:
         for name, address in (("listen", self.listen), ("health_listen", self.health_listen)):
             if address is not None:
                 check_address(name, address)
-        _ = self.tls, self.metrics_tls
+        _ = self.tls, self.metrics_tls, self.canary_options
         if self.token_file is not None and self.tls is None and not is_loopback(self.listen):
             raise ConfigError(
                 f"whoever sees a token on its way to {self.listen} may use it: say --tls-cert and --tls-key, "
@@ -130,6 +134,11 @@ class ServeOptions:
                 f"max_active_bytes is {self.max_active_bytes}, but one request may have max_message_bytes, "
                 f"{self.max_message_bytes}: raise the first or lower the second"
             )
+
+    @property
+    def canary_options(self) -> CanaryOptions | None:
+        """Parts of `canary`. Raises ConfigError for another form."""
+        return None if self.canary is None else CanaryOptions.parse(self.canary, self.namespace)
 
     @property
     def tls(self) -> TlsFiles | None:

@@ -23,6 +23,7 @@ class Role:
     """Parts of a server that depend on its role.
 
     Args:
+        pipeline: whose requests are answered.
         follower: of the published versions.
         methods: that answer requests.
         columns: of a request, as `Describe` lists them.
@@ -31,6 +32,7 @@ class Role:
         close: ends what goes on beside the requests.
     """
 
+    pipeline: Pipeline
     follower: VersionFollower
     methods: list[Method[Any]]
     columns: Mapping[str, ColumnSpec]
@@ -40,35 +42,56 @@ class Role:
 
 
 def _rank_method(ranker: Ranker) -> Method[Any]:
-    return Method("livectr.v1.Rank", "Rank", pb.RankRequest, ranker.rank, role="rank")
+    return Method(
+        "livectr.v1.Rank",
+        "Rank",
+        pb.RankRequest,
+        ranker.rank,
+        role="rank",
+        columns=ranker.schema.columns,
+    )
 
 
 def _prerank_method(preranker: PreRanker) -> Method[Any]:
-    return Method("livectr.v1.PreRank", "PreRank", pb.PreRankRequest, preranker.prerank, role="prerank")
+    return Method(
+        "livectr.v1.PreRank",
+        "PreRank",
+        pb.PreRankRequest,
+        preranker.prerank,
+        role="prerank",
+        columns=preranker.schema.columns,
+    )
 
 
 def _rank(pipeline: Pipeline, options: ServeOptions) -> Role:
     follower = rank_follower(pipeline, options)
     ranker = Ranker(pipeline, follower, options)
-    return Role(follower, [_rank_method(ranker)], ranker.schema.columns, ranker.model_of, True, ranker.close)
+    columns = ranker.schema.columns
+    return Role(pipeline, follower, [_rank_method(ranker)], columns, ranker.model_of, True, ranker.close)
 
 
 def _prerank(pipeline: Pipeline, options: ServeOptions) -> Role:
     follower = prerank_follower(pipeline, options)
     preranker = PreRanker(pipeline, follower, options)
     columns = preranker.schema.columns
-    return Role(follower, [_prerank_method(preranker)], columns, lambda _: preranker.model, ranks=False)
+    methods = [_prerank_method(preranker)]
+    return Role(pipeline, follower, methods, columns, lambda _: preranker.model, ranks=False)
 
 
 def _recommend(pipeline: Pipeline, options: ServeOptions) -> Role:
     follower = recommend_follower(pipeline, options)
     preranker, ranker, answers = recommender(pipeline, follower, options)
+    columns = {**answers.schema.columns, answers.item.name: answers.item}
     method: Method[Any] = Method(
-        "livectr.v1.Recommend", "Recommend", pb.RecommendRequest, answers.recommend, role="recommend"
+        "livectr.v1.Recommend",
+        "Recommend",
+        pb.RecommendRequest,
+        answers.recommend,
+        role="recommend",
+        columns=columns,
     )
     methods = [_rank_method(ranker), _prerank_method(preranker), method]
-    columns = {**answers.schema.columns, answers.item.name: answers.item}
-    return Role(follower, methods, columns, ranker.model_of, True, ranker.close)
+    return Role(pipeline, follower, methods, columns, ranker.model_of, True, ranker.close)
 
 
 ROLES: dict[str, Callable[[Pipeline, ServeOptions], Role]] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 import grpc
@@ -23,9 +23,11 @@ from livectr.kernels.process.tls import TlsFiles
 from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
 from livectr.serving.access.tokens import Tokens
+from livectr.serving.canary import SIDE, STABLE
 from livectr.serving.deadlines import Call, answering, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.request.admission import Admission
+from livectr.serving.request.parse import ColumnSpec
 from livectr.serving.tls import server_credentials
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Method(Generic[Req]):
         handle: answers a parsed request; its second argument is the deadline, an instant of time.monotonic().
         admitted: whether calls take a place of admission and count in the request metrics.
         role: label of these metrics; empty: the server's role.
+        columns: that a request may or must hold.
     """
 
     service: str
@@ -59,6 +62,7 @@ class Method(Generic[Req]):
     handle: Callable[[Req, float | None], Message]
     admitted: bool = True
     role: str = ""
+    columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -110,8 +114,6 @@ class Server:
         self.role = role
         self._admission = admission
         metrics.begin(role, active=lambda: admission.active, waiting=lambda: admission.waiting)
-        for label in {method.role or role for method in methods if method.admitted}:
-            metrics.begin_requests(label)
         self._max_message_bytes = transport.max_message_bytes
         pool = CallPool(admission.max_active + admission.max_waiting + _SPARE_THREADS, f"{role}-rpc")
         roles = {m.path: m.role or role for m in methods if m.admitted}
@@ -169,6 +171,7 @@ class Server:
         def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
             started = time.perf_counter()
             REQUEST_ID.set("")  # threads are used again
+            SIDE.set(STABLE)
             code = grpc.StatusCode.OK
             try:
                 return self._answer(method, raw, context)

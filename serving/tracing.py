@@ -115,6 +115,8 @@ class Tracer:
         if span.is_recording():
             span.set_attribute("livectr.version", answer.version)
             span.set_attribute("livectr.model", answer.model)
+            if side := getattr(answer, "side", ""):
+                span.set_attribute("livectr.side", side)
             if getattr(answer, "degraded", False):
                 span.set_attribute("livectr.degraded", answer.degraded_reason)
             if REQUEST_ID.get():

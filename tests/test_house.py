@@ -33,8 +33,8 @@ ORDER = {
     "trainer": "telemetry step_settings warm_parts ramp options configs process groups feature_parts comm "
     "counts placement content tables des checkpoint publish stream delayed quality progress parts commits "
     "stages build report run",
-    "serving": "calls client front errors deadlines limits options tracing metrics pauses probes tls access "
-    "connections version request served score server roles workers app",
+    "serving": "calls client front errors deadlines limits canary options tracing metrics pauses probes tls "
+    "access connections version request served score server roles sides describe workers app",
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""
 

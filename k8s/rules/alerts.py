@@ -11,7 +11,9 @@ from typing import Literal
 from k8s.rules.objectives import OBJECTIVES, Objective
 
 _OF = "max by (namespace)"
-_AGE = "(livectr_served_version_age_seconds and livectr_served_version > 0)"
+_STABLE = 'side!="canary"'
+"""Matcher of the side that the server's health is about."""
+_AGE = f"(livectr_served_version_age_seconds{{{_STABLE}}} and livectr_served_version > 0)"
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,14 @@ ALERTS = (
         ),
         "The trainer in {{ $labels.namespace }} falls behind its logs, and the lag rises",
         bound_s=120,
+    ),
+    Alert(
+        "CanaryGivesBack",
+        "ticket",
+        "10m",
+        "{0} > 0",
+        ('sum by (namespace, reason) (rate(livectr_canary_fallbacks_total{reason!="no_key"}[5m]))',),
+        "The canary in {{ $labels.namespace }} is not ready ({{ $labels.reason }}) and gets no requests",
     ),
     Alert(
         "RedisEvicts",

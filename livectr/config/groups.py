@@ -38,7 +38,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
             "accept_stale",
             "take_over",
         ),
-        *("lookup_ttl_s", "lost_grace_s", "max_stale_s", "served_log", "served_share"),
+        *("lookup_ttl_s", "lost_grace_s", "max_stale_s", "served_log", "served_share", "canary"),
     ),
     "Ranks": (
         *("ranks", "nodes", "node", "rendezvous", "restarts", "generation", "threads", "placement"),

@@ -105,6 +105,13 @@ class ServeSettings:
     served_share: float = setting(
         S.served_share, "share of the requests in --served-log", commands=RANKS, above=0, most=1
     )
+    canary: str | None = setting(
+        S.canary,
+        "answer a share of the requests from another namespace, with the model that is published there; "
+        "by=user keeps each user on one side",
+        commands=SERVE,
+        example="ns=NS,share=0.05[,by=user|request][,pipeline=FILE.py]",
+    )
     tls_cert: str | None = setting(
         S.tls_cert,
         "certificate chain (PEM) of the server; read again when it changes",

@@ -97,7 +97,8 @@ def verify(options: VerifyOptions) -> Report:
         RankClient(options.server, options.timeout_s, tls=options.tls, token=options.token) as rank,
         PreRankClient(options.server, options.timeout_s, tls=options.tls, token=options.token) as prerank,
     ):
-        verification = _Verification(options, rank, prerank)
+        # Not a canary's: its versions are of another namespace.
+        verification = _Verification(options, rank.on_side("stable"), prerank.on_side("stable"))
         try:
             return verification.run()
         finally:

@@ -49,10 +49,23 @@ def columns(described: pb.DescribeResponse) -> list[Row]:
     ]
 
 
+def versions(described: pb.DescribeResponse) -> list[Row]:
+    """Kept versions of a server's namespaces, newest first."""
+    names = ("side", "number", "created_ms", "champion", "examples", "rows", "served", "held")
+    return [{name: getattr(version, name) for name in names} for version in described.versions]
+
+
+def sides(described: pb.DescribeResponse) -> list[Row]:
+    """Sides of a server, the stable one first."""
+    names = ("name", "namespace", "share", "by", "model", "fingerprint", "version", "trouble")
+    return [{name: getattr(side, name) for name in names} for side in described.sides]
+
+
 def facts(described: pb.DescribeResponse) -> Row:
-    """Role, model and version of a server, and the columns of a request."""
+    """Role, model and version of a server, its sides and kept versions, and the columns of a request."""
     names = ("role", "model", "champion", "fingerprint", "version", "items", "held", "max_candidates")
-    return {name: getattr(described, name) for name in names} | {"columns": columns(described)}
+    tables = {"sides": sides(described), "versions": versions(described), "columns": columns(described)}
+    return {name: getattr(described, name) for name in names} | tables
 
 
 def _items(answer: Any) -> Sequence[Any]:

@@ -220,7 +220,8 @@ def _context(question: Question, types: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _reply(answer: Any, rows: list[answers.Row]) -> answers.Row:
-    reply = {"version": answer.version, "model": answer.model, "results": [_exact(row) for row in rows]}
+    reply = {"side": answer.side, "version": answer.version, "model": answer.model}
+    reply["results"] = [_exact(row) for row in rows]
     if answer.request_id:
         reply["request_id"] = answer.request_id
     if answer.degraded:

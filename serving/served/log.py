@@ -19,6 +19,7 @@ from hashlib import blake2b
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConnectError
 from livectr.serving import metrics
+from livectr.serving.canary import SIDE
 from livectr.serving.options import ServeOptions
 from livectr.serving.served.record import Answer, encode
 from livectr.serving.served.sinks import Outcome, Sink, open_sink
@@ -47,7 +48,7 @@ class _Entry:
 
 
 class ServedLog:
-    """Writer of a served log. Thread-safe.
+    """Writer of the served log of the side for which it is made. Thread-safe.
 
     Args:
         url: `kafka://HOST:PORT/TOPIC` or `file:DIR`.
@@ -65,6 +66,7 @@ class ServedLog:
                 metrics.SERVED_LOG_DROPPED.labels(outcome.value)
         self._url, self._share, self._most_bytes = url, share, queue_bytes
         self._plan, self._time = pipeline.plan.fingerprint, pipeline.log.impressions.time
+        self._side = SIDE.get()
         self._sink: Sink = open_sink(url)
         self._queue: deque[_Entry] = deque()
         self._open: dict[int, _Entry] = {}  # records without an outcome, by identity
@@ -100,7 +102,7 @@ class ServedLog:
                 self._bytes += size
                 self._open[id(entry)] = entry
                 self._queue.append(entry)
-                metrics.SERVED_LOG_WAITING.set(len(self._open))
+                metrics.SERVED_LOG_WAITING.inc()
                 self._changed.notify_all()
         if not fits:
             _count(Outcome.CLOSING if closing else Outcome.QUEUE_FULL)
@@ -156,7 +158,8 @@ class ServedLog:
 
     def _write(self, entry: _Entry) -> None:
         answer = entry.answer
-        line = encode(answer, share=self._share, plan=self._plan, time=self._time)
+        facts = {"side": self._side, "share": self._share}
+        line = encode(answer, facts, plan=self._plan, time=self._time)
         self._sink.write(answer.request_id, line, lambda outcome: self._tell(entry, outcome))
 
     def _tell(self, entry: _Entry, outcome: Outcome) -> None:
@@ -165,7 +168,7 @@ class ServedLog:
             if self._open.pop(id(entry), None) is None:
                 return
             self._bytes -= entry.size
-            metrics.SERVED_LOG_WAITING.set(len(self._open))
+            metrics.SERVED_LOG_WAITING.dec()
         _count(outcome)
 
     def _missed(self, error: Exception) -> None:

@@ -4,6 +4,7 @@
     served_ms            time of the answer by the server's clock
     role                 "rank" or "recommend"
     version, model       of every score
+    side                 "stable" or "canary": which answered
     share                share of the requests in the log
     context, candidates  column → value, and column → n values; a recommendation has the items of its reply
     bids                 n values; absent: every bid is 1
@@ -34,6 +35,7 @@ import numpy.typing as npt
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import DataError
+from livectr.serving.canary import STABLE
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -103,17 +105,18 @@ class Record:
     served_ms: int
     version: int
     model: str
+    side: str
     context: Mapping[str, Any]
     candidates: Mapping[str, Sequence[Any]]
     pctr: F64
     features: ServedFeatures
 
 
-def encode(answer: Answer, *, share: float, plan: str, time: str | None) -> bytes:
+def encode(answer: Answer, facts: Mapping[str, Any], *, plan: str, time: str | None) -> bytes:
     """One line of JSON, without its end.
 
     Args:
-        share: share of the requests in the log.
+        facts: about the log: `side` and `share`.
         plan: fingerprint of the feature plan.
         time: name of the time column; a request without it has the time that its features saw.
     """
@@ -129,7 +132,7 @@ def encode(answer: Answer, *, share: float, plan: str, time: str | None) -> byte
         "role": answer.role,
         "version": answer.version,
         "model": answer.model,
-        "share": share,
+        **facts,
         "context": context,
         "candidates": candidates,
         **({"bids": list(answer.bids)} if len(answer.bids) else {}),
@@ -155,7 +158,7 @@ def decode(line: bytes) -> Record:
         found = json.loads(line)
         pctr = np.array(found["pctr"], np.float64)
         names = "request_id", "served_ms", "version", "model", "context", "candidates"
-        plain = {name: found[name] for name in names}
+        plain = {name: found[name] for name in names} | {"side": found.get("side", STABLE)}
         return Record(**plain, pctr=pctr, features=_features(found["features"], len(pctr)))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DataError(f"a line is no record of a served log: {line[:80]!r}") from error

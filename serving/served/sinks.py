@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from livectr.ingest.addresses import connect_admin, kafka_options, log_folder, topic_address
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.kernels.process.disk import write_all
+from livectr.serving.canary import SIDE
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -66,12 +67,16 @@ def open_sink(url: str) -> Sink:
 
 
 class FolderSink:
-    """JSON lines in FOLDER/<host>-<process>.jsonl. Raises ConfigError: the folder cannot be written."""
+    """JSON lines in FOLDER/<host>-<process>-<side>.jsonl.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
 
     def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
+            path = folder / f"{socket.gethostname()}-{os.getpid()}-{SIDE.get()}.jsonl"
             self._file: BinaryIO = path.open("ab", buffering=0)
         except OSError as error:
             raise ConfigError(f"what was served cannot be logged to {folder}: {error.strerror}") from error

@@ -19,6 +19,8 @@ waits for the swap and starts again, within its deadline.
 The last version goes on answering while Redis is down, or holds a manifest of another pipeline. Every poll
 also reads the sentinels of the served version; `serving.version.health` describes the consequences of a loss.
 No error of a poll ends the follower.
+
+A follower belongs to the side for which it was made: so do its thread and its metrics.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ import numpy as np
 from livectr.kernels.errors import MismatchError
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
-from livectr.protos.store import I64
+from livectr.protos.store import I64, KEPT_VERSIONS
 from livectr.serving import metrics
+from livectr.serving.canary import SIDE, STABLE
 from livectr.serving.deadlines import end_of_wait
 from livectr.serving.errors import DeadlineError, NotReadyError
 from livectr.serving.version.health import HealthIssue, ServingHealth
@@ -61,8 +64,9 @@ class VersionFollower:
         max_stale_s: seconds without a good look at Redis before the server is NOT_SERVING; 0: never.
 
     Attributes:
+        side: side that it follows the versions for.
         contents: content that the role's model reads.
-        health: health of the server.
+        health: health of the side; the stable side's is the server's.
         held: reason for which no newer version is published, as it was found last; "" if there is none.
     """
 
@@ -70,6 +74,7 @@ class VersionFollower:
         self, reader: Reader, spec: RoleSpec, lost_grace_s: float = 30.0, max_stale_s: float = 0.0
     ) -> None:
         self.reader = reader
+        self.side = SIDE.get()
         self.contents = spec.contents
         self.health = ServingHealth(spec.role, lost_grace_s, Staleness(max_stale_s))
         self._role = spec.role
@@ -80,6 +85,9 @@ class VersionFollower:
         self._swapped = threading.Condition()
         self._served: tuple[ModelVersion, NearCache] | None = None
         self._manifest_json: bytes | None = None
+        self._published: VersionManifest | None = None
+        self._seen: dict[int, VersionManifest] = {}
+        """Versions that were served last."""
         self._emptied = ""
         """Name space (`VersionManifest.sentinel`) whose evictions have emptied the near-cache."""
         self._failure: Exception | None = None
@@ -103,6 +111,23 @@ class VersionFollower:
         """Served version; None before the first version."""
         served = self._served
         return served[0] if served is not None else None
+
+    @property
+    def kept(self) -> dict[int, VersionManifest | None]:
+        """Versions that the namespace keeps, newest first; None: one that was never served here."""
+        newest, served, seen = self._published, self.current, self._seen
+        if newest is None:
+            return {}
+        numbers = {newest.version, *newest.earlier, *([served.number] if served is not None else [])}
+        known = {**seen, newest.version: newest}
+        return {number: known.get(number) for number in sorted(numbers, reverse=True)}
+
+    @property
+    def trouble(self) -> str:
+        """Reason why there is no version to serve, or why it may not be whole; empty: there is none."""
+        if self.health.reason or self.current is not None:
+            return self.health.reason
+        return str(self._failure or "no version is loaded yet")
 
     def wait_newer(self, number: int, deadline: float | None) -> None:
         """Wait until another version than `number` is served.
@@ -136,14 +161,16 @@ class VersionFollower:
             MismatchError: the version belongs to another pipeline.
         """
         self.reader.ping()
-        # Read at each scrape: a version grows old while Redis is away, too.
-        metrics.SERVED_AGE.labels(self._role).set_function(self._age_s)
         try:
             self.refresh()
             self._check()
             self._record_look(good=True)
         except REDIS_ERRORS as error:
             log.warning("Redis stopped answering while the server started: %s", error)
+        self.follow()
+
+    def follow(self) -> None:
+        """Begin to follow in the thread alone: nobody waits for a version, and an error is a trouble."""
         self._thread.start()
 
     def wait_ready(self, timeout_s: float) -> bool:
@@ -191,6 +218,7 @@ class VersionFollower:
             return False
         started = time.perf_counter()
         manifest = self._loader.parse(manifest_json)
+        self._published = manifest
         version = self._loader.load(manifest, self.current)
         if version is None:
             if self.reader.manifest() == manifest_json:
@@ -202,6 +230,7 @@ class VersionFollower:
         if self._contenders and before is not None and before.manifest.champion != manifest.champion:
             log.info("version %d: %s ranks from here on", manifest.version, manifest.champion)
         self._manifest_json = manifest_json
+        self._seen = dict([*self._seen.items(), (manifest.version, manifest)][-KEPT_VERSIONS:])
         for content in version.content.values():
             content.set_gauges()
         self._observe(manifest, time.perf_counter() - started, first)
@@ -226,13 +255,14 @@ class VersionFollower:
             self._swapped.notify_all()
 
     def _observe(self, manifest: VersionManifest, seconds: float, first: bool) -> None:
-        """Step 6. The first version is no measure of freshness: it waited for this server to start."""
+        """Step 6. The first version is no measure of freshness: it waited for this server to start.
+        Neither is a canary's: the objective is about the stable side."""
         metrics.SERVED_VERSION.labels(self._role).set(manifest.version)
         metrics.SWAP_SECONDS.labels(self._role).observe(seconds)
         for contender in self._contenders:
             metrics.SERVED_CHAMPION.labels(contender).set(int(contender == manifest.champion))
         bins = np.array(manifest.freshness.bin_ms, np.int64)
-        if len(bins) and not first:
+        if len(bins) and not first and self.side == STABLE:
             counts = np.array(manifest.freshness.counts, np.int64)
             delay_s = (time.time() * 1000 - bins) / 1000
             metrics.FRESHNESS.observe(delay_s, counts)
@@ -241,6 +271,9 @@ class VersionFollower:
     # ── the thread that follows ──────────────────────────────────────────────────────────────────────
 
     def _follow(self) -> None:
+        SIDE.set(self.side)
+        # Read at each scrape: a version grows old while Redis is away, too.
+        metrics.SERVED_AGE.labels(self._role).set_function(self._age_s)
         try:
             failures = 0
             while not self._stop.is_set():
@@ -256,7 +289,8 @@ class VersionFollower:
                     failures += 1
         except BaseException as error:
             self.health.fail(f"the watcher of versions ended ({error!r}); restart the server")
-            raise
+            if self.side == STABLE:  # a process ends with such a thread, but not for its canary
+                raise
 
     def _poll(self) -> None:
         """Check for a newer version. A wrong version does not end the thread: the next may be right.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from livectr.serving import metrics
+from livectr.serving.canary import SIDE, STABLE
 from livectr.serving.version.staleness import Staleness
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class ServingHealth:
 
     def __init__(self, role: str, grace_s: float, staleness: Staleness | None = None) -> None:
         self._role = role
+        self._name = role if SIDE.get() == STABLE else f"{role} {SIDE.get()}"
         self._grace_s = grace_s
         self.staleness = staleness or Staleness(0)
         self._lock = threading.Lock()
@@ -88,7 +90,7 @@ class ServingHealth:
 
     def fail(self, reason: str) -> None:
         """Make the server unhealthy at once and for good: the process cannot go on."""
-        log.critical("%s: %s", self._role, reason)
+        log.critical("%s: %s", self._name, reason)
         self._fatal = self._fatal or reason
         self.tick()
 
@@ -106,9 +108,9 @@ class ServingHealth:
             self._callback(healthy)
         if not healthy:
             why = self._fatal or (self._reason if over else self._stale_reason())
-            log.error("%s is NOT_SERVING: %s", self._role, why)
+            log.error("%s is NOT_SERVING: %s", self._name, why)
         elif not first:
-            log.warning("%s is SERVING again", self._role)
+            log.warning("%s is SERVING again", self._name)
 
     def _stale_reason(self) -> str:
         age_s = self.staleness.age_s
@@ -124,7 +126,7 @@ class ServingHealth:
                 metrics.HEALTH_ISSUE.labels(self._role, each).set(int(each is issue))
         if issue is not before:
             if issue is not None:
-                log.error("%s: %s", self._role, reason)
+                log.error("%s: %s", self._name, reason)
             else:
-                log.warning("%s: the served version is complete in Redis again", self._role)
+                log.warning("%s: the served version is complete in Redis again", self._name)
         self.tick()

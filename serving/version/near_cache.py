@@ -37,6 +37,8 @@ F32 = npt.NDArray[np.float32]
 
 _EVICTED = 1 / 64
 """Part of `max_rows` that is dropped at a time, or more where a request needs more room."""
+_MOST_FIELD_TABLES = 256
+"""Orders of fields whose readers are remembered."""
 
 
 class RaggedKeys(Protocol):
@@ -227,13 +229,13 @@ class NearCache:
                 self._make_room(sum(len(keys) for keys, _ in read.values()))
                 for table, (keys, rows) in read.items():
                     self._assign(table, keys, rows)
-                metrics.NEAR_CACHE_ROWS.set(len(self))
+                metrics.NEAR_CACHE_ROWS.labels().set(len(self))
             field_tables = self._tables_of(batch)
             vectors, missing = batch.infer(field_tables)
             unique = self._missing(batch, field_tables) if missing else {}
             misses = sum(len(keys) for keys in unique.values())
-            metrics.NEAR_CACHE_HITS.inc(len(batch.keys) - misses)
-            metrics.NEAR_CACHE_MISSES.inc(misses)
+            metrics.NEAR_CACHE_HITS.labels().inc(len(batch.keys) - misses)
+            metrics.NEAR_CACHE_MISSES.labels().inc(misses)
             return (None, unique) if unique else (vectors, {})
 
     def infer_cold(self, batch: Batch, version: int | None = None) -> Vectors:
@@ -286,6 +288,8 @@ class NearCache:
         shape = batch.fields, batch.sequences, batch.once
         tables = self._field_tables.get(shape)
         if tables is None:
+            if len(self._field_tables) >= _MOST_FIELD_TABLES:  # clients choose which fields are shared
+                self._field_tables.clear()
             tables = self._field_tables[shape] = batch.field_tables(self.tables)
         return tables
 

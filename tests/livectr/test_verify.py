@@ -33,7 +33,9 @@ from livectr.verify.live import LiveInputs, Names, Values
 from livectr.verify.questions import Question
 from tests.serving import display_pipeline
 from tests.serving.display_pipeline import pipeline
-from tests.serving.display_world import NOW_MS, World
+from tests.serving.display_world import NOW_MS, SEED, SEGMENTS, World
+from tests.serving.publication import Publication
+from tests.serving.swaps import wait_for
 
 FILE = display_pipeline.__file__
 ADS = list(range(100, 150))
@@ -211,10 +213,10 @@ def test_every_reply_is_what_its_version_gives(product: Product) -> None:
 def test_a_server_that_was_started_again_gives_the_same(product: Product) -> None:
     app = product.serve()
     ages = "livectr_live_input_age_seconds_sum", "livectr_live_input_skew_seconds_sum"
-    before = [REGISTRY.get_sample_value(name, {"role": "rank"}) or 0.0 for name in ages]
+    before = [REGISTRY.get_sample_value(name, {"role": "rank", "side": "stable"}) or 0.0 for name in ages]
     with livectr.RankClient(app.server.address) as client:
         asked = [ask(client, product.live, question(number)) for number in range(4)]
-    after = [REGISTRY.get_sample_value(name, {"role": "rank"}) or 0.0 for name in ages]
+    after = [REGISTRY.get_sample_value(name, {"role": "rank", "side": "stable"}) or 0.0 for name in ages]
     age_s, skew_s = np.subtract(after, before)
     assert app.follower.current is not None
     created_s = app.follower.current.manifest.created_ms / 1000
@@ -257,6 +259,20 @@ def test_the_command_finds_a_changed_row(product: Product, capsys: pytest.Captur
     assert "replies differ from the checkpoint of the version" in err
     shown = [line.split("ad_id=")[1][:3] for line in out.splitlines() if line.startswith("different:")]
     assert set(shown) == {"123"}
+
+
+def test_a_canary_answers_no_question(product: Product, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its version is of another checkpoint."""
+    World().publish(Publication(product.url, pipeline.fingerprint, SEGMENTS, seed=SEED, namespace="b"))
+    app = product.serve("recommend", canary="ns=b,share=1")
+    with livectr.RankClient(app.server.address) as client:
+        wait_for(lambda: not client.describe().sides[1].trouble)
+        context, candidates = question(1).context, question(1).candidates
+        assert client.rank(context, candidates).side == "canary"
+    assert verified(product, app, "--checkpoint", str(product.checkpoint), "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["compared"] == {"rank": 6, "prerank": 6} and facts["equal"] == 12
+    app.stop()
 
 
 def test_it_waits_for_a_version_that_the_checkpoint_holds(

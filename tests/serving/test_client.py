@@ -154,7 +154,7 @@ def test_retries_end_where_all_calls_fail(redis: str) -> None:
     app.start()
 
     def asked() -> float:
-        sample = {"role": "rank", "code": "UNAVAILABLE"}
+        sample = {"role": "rank", "side": "stable", "code": "UNAVAILABLE"}
         return REGISTRY.get_sample_value("livectr_requests_total", sample) or 0.0
 
     def fail() -> None:

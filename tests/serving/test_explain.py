@@ -164,7 +164,7 @@ def test_a_server_explains_one_request_at_a_time(din: Served) -> None:
 
 
 def ranker_of(served: Served) -> Any:
-    handle: Callable[..., Any] = served.app._parts.methods[0].handle
+    handle: Callable[..., Any] = served.app.sides.stable.role.methods[0].handle
     return handle.__self__  # type: ignore[attr-defined]
 
 

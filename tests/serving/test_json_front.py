@@ -106,6 +106,7 @@ def test_rank_is_the_servers_answer(app: App, front: Front) -> None:
         for i, pctr, ecpm in zip(expected.index, expected.pctr, expected.ecpm, strict=True)
     ]
     assert answer == {
+        "side": "stable",
         "version": expected.version,
         "model": expected.model,
         "results": rows,

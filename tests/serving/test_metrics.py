@@ -63,9 +63,9 @@ def test_a_server_has_every_metric_before_the_first_request(
     assert sample("livectr_server_ready", role="prerank") == 0
     codes = ("OK", "INVALID_ARGUMENT", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED")
     for code in (*codes, "INTERNAL"):
-        sample("livectr_requests_total", role="prerank", code=code)
+        sample("livectr_requests_total", role="prerank", side="stable", code=code)
     for stage in STAGES:
-        sample("livectr_request_stage_seconds_count", role="prerank", stage=stage)
+        sample("livectr_request_stage_seconds_count", role="prerank", side="stable", stage=stage)
     for client in ("request", "follow"):
         sample("livectr_redis_seconds_count", client=client)
     sample("livectr_shed_requests_total", role="prerank")
@@ -75,7 +75,7 @@ def test_a_server_has_every_metric_before_the_first_request(
 def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Callable[..., App]) -> None:
     def stages(role: str, field: str) -> dict[str, float]:
         name = f"livectr_request_stage_seconds_{field}"
-        return {stage: sample(name, role=role, stage=stage) for stage in STAGES}
+        return {stage: sample(name, role=role, side="stable", stage=stage) for stage in STAGES}
 
     world.publish(publication(redis_url))
     rank, prerank = serve("rank"), serve("prerank")
@@ -84,7 +84,7 @@ def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Calla
         assert sample("livectr_server_ready", role=role) == 1
         before = stages(role, "count")
         seconds = sum(stages(role, "sum").values())
-        whole = sample("livectr_request_seconds_sum", role=role)
+        whole = sample("livectr_request_seconds_sum", role=role, side="stable")
         if role == "rank":
             with RankClient(rank.server.address, 60) as client:
                 client.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]})
@@ -95,5 +95,5 @@ def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Calla
             STAGES, 1
         )
         spent = sum(stages(role, "sum").values()) - seconds
-        assert 0 < spent <= sample("livectr_request_seconds_sum", role=role) - whole
+        assert 0 < spent <= sample("livectr_request_seconds_sum", role=role, side="stable") - whole
     assert sample("livectr_redis_memory_bytes") > 0

@@ -76,8 +76,8 @@ def test_a_process_serves_and_ends_gracefully(redis_url: str, world: World) -> N
             )
         assert len(response.pctr) == 1
         text = checked_scrape(port)
-        assert 'livectr_requests_total{code="OK",role="rank"} 1.0' in text
-        assert f'livectr_served_version{{role="rank"}} {version}.0' in text
+        assert 'livectr_requests_total{code="OK",role="rank",side="stable"} 1.0' in text
+        assert f'livectr_served_version{{role="rank",side="stable"}} {version}.0' in text
         assert "livectr_freshness_seconds_bucket" in text
         assert re.search(r"^livectr_pause_seconds_count [1-9]", text, re.MULTILINE), "pauses are observed"
         process.send_signal(signal.SIGTERM)

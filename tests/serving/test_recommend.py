@@ -218,7 +218,7 @@ def test_a_deadline_ends_a_request_between_stages() -> None:
 def test_health_names_and_metrics(app: App, client: RecommendClient) -> None:
     def stages() -> dict[str, float]:
         name = "livectr_request_stage_seconds_count"
-        labels = ({"role": "recommend", "stage": stage} for stage in FUNNEL_STAGES)
+        labels = ({"role": "recommend", "side": "stable", "stage": stage} for stage in FUNNEL_STAGES)
         return {each["stage"]: REGISTRY.get_sample_value(name, each) or 0 for each in labels}
 
     described, before = client.describe(), stages()
@@ -232,7 +232,7 @@ def test_health_names_and_metrics(app: App, client: RecommendClient) -> None:
             status = health.Check(health_pb2.HealthCheckRequest(service=f"livectr.v1.{service}")).status
             assert status == health_pb2.HealthCheckResponse.SERVING
     for role in ("rank", "prerank", "recommend"):
-        labels = {"role": role, "code": "INTERNAL"}
+        labels = {"role": role, "side": "stable", "code": "INTERNAL"}
         assert REGISTRY.get_sample_value("livectr_requests_total", labels) is not None
 
 

@@ -72,7 +72,7 @@ def started(url: str) -> App:
 
 
 def counted(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, {"role": "rank", **labels}) or 0.0
+    return REGISTRY.get_sample_value(name, {"role": "rank", "side": "stable", **labels}) or 0.0
 
 
 def test_a_read_leaves_time_for_an_answer_before_the_deadline(stage: Stage) -> None:

@@ -62,7 +62,7 @@ def ask(app: App, token: str | None) -> str:
 
 
 def test_a_token_opens_the_methods_of_its_line(app: App, file: Path) -> None:
-    refused = {"role": "rank", "code": "UNAUTHENTICATED"}
+    refused = {"role": "rank", "side": "stable", "code": "UNAUTHENTICATED"}
     before = REGISTRY.get_sample_value("livectr_requests_total", refused)
     assert before is not None
     for wrong in (None, NEW, APP[:-1], APP + "0", ""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import numpy as np
@@ -112,3 +113,13 @@ def test_a_reader_waits_for_a_writer_no_longer_than_its_call() -> None:
     cache = filled(10)
     with cache._lock.write(), answering(Call(0.0)), pytest.raises(DeadlineError):
         cache.infer(batch(1), {})
+
+
+def test_readers_for_the_columns_that_clients_choose_are_bounded() -> None:
+    """Each set of shared columns needs a reader of its own, and clients may choose 2^columns sets."""
+    cache, keys, offsets = filled(10), np.arange(9), np.arange(10, dtype=np.int32)
+    fields = tuple((f"ad{i}", "ad") for i in range(9))
+    for orders in itertools.islice(itertools.permutations(fields), 1_000):
+        vectors, missing = cache.infer(Batch(orders, offsets, keys, 1), {}, 7)
+        assert vectors is not None and not missing
+    assert 0 < len(cache._field_tables) <= 256

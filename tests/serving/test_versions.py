@@ -311,7 +311,9 @@ def test_another_pipeline_later_leaves_the_last_version(redis_url: str, serve: S
 
 
 def served_age_s() -> float:
-    value = REGISTRY.get_sample_value("livectr_served_version_age_seconds", {"role": "rank"})
+    value = REGISTRY.get_sample_value(
+        "livectr_served_version_age_seconds", {"role": "rank", "side": "stable"}
+    )
     assert value is not None
     return value
 

@@ -27,12 +27,14 @@ ABSENT_ON_A_LAPTOP = {
     "container_": "metrics of a kubelet",
     "DCGM_": "metrics of NVIDIA's exporter on a node with a GPU",
     "livectr_contest_logloss": "a pipeline with challengers",
+    "livectr_canary_": "a server with a canary",
 }
 """Begin of a metric's name → where it comes from."""
 ABSENT_IN_THE_LAB = {
     "container_": "metrics of a kubelet; the component's Prometheus has no token for it",
     "DCGM_": "metrics of NVIDIA's exporter on a node with a GPU",
     "livectr_contest_logloss": "a pipeline with challengers",
+    "livectr_canary_": "a server with a canary",
 }
 
 

@@ -49,7 +49,7 @@ BOARD = Board(
                     "Oldest version",
                     "Age of the oldest version that answers.",
                     "s",
-                    "max(livectr_served_version_age_seconds{@})",
+                    'max(livectr_served_version_age_seconds{@, side!="canary"})',
                     worst=120,
                 ),
             ],
@@ -63,15 +63,18 @@ BOARD = Board(
                     "none",
                     (
                         'scalar(max(livectr_published_version{namespace=~"$namespace"})) '
-                        "- max by (pod, job) (livectr_served_version{@})",
+                        '- max by (pod, job) (livectr_served_version{@, side!="canary"})',
                         "{{pod}}",
                     ),
                 ),
                 lines(
                     "Age of the served version",
-                    "Time since the version that answers was made, by pod.",
+                    "Time since the version that answers was made, by pod and side.",
                     "s",
-                    ("max by (pod, job) (livectr_served_version_age_seconds{@})", "{{pod}}"),
+                    (
+                        "max by (pod, job, side) (livectr_served_version_age_seconds{@})",
+                        "{{pod}} {{side}}",
+                    ),
                 ),
                 lines(
                     "Swap time",
@@ -86,8 +89,8 @@ BOARD = Board(
                     "Stale or degraded",
                     "1 while a server cannot read Redis, or what it serves may be incomplete, by kind.",
                     "bool",
-                    ("max by (pod, role) (livectr_version_stale{@})", "{{pod}} stale"),
-                    ("max by (kind) (livectr_serving_degraded{@})", "{{kind}}"),
+                    ("max by (pod, role, side) (livectr_version_stale{@})", "{{pod}} {{side}} stale"),
+                    ("max by (kind, side) (livectr_serving_degraded{@})", "{{side}} {{kind}}"),
                 ),
                 lines(
                     "Publishing",

@@ -117,7 +117,10 @@ BOARD = Board(
                     "Age of the served version",
                     "Time since the version that answers was made. It grows while nothing is published.",
                     "s",
-                    ("max by (pod, job) (livectr_served_version_age_seconds{@})", "{{pod}}"),
+                    (
+                        'max by (pod, job) (livectr_served_version_age_seconds{@, side!="canary"})',
+                        "{{pod}}",
+                    ),
                 ),
                 lines(
                     "Processes",

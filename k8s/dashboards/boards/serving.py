@@ -71,6 +71,29 @@ BOARD = Board(
             ],
         ),
         (
+            "Sides",
+            [
+                areas(
+                    "Requests by side",
+                    "Answers and errors of the stable side and of a canary. Compare the shares of errors.",
+                    "reqps",
+                    (rate("livectr_requests_total", "side", "code"), "{{side}} {{code}}"),
+                ),
+                lines(
+                    "p99 by side",
+                    "Time in the server of the slowest percent, by role and side.",
+                    "s",
+                    (quantile(0.99, "livectr_request_seconds", "role", "side"), "{{role}} {{side}}"),
+                ),
+                lines(
+                    "Given back",
+                    "Requests of a canary's share that the stable side answered, by reason.",
+                    "reqps",
+                    (rate("livectr_canary_fallbacks_total", "reason"), "{{reason}}"),
+                ),
+            ],
+        ),
+        (
             "Latency",
             [
                 heat(

@@ -1,4 +1,4 @@
-"""`livectr evaluate --served`: quality of what was served, by version, and its skew, feature by feature.
+"""`livectr evaluate --served`: quality of what was served, by side and version, and its skew by feature.
 
     1. read the request ids of the served log
     2. read the impressions of these requests, with labels and the trainer's features
@@ -27,6 +27,7 @@ from livectr.analysis.served.show import show
 from livectr.analysis.served.skew import skew
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError, DataError
+from livectr.serving.canary import CANARY, STABLE
 from livectr.serving.served.record import F32, U32, Record, decode, request_of
 from livectr.trainer.quality.metrics import quality
 
@@ -99,7 +100,9 @@ def served_report(options: ServedOptions) -> ServedReport:
     same = candidates.comparable
     served = candidates.digests[same], candidates.dense[same]
     features = list(skew(pipeline, served, (found.digests[same], found.dense[same])))
-    return ServedReport(counts, list(_by_version(found, candidates)), features)
+    return ServedReport(
+        counts, list(_by_side(found, candidates)), list(_by_version(found, candidates)), features
+    )
 
 
 class _Candidates:
@@ -108,6 +111,7 @@ class _Candidates:
     Attributes:
         logit: f32[n]; NaN: none yet.
         version: i64[n].
+        canary: bool[n], whether the canary's side answered.
         comparable: bool[n], whether the server had the features of this pipeline.
         digests: u32[n, F].
         dense: f32[n, Dd].
@@ -123,6 +127,7 @@ class _Candidates:
         self._served_ms = np.full(n, -1, np.int64)
         self.logit = np.full(n, np.nan, np.float32)
         self.version = np.zeros(n, np.int64)
+        self.canary: Bools = np.zeros(n, bool)
         self.comparable: Bools = np.zeros(n, bool)
         self.digests: U32 = np.zeros_like(found.digests)
         self.dense: F32 = np.zeros_like(found.dense)
@@ -148,6 +153,7 @@ class _Candidates:
                 continue
             pctr = record.pctr[place]
             self._served_ms[row], self.version[row] = record.served_ms, record.version
+            self.canary[row] = record.side == CANARY
             with np.errstate(divide="ignore"):
                 self.logit[row] = np.clip(np.log(pctr) - np.log1p(-pctr), -100, 100)
             features = record.features
@@ -188,16 +194,25 @@ def _decoded(line: bytes) -> Record | None:
         return None
 
 
+def _by_side(found: Impressions, candidates: _Candidates) -> Iterator[VersionQuality]:
+    """Quality by side; nothing if all impressions are of one side."""
+    joined, canary = candidates.joined, candidates.canary
+    if canary[joined].any() and not canary[joined].all():
+        for side, rows in ((STABLE, joined & ~canary), (CANARY, joined & canary)):
+            yield _quality(side, np.unique(candidates.version[rows]), rows, found, candidates)
+
+
 def _by_version(found: Impressions, candidates: _Candidates) -> Iterator[VersionQuality]:
-    """Quality of all joined impressions, and by version."""
-    joined, version = candidates.joined, candidates.version
-    known = np.unique(version[joined])
-    yield _quality("all", known, joined, found, candidates)
-    for part in np.array_split(known, min(len(known), MOST_VERSIONS)):
-        first, last = int(part[0]), int(part[-1])
-        name = f"v{first}" if first == last else f"v{first}–v{last}"
-        rows = joined & (version >= first) & (version <= last)
-        yield _quality(name, part, rows, found, candidates)
+    """Quality of all joined impressions, and by version. Sides have versions of their own."""
+    joined, version, canary = candidates.joined, candidates.version, candidates.canary
+    yield _quality("all", np.unique(version[joined]), joined, found, candidates)
+    for prefix, side in (("", joined & ~canary), (f"{CANARY} ", joined & canary)):
+        known = np.unique(version[side])
+        for part in np.array_split(known, min(len(known), MOST_VERSIONS)) if len(known) else ():
+            first, last = int(part[0]), int(part[-1])
+            name = f"v{first}" if first == last else f"v{first}–v{last}"
+            rows = side & (version >= first) & (version <= last)
+            yield _quality(prefix + name, part, rows, found, candidates)
 
 
 def _quality(

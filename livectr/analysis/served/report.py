@@ -37,7 +37,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class VersionQuality:
-    """Quality of the versions from `first` to `last`; of "all" for the whole log."""
+    """Quality of the versions from `first` to `last`; of "all" for the whole log, or of a side."""
 
     of: str
     first: int
@@ -51,9 +51,15 @@ class VersionQuality:
 
 @dataclass(frozen=True)
 class ServedReport:
-    """Result of an evaluation."""
+    """Result of an evaluation.
+
+    Args:
+        sides: quality of the stable side and of the canary; empty: one side answered all.
+        versions: of all, then of each version; of the canary's, `of` begins with "canary".
+    """
 
     counts: Counts
+    sides: Sequence[VersionQuality]
     versions: Sequence[VersionQuality]
     skew: Sequence[FeatureSkew]
 
@@ -63,4 +69,5 @@ class ServedReport:
             asdict(row) | {"share": None if row.share != row.share else row.share} for row in self.skew
         ]
         versions = [row.as_dict() for row in self.versions]
-        return {"counts": asdict(self.counts), "versions": versions, "skew": features}
+        sides = [row.as_dict() for row in self.sides]
+        return {"counts": asdict(self.counts), "sides": sides, "versions": versions, "skew": features}

@@ -13,11 +13,13 @@ from livectr.analysis.served.skew import INPUTS, FeatureSkew
 
 
 def show(report: ServedReport) -> None:
-    """Print what was joined, the quality by version, and the skew by feature."""
+    """Print what was joined, the quality by side and version, and the skew by feature."""
     console, counts, skew = Console(), report.counts, report.skew
     for line in _lines(counts):
         _say(console, line)
-    console.print(_versions(report.versions))
+    if report.sides:
+        console.print(_qualities("side", report.sides))
+    console.print(_qualities("version", report.versions))
     compared = counts.joined - counts.other_plans
     _say(console, f"Features of {compared:,} impressions: the server's against the trainer's")
     console.print(_skew(skew))
@@ -46,11 +48,11 @@ def _lines(counts: Counts) -> list[str]:
     return lines
 
 
-def _versions(versions: Sequence[VersionQuality]) -> Table:
+def _qualities(title: str, rows: Sequence[VersionQuality]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for name in ("version", "impressions", "AUC", "GAUC", "users\nleft out", "log\nloss", "cali-\nbration"):
-        table.add_column(name, justify="left" if name == "version" else "right", no_wrap=True)
-    for row in versions:
+    for name in (title, "impressions", "AUC", "GAUC", "users\nleft out", "log\nloss", "cali-\nbration"):
+        table.add_column(name, justify="left" if name == title else "right", no_wrap=True)
+    for row in rows:
         q = row.quality
         table.add_row(
             row.of,

@@ -94,7 +94,8 @@ def _add_served(parser: Any) -> None:
         "--served",
         metavar="URL",
         help="log of livectr serve --served-log: kafka://HOST:PORT/TOPIC or file:DIR. Prints AUC and "
-        "calibration of the served versions, and the skew of each feature against the trainer's",
+        "calibration of the served versions, by side where there is a canary, and the skew of each feature "
+        "against the trainer's",
     )
     served.add_argument(
         "--request-column",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, duration_s, group
+from livectr.commands.run.described import show_described
 from livectr.commands.run.explained import explained, show
 from livectr.kernels.errors import ConfigError
 
@@ -42,7 +43,7 @@ ROLES = {
         " --exclude 7,9 --bid-column bid",
     ),
     "describe": (
-        "show a server's model and version, and the columns of a request",
+        "show a server's model, its kept versions and sides, and the columns of a request",
         "  livectr query describe --server localhost:50051",
     ),
 }
@@ -68,6 +69,9 @@ def add(commands: Any) -> None:
             help="take no other version's answer [served one]",
         )
         many: dict[str, Any] = dict(action="extend", nargs="+", default=[])
+        query.add_argument(
+            "--side", default="", metavar="stable|canary", help="take this side's answer [the server chooses]"
+        )
         query.add_argument("--context", metavar="COLUMN=VALUE", help="one value a column", **many)
         query.add_argument("--candidates", metavar="COLUMN=V1,V2,…", help="one value a candidate", **many)
         if role == "rank":
@@ -130,7 +134,7 @@ def run(given: argparse.Namespace) -> int:
             n: [_value(n, one, dtypes) for one in text.split(",")]
             for n, text in _pairs(given.candidates, "--candidates")
         }
-        client = client.pinned(given.version)
+        client = client.pinned(given.version).on_side(given.side)
         if isinstance(client, RankClient):
             answer = client.explain(context, columns, _bids(given.bids), best=given.explain)
             rows = answers.ranked(answer, columns)
@@ -151,9 +155,11 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         more = {"stages": stages} if stages else {}
         more |= {"explanations": explanations} if explanations else {}
-        print(json.dumps({"version": answer.version, "model": answer.model, "results": rows} | more))
+        reply = {"side": answer.side, "version": answer.version, "model": answer.model, "results": rows}
+        print(json.dumps(reply | more))
     else:
-        _print(rows, f"version {answer.version} of {answer.model}")
+        side = f"{answer.side}, " if answer.side != "stable" else ""
+        _print(rows, f"{side}version {answer.version} of {answer.model}")
         if stages:
             _print(stages, f"pre-rank by {answer.prerank_model}")
         for one in explanations:
@@ -186,11 +192,7 @@ def _describe(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(answers.facts(described)))
     else:
-        held = f", held: {described.held}" if described.held else ""
-        _print(
-            answers.columns(described),
-            f"{described.role} server, version {described.version} of {described.model}{held}",
-        )
+        show_described(described)
     return 0
 
 

@@ -1,0 +1,58 @@
+"""`livectr query describe` of a server whose newest version cannot be loaded, or that has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import redis
+
+from livectr.cli import main
+from livectr.protos.store import Keyspace
+from livectr.serving.client import RankClient
+from tests.serving.swap_pipeline import pipeline
+from tests.serving.swaps import Serve, publish, trainer, wait_for
+
+
+def shown(address: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Lines of the table of versions."""
+    assert main(["query", "describe", "--server", address]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return [" ".join(line.replace("│", " ").split()) for line in lines]
+
+
+def test_a_version_that_is_not_loaded_is_listed_beside_the_served_one(
+    redis_url: str, serve: Serve, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a fresh row set, that names no earlier version."""
+    monkeypatch.setenv("COLUMNS", "120")
+    publication = trainer(redis_url)
+    publish(publication)
+    publish(publication)
+    app = serve("rank", pipeline)
+    assert publication.last is not None
+    lost = replace(publication.last, version=9, row_set="9-0", dense=("nowhere",), earlier={}, examples=70)
+    redis.Redis.from_url(redis_url).set(Keyspace().manifest, lost.to_json())
+    with RankClient(app.server.address) as client:
+        wait_for(lambda: client.describe().versions[0].number == 9)
+        versions = client.describe().versions
+        assert [(v.number, v.served, v.examples) for v in versions] == [(9, False, 70), (2, True, 0)]
+        assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 2
+    lines = shown(app.server.address, capsys)
+    assert any(line.startswith("9 20") and line.endswith("rank 70 450 not loaded") for line in lines)
+    assert any(
+        line.startswith("2 20") and line.endswith("rank 0 450 served, may be pinned") for line in lines
+    )
+
+
+def test_without_a_version_there_is_no_table(
+    serve: Serve, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    app = serve("rank", pipeline, ready=False)
+    with RankClient(app.server.address) as client:
+        described = client.describe()
+    assert not described.versions and described.sides[0].trouble == "no version is loaded yet"
+    lines = shown(app.server.address, capsys)
+    assert not any("champion" in line for line in lines)
+    assert any(line.startswith("rank server, version 0 of LR/") for line in lines)

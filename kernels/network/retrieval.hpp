@@ -23,7 +23,6 @@ typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias))
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 constexpr int64_t CHUNK = 16'384;  // rows of a matrix that a thread scans at a time
-constexpr int64_t AHEAD = 2;       // blocks of chosen rows that are fetched before they are read
 constexpr int64_t LINE = 64;       // bytes of a line of the cache
 
 inline Vec load(const float* from) { return *reinterpret_cast<const Vec*>(from); }
@@ -191,21 +190,42 @@ inline void scan(const Query& query, const float* matrix, int64_t first, int64_t
     }
 }
 
-// Scores of n chosen rows; NaN where a row is NO_ROW.
-inline void gather(const Query& query, const float* matrix, const uint32_t* chosen, int64_t n, float* scores) {
-    const std::vector<float> zeros(size_t(query.dim));
+// Fetches the lines of a row, which may begin within a line.
+inline void fetch(const float* row, int64_t dim) {
+    for (int64_t k = 0; k < dim; k += LINE / 4) prefetch(row + k);
+    prefetch(row + dim - 1);
+}
+
+// Rows[n] of keys[n] and their scores[n]; NO_ROW and NaN for an unknown key. While a block is scored, the rows of the
+// next are on their way from memory, and so are the slots of the index of the block after it.
+inline void find(const Query& query, const IndexView& index, const int64_t* keys, int64_t n, const float* matrix,
+                 uint32_t* rows, float* scores) {
+    const std::vector<float> zeros(static_cast<size_t>(query.dim));
     const auto start = [&](int64_t i) {
-        return chosen[i] == NO_ROW ? zeros.data() : matrix + int64_t{chosen[i]} * query.dim;
+        return rows[i] == NO_ROW ? zeros.data() : matrix + int64_t{rows[i]} * query.dim;
     };
-    const float* rows[LANES];
-    for (int64_t first = 0; first < n; first += LANES) {
+    const Slot* slots[2][LANES];
+    uint32_t homes[2][LANES];
+    const int64_t blocks = (n + LANES - 1) / LANES;
+    for (int64_t block = -2; block < blocks; ++block) {
+        for (int64_t i = (block + 2) * LANES; i < std::min(n, (block + 3) * LANES); ++i) {
+            const uint64_t hash = index_hash(index, keys[i]);
+            slots[block & 1][i % LANES] = segment_of(index, hash)->slots;
+            homes[block & 1][i % LANES] = home_slot(hash);
+            prefetch(slots[block & 1][i % LANES] + homes[block & 1][i % LANES]);
+        }
+        for (int64_t i = std::max<int64_t>(0, (block + 1) * LANES); i < std::min(n, (block + 2) * LANES); ++i) {
+            const Slot* const segment = slots[(block + 1) & 1][i % LANES];
+            rows[i] = segment[probe(segment, keys[i], homes[(block + 1) & 1][i % LANES])].row;
+            fetch(start(i), query.dim);
+        }
+        if (block < 0) continue;
+        const int64_t first = block * LANES;
         const int count = static_cast<int>(std::min<int64_t>(LANES, n - first));
-        for (int64_t i = first + AHEAD * LANES; i < std::min(n, first + (AHEAD + 1) * LANES); ++i)
-            for (int64_t byte = 0; byte < 4 * query.dim; byte += LINE)
-                prefetch(reinterpret_cast<const char*>(start(i)) + byte);
-        for (int r = 0; r < LANES; ++r) rows[r] = start(first + std::min(r, count - 1));
-        const Vec found = query.scores(rows);
-        for (int r = 0; r < count; ++r) scores[first + r] = chosen[first + r] == NO_ROW ? NAN : found[r];
+        const float* at[LANES];
+        for (int r = 0; r < LANES; ++r) at[r] = start(first + std::min(r, count - 1));
+        const Vec found = query.scores(at);
+        for (int r = 0; r < count; ++r) scores[first + r] = rows[first + r] == NO_ROW ? NAN : found[r];
     }
 }
 
@@ -259,8 +279,7 @@ int64_t retrieval_find(const Numbers* numbers, const int64_t* keys, int64_t n, c
                        float* best) {
     using namespace livectr::retrieval;
     try {
-        find_rows(numbers->index.view(), keys, n, rows);
-        gather(Query(vector, dim, bias), matrix, rows, n, scores);
+        find(Query(vector, dim, bias), numbers->index.view(), keys, n, matrix, rows, scores);
         const int64_t unknown = std::count(rows, rows + n, NO_ROW);
         if (!unknown) {
             Best selected(static_cast<size_t>(k));

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from livectr.kernels.keys.keys import MISSING, U32, KeyNumbers
 from livectr.kernels.network.retrieval import Query, Selection, best_of_keys, best_rows
+from livectr.kernels.runtime.arrays import aligned
 from livectr.protos.store import F32, I64
 
 
@@ -15,16 +16,19 @@ class IdVectors:
 
     Args:
         ids: i64[n], without duplicates.
-        vectors: f32[n, dim], contiguous; not copied if the ids are ascending.
+        vectors: f32[n, dim]; they are copied to memory whose rows share few lines of the cache.
         before: vectors of the previous version; their index is shared when the ids are equal.
     """
 
     def __init__(self, ids: I64, vectors: F32, before: IdVectors | None = None) -> None:
+        self.vectors = aligned(*vectors.shape)
         if (ids[1:] < ids[:-1]).any():
             order = np.argsort(ids, kind="stable")
-            ids, vectors = ids[order], vectors[order]
+            ids = ids[order]
+            np.take(vectors, order, axis=0, out=self.vectors, mode="clip")  # "raise" would copy
+        else:
+            self.vectors[:] = vectors
         self.ids = np.ascontiguousarray(ids)
-        self.vectors = np.ascontiguousarray(vectors)
         if before is not None and np.array_equal(before.ids, self.ids):
             self._rows: KeyNumbers = before._rows
         else:

@@ -86,6 +86,8 @@ def test_a_reader_sees_its_own_version(
     for i, (wanted, value) in enumerate(want):
         assert status[i] == wanted
         assert (rows[i] == value).all()
+        alone, of_alone = decode_rows([values[i]], reader, dim, floor)
+        assert of_alone.tolist() == [wanted] and (alone == rows[i]).all()
 
 
 def test_a_value_of_another_length_is_refused() -> None:

@@ -357,18 +357,6 @@ def decode_erased(value: bytes) -> dict[str, I64]:
     return {name.removeprefix("erased/"): keys for name, keys in tensors if name.startswith("erased/")}
 
 
-def encode_vectors(ids: I64, vectors: F32) -> bytes:
-    """Encode ids i64[n] of items or content, and their vectors f32[n, dim], as safetensors."""
-    blob: bytes = save_tensors({"ids": np.ascontiguousarray(ids), "vectors": np.ascontiguousarray(vectors)})
-    return blob
-
-
-def decode_vectors(value: bytes) -> tuple[I64, F32]:
-    """Decode (ids i64[n], vectors f32[n, dim])."""
-    tensors = load_tensors(value)
-    return tensors["ids"], tensors["vectors"]
-
-
 @functools.lru_cache(maxsize=256)
 def _prefixes(namespace: str, middle: str) -> npt.NDArray[np.uint8]:
     """Prefix of the Redis keys of each bucket, u8[BUCKETS, width]."""

@@ -47,4 +47,5 @@ class UserTower:
         for weight, bias in self._layers:
             x = np.maximum(x, 0) @ weight + bias
         square = np.einsum("bi,bi->b", x, x)[:, None]
-        return x * (self._gamma / np.sqrt(square + np.float32(SOFT_NORM**2)))
+        out: F32 = x * (self._gamma / np.sqrt(square + np.float32(SOFT_NORM**2)))
+        return out

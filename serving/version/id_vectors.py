@@ -24,11 +24,11 @@ class IdVectors:
         self.vectors = aligned(*vectors.shape)
         if (ids[1:] < ids[:-1]).any():
             order = np.argsort(ids, kind="stable")
-            ids = ids[order]
+            self.ids: I64 = ids[order]
             np.take(vectors, order, axis=0, out=self.vectors, mode="clip")  # "raise" would copy
         else:
             self.vectors[:] = vectors
-        self.ids = np.ascontiguousarray(ids)
+            self.ids = ids.copy()  # a view would keep the blob
         if before is not None and np.array_equal(before.ids, self.ids):
             self._rows: KeyNumbers = before._rows
         else:

@@ -64,6 +64,11 @@ class Query:
         _check(self.k)
 
 
+def compile_retrieval() -> None:
+    """Compile the kernels, so that no request waits for the compiler."""
+    _library()
+
+
 def top(scores: F32, k: int) -> Selection:
     """Select the best k of scores f32[n].
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.models.base import Gathered, Ragged
+from livectr.models.ragged import RepeatedList
 from livectr.protos.store import F32
 from livectr.serving.version.near_cache import RaggedVectors
 
@@ -89,7 +90,9 @@ class RankInputs:
 def ragged(vectors: RaggedVectors, columns: slice = slice(None)) -> Ragged:
     """Some columns of ragged vectors as a model's input."""
     values = torch.from_numpy(vectors.values)[:, columns]
-    return Ragged(values, torch.from_numpy(vectors.offsets), bool(vectors.shared_by))
+    if vectors.shared_by:
+        return RepeatedList(values, vectors.shared_by)
+    return Ragged(values, torch.from_numpy(vectors.offsets))
 
 
 def gathered_content(lists: Lists) -> Gathered:
@@ -99,7 +102,7 @@ def gathered_content(lists: Lists) -> Gathered:
 
 
 def slices(lists: Lists, first: int, last: int, rows: int) -> Lists:
-    """Lists of the rows from `first` to before `last`, of `rows` rows; shared lists are copied."""
+    """Lists of the rows from `first` to before `last`, of `rows` rows."""
     return {
         name: part.slice(first, last) if part.shared_by or last - first < rows else part
         for name, part in lists.items()

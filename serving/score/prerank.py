@@ -22,7 +22,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.keys import U32
-from livectr.kernels.network.retrieval import Query, Selection, top
+from livectr.kernels.network.retrieval import Query, Selection, compile_retrieval, top
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32, I64
 from livectr.serving import metrics
@@ -185,6 +185,7 @@ class PreRanker:
         self._limits = limits = RequestLimits.of(options)
         reader = follower.reader
         self._lookup_rows = rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
+        compile_retrieval()
         user = tower_features(pipeline, "user")
         self._users = UserTables(pipeline, user.fields)
         self._user = _Tower(pipeline, user, reader, rows, limits)

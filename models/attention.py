@@ -52,7 +52,7 @@ class ActivationUnit(nn.Module):
         Returns:
             Σ a(v, q) v, f32[B, K]; 0 for an empty list.
         """
-        attended = fused if self.slopes and seen.values.device.type == "cpu" else composed
+        attended = fused if self.slopes and query.device.type == "cpu" else composed
         return attended(seen, query, list(self.weights), list(self.biases), list(self.slopes))
 
 

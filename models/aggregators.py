@@ -125,7 +125,8 @@ class Attentive(Aggregator):
             channels.append(self.image(behaviors, _required(ad_image, "the ad's image")))
         if self.id is not None and self.project is not None:
             channels.append(self.id(behaviors, product(_required(ad, "the ad's ID vector"), self.project)))
-        return torch.cat(channels, dim=1) / lengths(behaviors.offsets, behaviors.values)
+        pooled = torch.cat(channels, dim=1)
+        return pooled / lengths(behaviors.offsets, pooled)
 
 
 POOLINGS: dict[str, type[Sum]] = {"sum": Sum, "mean": Mean, "max": Max}

@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 from livectr.kernels.network.attention import AttentionKernel
 from livectr.models.base import Ragged
 from livectr.models.layers import matrix
-from livectr.models.ragged import list_sum, per_vector
+from livectr.models.ragged import list_sum, per_vector, shared_list
 
 
 class ActivationUnit(nn.Module):
@@ -52,7 +52,7 @@ class ActivationUnit(nn.Module):
         Returns:
             Σ a(v, q) v, f32[B, K]; 0 for an empty list.
         """
-        attended = fused if self.slopes and seen.values.device.type == "cpu" else composed
+        attended = fused if self.slopes and query.device.type == "cpu" else composed
         return attended(seen, query, list(self.weights), list(self.biases), list(self.slopes))
 
 
@@ -94,14 +94,16 @@ def fused(
     """Activation unit as a host kernel, for units with a hidden layer; arguments as of `composed`.
 
     Arrays are f32 or f64, all alike; first derivatives only. Without gradients, lists that are all equal
-    (`Ragged.same`) are read from the place of the first.
+    (`Ragged.same`) are read once, with the same bits.
     """
     parameters = torch.cat([tensor.reshape(-1) for tensor in (*weights, *biases, *slopes)])
     widths = tuple(len(slope) for slope in slopes)
-    same = seen.same and not torch.is_grad_enabled()
-    out: Tensor = _Fused.apply(  # type: ignore[no-untyped-call]
-        parameters, seen.values, query, seen.offsets, widths, same
-    )
+    once = None if torch.is_grad_enabled() else shared_list(seen)
+    if once is not None:
+        kernel = _kernel(once.shape[1], widths, once.dtype)
+        p, values, queries = (tensor.detach().numpy() for tensor in (parameters, once, query))
+        return torch.from_numpy(kernel.forward(p, values, None, queries))
+    out: Tensor = _Fused.apply(parameters, seen.values, query, seen.offsets, widths)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -125,12 +127,11 @@ class _Fused(torch.autograd.Function):
         query: Tensor,
         offsets: Tensor,
         widths: tuple[int, ...],
-        same: bool,
     ) -> Tensor:
         ctx.save_for_backward(parameters, values, query, offsets)
         ctx.kernel = _kernel(values.shape[1], widths, values.dtype)
         arrays = (tensor.detach().numpy() for tensor in (parameters, values, offsets, query))
-        return torch.from_numpy(ctx.kernel.forward(*arrays, same=same))
+        return torch.from_numpy(ctx.kernel.forward(*arrays))
 
     @staticmethod
     @once_differentiable
@@ -138,4 +139,4 @@ class _Fused(torch.autograd.Function):
         parameters, values, query, offsets = ctx.saved_tensors
         arrays = (tensor.detach().numpy() for tensor in (parameters, values, offsets, query, grad))
         grad_values, grad_query, grad_parameters = map(torch.from_numpy, ctx.kernel.backward(*arrays))
-        return grad_parameters, grad_values, grad_query, None, None, None
+        return grad_parameters, grad_values, grad_query, None, None

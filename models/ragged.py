@@ -6,12 +6,43 @@ GPU.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from livectr.models.base import Gathered, Ragged
+
+
+class RepeatedList(Ragged):
+    """A list that all examples share, as the lists of the user in a rank request.
+
+    Its copies are made where an operation reads `values`. Those that know the class read `once`.
+
+    Args:
+        once: the list, f32[n, D_model].
+        count: B.
+    """
+
+    once: Tensor
+
+    def __init__(self, once: Tensor, count: int) -> None:
+        offsets = torch.arange(count + 1) * len(once)
+        for name, value in (("once", once), ("offsets", offsets), ("same", True)):
+            object.__setattr__(self, name, value)  # the class is frozen
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Copies of the list, f32[B · n, D_model]."""
+        return self.once.repeat(len(self.offsets) - 1, 1)
+
+
+def shared_list(seen: Ragged) -> Tensor | None:
+    """The list f32[n, D_model] of all examples; None: each has its own."""
+    if isinstance(seen, RepeatedList):
+        return seen.once
+    return seen.values[seen.offsets[0] : seen.offsets[1]] if seen.same else None
 
 
 def example_of(offsets: Tensor) -> Tensor:
@@ -73,6 +104,13 @@ def content(seen: Gathered, name: str) -> Ragged:
 def pooled_content(seen: Gathered, name: str) -> Tensor:
     """Mean of the vectors of a field's content, f32[B, W]; 0 for an example without."""
     ragged = content(seen, name)
+    lists = len(ragged.offsets) - 1
+    if (
+        not torch.is_grad_enabled()
+        and len(ragged.values) == lists
+        and bool((ragged.offsets.diff() == 1).all())
+    ):
+        return ragged.values  # means of one vector each, as an ad's image
     return list_mean(ragged.values, ragged.offsets)
 
 

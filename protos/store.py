@@ -99,6 +99,8 @@ class RowStatus(IntEnum):
 
 def buckets_of(keys: I64) -> npt.NDArray[np.uint8]:
     """Bucket u8[n] of keys i64[n]: low bits of the 64-bit finalizer of MurmurHash3 (fmix64)."""
+    if len(keys) == 1:  # NumPy's calls cost more than the key
+        return np.array([_bucket_of(int(keys[0]))], np.uint8)
     x = np.ascontiguousarray(keys, np.int64).view(np.uint64).copy()
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         x ^= x >> np.uint64(33)
@@ -269,6 +271,13 @@ def decode_rows(
         ValueError: a value has neither 1 nor 2 slots of D values.
     """
     slot = slot_bytes(dim)
+    if len(values) == 1 and len(value := values[0] or b"") in (slot, 2 * slot):  # most users' rows
+        for start in range(0, len(value), slot):
+            written = int.from_bytes(value[start : start + 8], "little")
+            if written <= version:  # of an erased row it is larger
+                return np.frombuffer(value[start + 8 : start + slot], "<f4")[None], np.zeros(1, np.uint8)
+            if written & ~int(ERASED) <= version:
+                break
     rows = np.zeros((len(values), dim), np.float32)
     missing = RowStatus.MISSING if version >= floor else RowStatus.OVERWRITTEN
     status = np.full(len(values), missing, np.uint8)
@@ -346,18 +355,6 @@ def decode_erased(value: bytes) -> dict[str, I64]:
     """Decode the keys of each table whose rows a version erased."""
     tensors = load_tensors(value).items()
     return {name.removeprefix("erased/"): keys for name, keys in tensors if name.startswith("erased/")}
-
-
-def encode_vectors(ids: I64, vectors: F32) -> bytes:
-    """Encode ids i64[n] of items or content, and their vectors f32[n, dim], as safetensors."""
-    blob: bytes = save_tensors({"ids": np.ascontiguousarray(ids), "vectors": np.ascontiguousarray(vectors)})
-    return blob
-
-
-def decode_vectors(value: bytes) -> tuple[I64, F32]:
-    """Decode (ids i64[n], vectors f32[n, dim])."""
-    tensors = load_tensors(value)
-    return tensors["ids"], tensors["vectors"]
 
 
 @functools.lru_cache(maxsize=256)

@@ -69,7 +69,7 @@ class Features:
 
     def select_fields(self, fields: Sequence[int]) -> Features:
         """Select fields in the given order; dense numbers stay."""
-        if not self.rows:
+        if not self.rows or list(fields) == list(range(self.fields)):
             return self
         parts = [self.field(index) for index in fields]
         offsets = _offsets(

@@ -18,7 +18,7 @@ MISSING = 0xFFFFFFFF
 """Number of an unknown key."""
 
 _SOURCE = """
-#include "runtime/index.cuh"
+#include "keys/numbers.hpp"
 #include "runtime/threads.hpp"
 
 extern "C" {
@@ -33,11 +33,6 @@ void hash_texts(const uint8_t* bytes, const int32_t* offsets, int64_t n, int64_t
             keys[i] = static_cast<int64_t>(hash_bytes(bytes + offsets[i], offsets[i + 1] - offsets[i]));
     });
 }
-
-struct Numbers {
-    Index index{0};
-    uint32_t count = 0;
-};
 
 void* numbers_new() { return new Numbers; }
 void numbers_free(void* numbers) { delete static_cast<Numbers*>(numbers); }
@@ -95,6 +90,11 @@ class KeyNumbers:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def handle(self) -> int:
+        """Address of the `Numbers` of `keys/numbers.hpp`; the caller keeps `self` alive."""
+        return int(self._handle)
 
     def find(self, keys: I64) -> U32:
         """Numbers uint32[n] of keys int64[n]; MISSING for an unknown key."""

@@ -254,15 +254,8 @@ struct alignas(64) Tile {
     }
 };
 
-// List of sample b: vectors offsets[b] to offsets[b + 1], or those of sample 0 if `same`.
-struct Lists {
-    const int64_t* offsets;
-    bool same;
-    int64_t begin(int64_t b) const { return offsets[same ? 0 : b]; }
-    int64_t end(int64_t b) const { return offsets[same ? 1 : b + 1]; }
-};
-
-inline void attend(const Real* p, const Real* values, const Lists& lists, const Real* query, int64_t samples,
+// List of sample b: vectors offsets[b] to offsets[b + 1].
+inline void attend(const Real* p, const Real* values, const int64_t* offsets, const Real* query, int64_t samples,
                    Real* out) {
     const Unit unit(p);
     parallel_chunks(samples, 1 + samples / BLOCKS, [&](int64_t from, int64_t to) {
@@ -270,8 +263,8 @@ inline void attend(const Real* p, const Real* values, const Lists& lists, const 
         for (int64_t b = from; b < to; ++b) {
             alignas(64) Real pooled[VECTOR] = {};
             const Own own(unit, query + b * K);
-            const int64_t end = lists.end(b);
-            for (int64_t i = lists.begin(b); i < end; i += TILE) {
+            const int64_t end = offsets[b + 1];
+            for (int64_t i = offsets[b]; i < end; i += TILE) {
                 tile.forward(unit, own, values + i * K, end - i);
                 for (int r = 0; r < tile.count; ++r)
                     for (int k = 0; k < VECTOR; k += LANES)
@@ -336,16 +329,25 @@ inline void attend_back(const Unit& unit, const Real* values, const int64_t* off
 
 }  // namespace livectr::attention
 
+#include "network/attention_shared.hpp"
+
 // Numbers of a unit: W_1 [4 K, H_1] … W_{L+1} [H_L, 1], b_1 … b_{L+1}, the slopes of H_1 … H_L.
 extern "C" int64_t attention_parameters() {
     livectr::attention::Parameters any;
     return any.count();
 }
 
-// values [nnz, K], offsets i64[B + 1], query [B, K] → out [B, K].
-extern "C" void attention_forward(const Real* p, const Real* values, const int64_t* offsets, int32_t same,
-                                  const Real* query, int64_t samples, Real* out) {
-    livectr::attention::attend(p, values, {offsets, same != 0}, query, samples, out);
+// values [nnz, K], offsets i64[B + 1], query [B, K] → out [B, K]. Without offsets all of `values` is the list of every
+// sample. False: no memory.
+extern "C" bool attention_forward(const Real* p, const Real* values, int64_t vectors, const int64_t* offsets,
+                                  const Real* query, int64_t samples, Real* out) try {
+    if (offsets)
+        livectr::attention::attend(p, values, offsets, query, samples, out);
+    else
+        livectr::attention::attend_shared(p, values, vectors, query, samples, out);
+    return true;
+} catch (const std::bad_alloc&) {
+    return false;
 }
 
 // grad_out [B, K] → grad_values [nnz, K] of the vectors that are in lists, grad_query [B, K], grad_p. False: no memory.

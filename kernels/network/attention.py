@@ -48,29 +48,30 @@ class AttentionKernel:
         self._library = _compiled(dim, tuple(widths), _TYPES[self.dtype])
         self.parameters: int = self._library.attention_parameters()
 
-    def forward(
-        self, parameters: Reals, values: Reals, offsets: I64, query: Reals, *, same: bool = False
-    ) -> Reals:
+    def forward(self, parameters: Reals, values: Reals, offsets: I64 | None, query: Reals) -> Reals:
         """Pools lists of vectors by queries.
 
         Args:
             parameters: [parameters].
             values: [nnz, dim].
-            offsets: i64[B + 1] of the lists.
+            offsets: i64[B + 1] of the lists; None: all vectors are the list of every query.
             query: [B, dim].
-            same: every query reads the first list.
 
         Returns:
             [B, dim].
 
         Raises:
             ValueError: arrays that do not fit.
+            MemoryError: no memory.
         """
-        p, values, offsets, query = self._checked(parameters, values, offsets, query)
+        p, values, query = self._checked(parameters, values, query)
+        at = None if offsets is None else _rising(offsets, values, query)
         out = np.empty_like(query)
-        self._library.attention_forward(
-            *map(address, (p, values, offsets)), same, address(query), len(query), address(out)
-        )
+        if not self._library.attention_forward(
+            *(address(p), address(values), len(values), None if at is None else address(at)),
+            *(address(query), len(query), address(out)),
+        ):
+            raise MemoryError("no memory for the list of an activation unit")
         return out
 
     def backward(
@@ -88,7 +89,8 @@ class AttentionKernel:
         Returns:
             Gradients of values, query and parameters.
         """
-        p, values, offsets, query = self._checked(parameters, values, offsets, query)
+        p, values, query = self._checked(parameters, values, query)
+        offsets = _rising(offsets, values, query)
         grad_out = contiguous(grad_out, self.dtype, query.shape)
         grad_values, grad_query, grad_p = np.zeros_like(values), np.empty_like(query), np.empty_like(p)
         given = map(address, (p, values, offsets, query, grad_out))
@@ -98,16 +100,17 @@ class AttentionKernel:
             raise MemoryError("no memory for the gradients of an activation unit")
         return grad_values, grad_query, grad_p
 
-    def _checked(
-        self, parameters: Reals, values: Reals, offsets: I64, query: Reals
-    ) -> tuple[Reals, Reals, I64, Reals]:
+    def _checked(self, parameters: Reals, values: Reals, query: Reals) -> tuple[Reals, Reals, Reals]:
         p = contiguous(parameters, self.dtype, (self.parameters,))
         values = contiguous(values, self.dtype, (None, self.dim))
-        query = contiguous(query, self.dtype, (None, self.dim))
-        offsets = contiguous(offsets, np.int64, (len(query) + 1,))
-        if offsets[0] < 0 or offsets[-1] > len(values) or (np.diff(offsets) < 0).any():
-            raise ValueError(f"offsets must rise from 0 to at most {len(values)}, the number of vectors")
-        return p, values, offsets, query
+        return p, values, contiguous(query, self.dtype, (None, self.dim))
+
+
+def _rising(offsets: I64, values: Reals, query: Reals) -> I64:
+    offsets = contiguous(offsets, np.int64, (len(query) + 1,))
+    if offsets[0] < 0 or offsets[-1] > len(values) or (np.diff(offsets) < 0).any():
+        raise ValueError(f"offsets must rise from 0 to at most {len(values)}, the number of vectors")
+    return offsets
 
 
 @functools.cache
@@ -121,8 +124,8 @@ def _compiled(dim: int, widths: tuple[int, ...], real: str) -> ctypes.CDLL:
     library = compile_host(source, name="attention", flags=_FLAGS)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.attention_parameters.restype, library.attention_parameters.argtypes = number, []
-    library.attention_forward.restype = None
-    library.attention_forward.argtypes = [pointer, pointer, pointer, ctypes.c_int32, pointer, number, pointer]
+    library.attention_forward.restype = ctypes.c_bool
+    library.attention_forward.argtypes = [pointer, pointer, number, pointer, pointer, number, pointer]
     library.attention_backward.restype = ctypes.c_bool
     library.attention_backward.argtypes = [*[pointer] * 5, number, *[pointer] * 3]
     return library

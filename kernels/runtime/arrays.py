@@ -46,3 +46,10 @@ def contiguous(array: npt.ArrayLike, dtype: npt.DTypeLike, shape: tuple[int | No
 def address(array: npt.NDArray[Any]) -> int:
     """Address of the first element; the caller keeps the array alive."""
     return (_at(id(array)).data or 0) if _FAST else array.ctypes.data
+
+
+def aligned(rows: int, width: int) -> npt.NDArray[np.float32]:
+    """Matrix f32[rows, width] whose first row begins with a line of the cache (64 bytes); not initialised."""
+    memory = np.empty(rows * width + 16, np.float32)
+    start = -address(memory) % 64 // 4
+    return memory[start : start + rows * width].reshape(rows, width)

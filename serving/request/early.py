@@ -6,6 +6,8 @@ wait for features. Rows of ads are in the near-cache; rows of other fields are f
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
@@ -16,12 +18,17 @@ from livectr.serving.version.near_cache import NearCache
 
 
 class UserTables:
-    """Tables of the fields whose only value is the user's key."""
+    """Tables of the fields whose only value is the user's key.
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    Args:
+        fields: fields that the requests read; None: all.
+    """
+
+    def __init__(self, pipeline: Pipeline, fields: Container[str] | None = None) -> None:
+        read = [spec for spec in pipeline.fields if fields is None or spec.name in fields]
         self._column = pipeline.log.impressions.key
         name = next((r.name for r in pipeline.request_roots if r.ref.column == self._column), None)
-        self._tables = [s.table for s in pipeline.fields if _value(pipeline.plan.sparse[s.name]) == name]
+        self._tables = [s.table for s in read if _value(pipeline.plan.sparse[s.name]) == name]
 
     def missing(
         self, columns: RequestColumns, manifest: VersionManifest, cache: NearCache

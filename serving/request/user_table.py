@@ -7,6 +7,7 @@ each request. `LookupTable` is for the rows of candidates: dear to keep, and che
 from __future__ import annotations
 
 import base64
+import functools
 import threading
 from collections.abc import Sequence
 
@@ -21,6 +22,8 @@ from livectr.serving.request.lookup_columns import FIRST, I32
 from livectr.serving.request.lookup_table import LookupRoot, Row
 
 _NEVER = float("-inf")
+_RECENT = 64
+"""Rows whose columns are kept: a few for each request under way."""
 
 
 class UserTable:
@@ -40,6 +43,8 @@ class UserTable:
         self._values: list[bytes | None] = [None]
         self._read_at = [_NEVER]
         self._lock = threading.Lock()
+        # A request puts the row of a new user, and then reads it.
+        self._arrays = functools.lru_cache(_RECENT)(self._decode)
 
     def __len__(self) -> int:
         """Number of slots, with garbage."""
@@ -58,14 +63,17 @@ class UserTable:
 
     def columns(self, slots: I32, roots: Sequence[LookupRoot]) -> dict[str, pa.Array]:
         """As `LookupTable.columns`."""
-        rows = self._decoded([self._values[slot] for slot in slots.tolist()])
-        return {root.name: self._column(rows, root.column, root.dtype) for root in roots}
+        values = [self._values[slot] for slot in slots.tolist()]
+        if len(values) != 1:
+            rows = self._decoded(values)
+            return {root.name: self._column(rows, root.column, root.dtype) for root in roots}
+        arrays = self._arrays(values[0])
+        return {root.name: _as(arrays[root.column], root.dtype) for root in roots}
 
     def put(self, keys: I64, values: Sequence[bytes | None], now: float) -> None:
         """As `LookupTable.put`."""
-        rows = self._decoded(values)
-        for name, dtype in self._table.columns.items():
-            self._column(rows, name, dtype)
+        for value in values:  # raises ValueError for a row that does not decode
+            self._arrays(value)
         with self._lock:
             for key, value in zip(keys.tolist(), values, strict=True):
                 slot = self._slot_of.get(key, 0)
@@ -94,6 +102,11 @@ class UserTable:
             copy._read_at += [self._read_at[slot] for slot in self._slot_of.values()]
         return copy
 
+    def _decode(self, value: bytes | None) -> dict[str, pa.Array]:
+        """Columns of a row."""
+        rows = self._decoded([value])
+        return {name: self._column(rows, name, dtype) for name, dtype in self._table.columns.items()}
+
     def _decoded(self, values: Sequence[bytes | None]) -> list[Row]:
         rows = iter(decode_lookup_rows([value for value in values if value is not None]))
         return [None if value is None else next(rows) for value in values]
@@ -108,5 +121,9 @@ class UserTable:
             found = pa.array(values, dtypes.arrow_type(kind))
         except (pa.ArrowException, OverflowError) as error:
             raise ValueError(f"a look-up row of {self._table.topic} has no {kind}: {error}") from error
-        wanted = dtypes.arrow_type(dtype)
-        return found if found.type == wanted else found.cast(wanted)
+        return _as(found, dtype)
+
+
+def _as(array: pa.Array, dtype: str) -> pa.Array:
+    wanted = dtypes.arrow_type(dtype)
+    return array if array.type == wanted else array.cast(wanted)

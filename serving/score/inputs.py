@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from livectr.ingest.extract.sharing import SharedFeatures
-from livectr.models.base import Ragged
+from livectr.models.base import Gathered, Ragged
+from livectr.models.ragged import RepeatedList
 from livectr.protos.store import F32
 from livectr.serving.version.near_cache import RaggedVectors
 
@@ -89,11 +90,19 @@ class RankInputs:
 def ragged(vectors: RaggedVectors, columns: slice = slice(None)) -> Ragged:
     """Some columns of ragged vectors as a model's input."""
     values = torch.from_numpy(vectors.values)[:, columns]
-    return Ragged(values, torch.from_numpy(vectors.offsets), bool(vectors.shared_by))
+    if vectors.shared_by:
+        return RepeatedList(values, vectors.shared_by)
+    return Ragged(values, torch.from_numpy(vectors.offsets))
+
+
+def gathered_content(lists: Lists) -> Gathered:
+    """Content vectors, by field, as a model's inputs."""
+    content = {name: ragged(vectors) for name, vectors in lists.items()}
+    return Gathered(torch.empty(0), {}, None, content)
 
 
 def slices(lists: Lists, first: int, last: int, rows: int) -> Lists:
-    """Lists of the rows from `first` to before `last`, of `rows` rows; shared lists are copied."""
+    """Lists of the rows from `first` to before `last`, of `rows` rows."""
     return {
         name: part.slice(first, last) if part.shared_by or last - first < rows else part
         for name, part in lists.items()

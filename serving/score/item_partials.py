@@ -15,11 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
-from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.arrays import address, aligned
 from livectr.protos.store import F32, I64
-
-_LINE = 64
-"""Bytes of a cache line, at whose multiples partial results begin."""
 
 
 class ItemPartials:
@@ -39,9 +36,7 @@ class ItemPartials:
     def __init__(self, size: int, max_bytes: int, before: ItemPartials | None = None) -> None:
         self._size = size
         self._most = max_bytes // (4 * size)
-        self._memory = np.empty(self._most * size + _LINE // 4, np.float32)
-        offset = -address(self._memory) % _LINE // 4
-        self.values: F32 = self._memory[offset : offset + self._most * size].reshape(self._most, size)
+        self.values: F32 = aligned(self._most, size)
         self._first = address(self.values)
         self._numbers = KeyNumbers()
         self._uses: npt.NDArray[np.uint32] = np.zeros(self._most, np.uint32)

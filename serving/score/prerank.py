@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.keys.keys import U32
+from livectr.kernels.network.retrieval import Query, Selection, compile_retrieval, top
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32, I64
 from livectr.serving import metrics
@@ -29,6 +30,7 @@ from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
+from livectr.serving.request.early import UserTables
 from livectr.serving.request.enrich import EnrichedRequest, Enricher
 from livectr.serving.request.extract import FeaturesAt, RequestFeatures
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followed_rows
@@ -52,6 +54,7 @@ from livectr.serving.score.scorer import (
     tower_scorer,
 )
 from livectr.serving.version.content import Contents
+from livectr.serving.version.early import EarlyKeys
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.loader import RoleSpec
@@ -69,6 +72,7 @@ class PreRankQuery:
         candidates: ids or names of n items; None: the whole catalogue.
         keys: i64[n], their keys.
         content: inline content.
+        excluded: u32[m], ascending rows of the scored version's catalogue that are not wanted.
     """
 
     request_id: str
@@ -77,6 +81,7 @@ class PreRankQuery:
     candidates: pa.Array | None
     keys: I64 | None
     content: InlineContent
+    excluded: U32 = field(default_factory=lambda: np.empty(0, np.uint32))
 
 
 @dataclass(frozen=True)
@@ -90,17 +95,20 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class PreRankScores:
-    """Scores f32[n] of items at a version.
+    """Best m of the items at a version, best first.
 
     Args:
-        keys: i64[n], keys of the items.
+        size: number of the items.
+        best: their positions in the candidates, or in the catalogue, and their scores.
+        keys: i64[m], their keys.
         unknown: items without a published vector.
         complete: False if a row may be missing.
     """
 
     version: int
+    size: int
+    best: Selection
     keys: I64
-    scores: F32
     unknown: int
     complete: bool
 
@@ -129,8 +137,8 @@ class _Tower:
         tables = {spec.name: spec.table for spec in pipeline.fields}
         self._fields = tuple((name, tables[name]) for name in own.fields)
 
-    def enrich(self, columns: RequestColumns) -> EnrichedRequest:
-        return self._enricher.enrich(columns)
+    def enrich(self, columns: RequestColumns, early: EarlyKeys | None = None) -> EnrichedRequest:
+        return self._enricher.enrich(columns, early)
 
     def extract(self, request: EnrichedRequest, row_name: Callable[[int], str]) -> FeaturesAt:
         return self._features.extract(request, row_name)
@@ -177,7 +185,10 @@ class PreRanker:
         self._limits = limits = RequestLimits.of(options)
         reader = follower.reader
         self._lookup_rows = rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
-        self._user = _Tower(pipeline, tower_features(pipeline, "user"), reader, rows, limits)
+        compile_retrieval()
+        user = tower_features(pipeline, "user")
+        self._users = UserTables(pipeline, user.fields)
+        self._user = _Tower(pipeline, user, reader, rows, limits)
         self._item = _Tower(pipeline, tower_features(pipeline, "item"), reader, rows, limits)
         self.schema = RequestSchema(pipeline, self._user.plan.roots, limits, only_context=True)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
@@ -218,12 +229,15 @@ class PreRanker:
             AnswerError: the status that the client receives.
         """
         ended = clock.ended if clock is not None else current_call().check
-        enriched = self._user.enrich(query.columns)
+        version, cache = self._follower.served()
+        early = self._users.missing(query.columns, version.manifest, cache)
+        enriched = self._user.enrich(query.columns, early)
         ended("enrich")
         features_at = self._user.extract(enriched, lambda _: "context")
         ended("extract")
 
         def score(lookup: VersionLookup) -> PreRankScores:
+            lookup.add(enriched.early)
             inputs = self._user.look_up(lookup, features_at, query.content)
             ended("look_up")
             scores = self._score(lookup, inputs, query)
@@ -254,23 +268,19 @@ class PreRanker:
         scorer, version = _scorer(lookup), lookup.version
         user = scorer.user(inputs.vectors, inputs.dense, inputs.content)[0]
         items = version.items or IdVectors.empty(len(user))
-        keys, candidates = query.keys, query.candidates
+        wanted = Query(user, scorer.bias, query.top_k)
+        keys, candidates, complete, number = query.keys, query.candidates, lookup.complete, version.number
         if keys is None or candidates is None:
-            return PreRankScores(
-                version.number, items.ids, items.vectors @ user + scorer.bias, 0, lookup.complete
-            )
-        rows, known = items.find(keys)
-        complete = True
-        scores = np.empty(len(keys), np.float32)
-        if known.all():
-            scores[:] = items.vectors[rows] @ user
-        else:
-            scores[known] = items.vectors[rows[known]] @ user
-            cold, complete = self._cold_vectors(lookup, candidates.filter(pa.array(~known)), query.content)
-            scores[~known] = cold @ user
-        unknown = int((~known).sum())
+            size, best = len(items) - len(query.excluded), items.best(wanted, query.excluded)
+            return PreRankScores(number, size, best, items.ids[best.positions], 0, complete)
+        scores, unknown, found = items.best_of(keys, wanted)
+        if found is not None:
+            return PreRankScores(number, len(keys), found, keys[found.positions], 0, complete)
+        cold, rows_complete = self._cold_vectors(lookup, candidates.filter(pa.array(unknown)), query.content)
+        scores[unknown] = cold @ user + wanted.bias
+        best = top(scores, query.top_k)
         return PreRankScores(
-            version.number, keys, scores + scorer.bias, unknown, complete and lookup.complete
+            number, len(keys), best, keys[best.positions], len(cold), complete and rows_complete
         )
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
@@ -313,20 +323,20 @@ class PreRanker:
         return vectors, enriched.complete
 
     def _response(self, query: PreRankQuery, scores: PreRankScores) -> Any:
-        best, complete = top(scores.scores, query.top_k), scores.complete
-        metrics.CANDIDATES.labels(ROLE).inc(len(scores.scores))
+        best, complete = scores.best, scores.complete
+        metrics.CANDIDATES.labels(ROLE).inc(scores.size)
         response = pb.PreRankResponse(
             request_id=query.request_id,
             version=scores.version,
             model=self.model,
-            index=[] if query.keys is None else best.tolist(),
-            score=scores.scores[best].tolist(),
+            index=[] if query.keys is None else best.positions.tolist(),
+            score=best.scores.tolist(),
             unknown=scores.unknown,
         )
         if not self.named:
-            response.ids.values.extend(scores.keys[best].tolist())
+            response.ids.values.extend(scores.keys.tolist())
         else:
-            names, names_complete = self.names(query, scores.keys, best)
+            names, names_complete = self.names(query, scores)
             response.names.values.extend(names)
             complete = complete and names_complete
         if not complete:
@@ -334,19 +344,15 @@ class PreRanker:
             metrics.DEGRADED.labels(ROLE).inc()
         return response
 
-    def names(self, query: PreRankQuery, keys: I64, chosen: I64) -> tuple[list[str], bool]:
-        """Names of chosen items, of the catalogue from their look-up rows: "" for a missing row.
-
-        Args:
-            keys: of all n items.
-            chosen: their positions.
+    def names(self, query: PreRankQuery, scores: PreRankScores) -> tuple[list[str], bool]:
+        """Names of the best items, of the catalogue from their look-up rows: "" for a missing row.
 
         Returns:
             The names; False if rows may be missing.
         """
         if query.candidates is not None:
-            return query.candidates.take(pa.array(chosen)).to_pylist(), True
-        names, complete = self.item_values(self._items.key, keys[chosen])
+            return query.candidates.take(pa.array(scores.best.positions)).to_pylist(), True
+        names, complete = self.item_values(self._items.key, scores.keys)
         return [name or "" for name in names.to_pylist()], complete
 
     def item_values(self, column: str, keys: I64) -> tuple[pa.Array, bool]:
@@ -358,18 +364,6 @@ class PreRanker:
 
 def _scorer(lookup: VersionLookup) -> TowerScorer:
     return tower_scorer(lookup.version)
-
-
-def top(scores: F32, k: int) -> npt.NDArray[np.int64]:
-    """Positions i64[min(k, n)] of the greatest scores f32[n], greatest first, equal scores by position."""
-    n = len(scores)
-    if k < n:
-        edge = np.partition(scores, n - k)[n - k]
-        above, level = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
-        chosen = np.sort(np.concatenate([above, level[: k - len(above)]]))
-    else:
-        chosen = np.arange(n)
-    return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
 def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:

@@ -14,7 +14,7 @@ A row that is superseded in any stage starts all of them again at the next versi
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ import pyarrow as pa
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.keys.keys import U32
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import I64
 from livectr.serving import metrics
@@ -40,7 +41,7 @@ from livectr.serving.request.parse import (
 )
 from livectr.serving.score.item_features import item_features
 from livectr.serving.score.look_up import VersionLookup, at_one_version
-from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores, top
+from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores
 from livectr.serving.score.rank import Ranker, RankScores
 from livectr.serving.score.scorer import (
     FunnelScorer,
@@ -176,11 +177,10 @@ class Recommender:
 
         def answer(lookup: VersionLookup) -> _Ranked:
             funnel = _Funnel(clock, deadline)
-            kept = self._retrieve(lookup, query, funnel)
-            scores = self._preranker.prepare(query.prerank)(lookup)
-            items, keys, complete = self._choose(query, scores, kept)
-            entered = len(scores.keys) if kept is None else len(kept)
-            funnel.ended("prerank", entered, len(keys))
+            excluded = self._retrieve(lookup, query, funnel)
+            scores = self._preranker.prepare(replace(query.prerank, excluded=excluded))(lookup)
+            items, keys, complete = self._choose(query, scores)
+            funnel.ended("prerank", scores.size, len(keys))
             complete = complete and scores.complete
             scored = self._rank(lookup, query, items)
             pctr = np.empty(0) if scored is None else scored.pctr
@@ -230,35 +230,31 @@ class Recommender:
         prerank = PreRankQuery(request.request_id, context, request.prerank_k, candidates, keys, content)
         return _Query(prerank, sent, excluded, request.top_k, request.bid_column)
 
-    def _retrieve(self, lookup: VersionLookup, query: _Query, funnel: _Funnel) -> I64 | None:
-        """Positions of the catalogue's items without the excluded; None: all, or the request's candidates."""
+    def _retrieve(self, lookup: VersionLookup, query: _Query, funnel: _Funnel) -> U32:
+        """Excluded rows u32[m] of the catalogue, ascending; none if the request has candidates."""
         keys = query.prerank.keys
         if keys is not None:
             funnel.ended("retrieve", query.sent or 0, len(keys))
-            return None
+            return query.prerank.excluded
         items = lookup.version.items
-        size = 0 if items is None else len(items)
-        kept = None
-        if items is not None and len(query.excluded):
+        size, excluded = 0, query.prerank.excluded
+        if items is not None:
+            size = len(items)
             rows, known = items.find(query.excluded)
-            wanted = np.ones(size, bool)
-            wanted[rows[known]] = False
-            kept = np.flatnonzero(wanted)
-        funnel.ended("retrieve", size, size if kept is None else len(kept))
-        return kept
+            excluded = np.unique(rows[known])
+        funnel.ended("retrieve", size, size - len(excluded))
+        return excluded
 
-    def _choose(self, query: _Query, scores: PreRankScores, kept: I64 | None) -> tuple[pa.Array, I64, bool]:
+    def _choose(self, query: _Query, scores: PreRankScores) -> tuple[pa.Array, I64, bool]:
         """Best items of pre-rank: as values of the item column, and their keys.
 
         An item of the catalogue whose name is unknown cannot be ranked, and is left out. The last result is
         False if that may be a loss.
         """
-        k = query.prerank.top_k
-        best = top(scores.scores, k) if kept is None else kept[top(scores.scores[kept], k)]
-        keys = scores.keys[best]
+        keys = scores.keys
         if not self._preranker.named:
             return pa.array(keys).cast(self._item_type), keys, True
-        names, complete = self._preranker.names(query.prerank, scores.keys, best)
+        names, complete = self._preranker.names(query.prerank, scores)
         if query.prerank.candidates is None and "" in names:
             known = np.array([name != "" for name in names])
             names, keys = [name for name in names if name], keys[known]

@@ -36,7 +36,8 @@ from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
 from livectr.serving.deadlines import current_call
-from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
+from livectr.serving.score.inputs import FieldVectors, Lists, gathered_content, ragged, slices
+from livectr.serving.score.user_tower import UserTower
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
 
@@ -304,6 +305,9 @@ class TowerScorer:
 
     Args:
         champion: role of the version's ranking model, whose values are in its rows too.
+
+    Attributes:
+        bias: of the logit.
     """
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str = "rank") -> None:
@@ -321,11 +325,8 @@ class TowerScorer:
             _loaded(model, dense, "prerank")
             self._models[side] = model
             self._columns[side] = [plan.dense_names.index(name) for name in own.dense]
-
-    @property
-    def bias(self) -> float:
-        """Bias of the logit."""
-        return float(self._models["user"].bias)
+        self._user = UserTower(self._models["user"])
+        self.bias = float(self._models["user"].bias)
 
     @torch.inference_mode()
     def user(self, vectors: F32, dense: F32, content: Lists) -> F32:
@@ -336,25 +337,17 @@ class TowerScorer:
             dense: f32[B, Dd_user].
             content: content vectors of the user's images, by field.
         """
-        model = self._models["user"]
-        partial = model.user.partial(*self._inputs("user", vectors, dense))
-        images = model.user.pooled_images(_content(content))
-        out: F32 = (model.gamma * model.user.vector(partial, images)).numpy()
-        return out
+        return self._user.vectors(vectors[..., self._slice], dense, content)
 
     @torch.inference_mode()
     def items(self, vectors: F32, dense: F32, content: Lists) -> F32:
         """Item vectors f32[n, out], unit vectors; arguments as in `user`."""
         model = self._models["item"]
-        partial = model.item.partial(*self._inputs("item", vectors, dense))
-        out: F32 = model.item.vector(partial, model.item.pooled_images(_content(content))).numpy()
+        wide = torch.zeros(len(dense), self._width)  # zeros for the other tower
+        wide[:, self._columns["item"]] = torch.from_numpy(dense)
+        partial = model.item.partial(torch.from_numpy(vectors)[..., self._slice], wide)
+        out: F32 = model.item.vector(partial, model.item.pooled_images(gathered_content(content))).numpy()
         return out
-
-    def _inputs(self, side: str, vectors: F32, dense: F32) -> tuple[Tensor, Tensor]:
-        """Slice of the vectors, and dense features with zeros for the other tower: f32[B, Dd]."""
-        wide = torch.zeros(len(dense), self._width)
-        wide[:, self._columns[side]] = torch.from_numpy(dense)
-        return torch.from_numpy(vectors)[..., self._slice], wide
 
 
 @dataclass(frozen=True)
@@ -377,12 +370,6 @@ def tower_scorer(version: ModelVersion) -> TowerScorer:
     scorer = version.scorer.towers if isinstance(version.scorer, FunnelScorer) else version.scorer
     assert isinstance(scorer, TowerScorer)
     return scorer
-
-
-def _content(lists: Lists) -> Gathered:
-    """Content vectors as a model's inputs."""
-    content = {name: ragged(vectors) for name, vectors in lists.items()}
-    return Gathered(torch.empty(0), {}, None, content)
 
 
 def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:

@@ -29,7 +29,8 @@ from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, MismatchError, UserError
 from livectr.models.embedding import SubModel, SubNetwork
-from livectr.protos.store import CONTENT, F32, I64, decode_vectors
+from livectr.protos.store import CONTENT, F32, I64
+from livectr.protos.vectors import Blob, decode_vectors
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.version.id_vectors import IdVectors
@@ -103,7 +104,7 @@ class ContentVectors:
     """
 
     def __init__(
-        self, raw: RawFeatures, network: SubNetwork, blobs: Sequence[bytes], before: ContentVectors | None
+        self, raw: RawFeatures, network: SubNetwork, blobs: Sequence[Blob], before: ContentVectors | None
     ) -> None:
         parts = [decode_vectors(blob) for blob in blobs]
         self.published: IdVectors = IdVectors(
@@ -240,7 +241,7 @@ class Contents:
 
     def decode(
         self,
-        blobs: Mapping[str, Sequence[bytes]],
+        blobs: Mapping[str, Sequence[Blob]],
         dense: Mapping[str, Tensor],
         before: Mapping[str, ContentVectors],
     ) -> dict[str, ContentVectors]:

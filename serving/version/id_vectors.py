@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.keys.keys import MISSING, U32, KeyNumbers
+from livectr.kernels.network.retrieval import Query, Selection, best_of_keys, best_rows
+from livectr.kernels.runtime.arrays import aligned
 from livectr.protos.store import F32, I64
 
 
@@ -13,15 +15,20 @@ class IdVectors:
     """Matrix of vectors, sorted by id.
 
     Args:
-        ids: i64[n].
-        vectors: f32[n, dim], contiguous.
+        ids: i64[n], without duplicates.
+        vectors: f32[n, dim]; they are copied to memory whose rows share few lines of the cache.
         before: vectors of the previous version; their index is shared when the ids are equal.
     """
 
     def __init__(self, ids: I64, vectors: F32, before: IdVectors | None = None) -> None:
-        order = np.argsort(ids, kind="stable")
-        self.ids = np.ascontiguousarray(ids[order])
-        self.vectors = np.ascontiguousarray(vectors[order])
+        self.vectors = aligned(*vectors.shape)
+        if (ids[1:] < ids[:-1]).any():
+            order = np.argsort(ids, kind="stable")
+            self.ids: I64 = ids[order]
+            np.take(vectors, order, axis=0, out=self.vectors, mode="clip")  # "raise" would copy
+        else:
+            self.vectors[:] = vectors
+            self.ids = ids.copy()  # a view would keep the blob
         if before is not None and np.array_equal(before.ids, self.ids):
             self._rows: KeyNumbers = before._rows
         else:
@@ -40,3 +47,15 @@ class IdVectors:
         """Rows u32[n] of ids i64[n], and known bool[n]; the row of an unknown id is invalid."""
         rows = self._rows.find(np.ascontiguousarray(ids))
         return rows, rows != MISSING
+
+    def best(self, query: Query, excluded: U32) -> Selection:
+        """Best rows by inner product; positions are rows.
+
+        Args:
+            excluded: u32[m], ascending: rows that are not wanted.
+        """
+        return best_rows(self.vectors, query, excluded)
+
+    def best_of(self, ids: I64, query: Query) -> tuple[F32, npt.NDArray[np.bool_] | None, Selection | None]:
+        """Score ids i64[n]; see `kernels.network.retrieval.best_of_keys`."""
+        return best_of_keys(self._rows, ids, self.vectors, query)

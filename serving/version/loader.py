@@ -12,7 +12,8 @@ from safetensors.torch import load as load_tensors
 
 from livectr.kernels.errors import MismatchError
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import F32, I64, RowStatus, decode_changed, decode_vectors
+from livectr.protos.store import F32, I64, RowStatus, decode_changed
+from livectr.protos.vectors import decode_vectors
 from livectr.serving.version.content import Contents, ContentVectors
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.near_cache import NearCache
@@ -107,19 +108,21 @@ class VersionLoader:
         content_names = self._spec.contents.blobs(manifest.content)
         item_blob = manifest.item_vectors if self._spec.with_items else None
         item_names = [] if item_blob is None else [item_blob]
-        names = [*manifest.dense, *item_names, *chain.from_iterable(content_names.values())]
-        read = zip(names, self._reader.blobs(names), strict=True)
-        blobs = {name: blob for name, blob in read if blob is not None}
-        if len(blobs) < len(names):
-            return None
+        names = [*item_names, *chain.from_iterable(content_names.values())]
         dense: dict[str, torch.Tensor] = {}
-        for name in manifest.dense:
-            dense |= load_tensors(blobs[name])
+        for blob in self._reader.blobs(manifest.dense):
+            if blob is None:
+                return None
+            dense |= load_tensors(blob)
+        read = zip(names, self._reader.large_blobs(names), strict=True)
+        vectors = {name: blob for name, blob in read if blob is not None}
+        if len(vectors) < len(names):
+            return None
         items = None
         for name in item_names:
-            items = IdVectors(*decode_vectors(blobs[name]), before.items if before else None)
+            items = IdVectors(*decode_vectors(vectors.pop(name)), before.items if before else None)
         content = self._spec.contents.decode(
-            {name: [blobs[blob] for blob in parts] for name, parts in content_names.items()},
+            {name: [vectors[blob] for blob in parts] for name, parts in content_names.items()},
             dense,
             before.content if before else {},
         )

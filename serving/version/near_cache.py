@@ -127,11 +127,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class RaggedVectors:
-    """Vectors of a field's keys; row b has values[offsets[b] : offsets[b + 1]].
+    """Vectors of a field's keys; row b has values[offsets[b] : offsets[b + 1]], or all rows share a list.
 
     Args:
         values: f32[nnz, D].
-        offsets: i64[rows + 1].
+        offsets: i64[rows + 1]; i64[2] of a shared list.
         shared_by: number of rows that share the only list; 0: each row has its own list.
     """
 
@@ -144,17 +144,16 @@ class RaggedVectors:
         return replace(self, shared_by=rows)
 
     def slice(self, first: int, last: int) -> RaggedVectors:
-        """Lists of the rows from `first` to before `last`; a shared list is copied for each row."""
+        """Lists of the rows from `first` to before `last`."""
         if self.shared_by:
-            rows, size = last - first, len(self.values)
-            return RaggedVectors(np.tile(self.values, (rows, 1)), np.arange(rows + 1) * size, rows)
+            return replace(self, shared_by=last - first)
         start, end = self.offsets[first], self.offsets[last]
         return RaggedVectors(self.values[start:end], self.offsets[first : last + 1] - start)
 
     def padded(self, more: int) -> RaggedVectors:
         """With `more` rows at the end: empty lists, or the list that all rows share."""
         if self.shared_by:
-            return replace(self, values=self.values[: self.offsets[1]]).slice(0, self.shared_by + more)
+            return replace(self, shared_by=self.shared_by + more)
         return replace(self, offsets=np.pad(self.offsets, (0, more), mode="edge"))
 
 

@@ -56,6 +56,8 @@ _SLOW_S = 0.05
 """Seconds of a read without an answer that tell of a slow Redis; less tells of a hasty client alone."""
 _PAUSE_S = 0.5
 """Time in seconds for which requests do not read after a failure."""
+_PIECE_BYTES = 1 << 20
+"""Bytes of a large blob that are read at a time."""
 _MGET_KEYS = 8192
 """Keys of an MGET; a longer command would hold up every other client of Redis."""
 
@@ -161,6 +163,20 @@ class Reader:
     def blobs(self, names: Sequence[str]) -> list[bytes | None]:
         """Blobs by name; None for a blob that is gone. Raises an error of REDIS_ERRORS."""
         return [cast("bytes | None", self._patient.get(name)) for name in names]
+
+    def large_blobs(self, names: Sequence[str]) -> list[memoryview | None]:
+        """As `blobs`, piece by piece: redis-py copies a value under the GIL, and requests wait meanwhile."""
+        return [self._large_blob(name) for name in names]
+
+    def _large_blob(self, name: str) -> memoryview | None:
+        size = self._patient.strlen(name)
+        whole = np.empty(size, np.uint8).data  # a bytearray would be filled with zeros under the GIL
+        for start in range(0, size, _PIECE_BYTES):
+            piece = cast(bytes, self._patient.getrange(name, start, start + _PIECE_BYTES - 1))
+            if len(piece) < min(_PIECE_BYTES, size - start):
+                return None  # gone since
+            whole[start : start + len(piece)] = piece
+        return whole if size else None
 
     def rows(
         self, manifest: VersionManifest, keys: Mapping[str, I64], *, patient: bool = False

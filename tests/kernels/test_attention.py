@@ -88,6 +88,19 @@ def test_arrays_that_do_not_fit_are_told() -> None:
             AttentionKernel(dim, widths, dtype)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("widths", [(32, 16), (6,), (33, 17, 9), (1,)])
+@pytest.mark.parametrize("dim", [1, 12, 20])
+def test_a_shared_list_has_the_bits_of_its_copies(dim: int, widths: tuple[int, ...], dtype: type) -> None:
+    rng, samples = np.random.default_rng(dim), 70
+    kernel = AttentionKernel(dim, widths, dtype)
+    p, query = (rng.normal(size=shape).astype(dtype) for shape in (kernel.parameters, (samples, dim)))
+    for length in (0, 1, 15, 16, 17, 32, 33, 100):
+        values = rng.normal(size=(length, dim)).astype(dtype)
+        each = kernel.forward(p, np.tile(values, (samples, 1)), np.arange(samples + 1) * length, query)
+        np.testing.assert_array_equal(kernel.forward(p, values, None, query), each)
+
+
 def test_the_same_bits_for_any_number_of_threads() -> None:
     script = (
         "import torch\n"

@@ -9,7 +9,7 @@ from torch import Tensor
 from livectr.models import attention
 from livectr.models.aggregators import AGGREGATORS, Aggregator, AggregatorName, aggregator
 from livectr.models.base import Ragged
-from livectr.models.ragged import per_vector
+from livectr.models.ragged import RepeatedList, per_vector
 from tests.models.inputs import lists
 from tests.models.references import aggregate
 
@@ -160,7 +160,11 @@ def test_one_list_that_all_queries_look_at(length: int) -> None:
     with torch.no_grad():
         each = built(Ragged(own, seen.offsets), image, ad)
         once = built(Ragged(own, seen.offsets, same=True), image, ad)
-    torch.testing.assert_close(once, each)
+        repeated = RepeatedList(seen.values[:length], 5)
+        without_copies = built(repeated, image, ad)
+    assert "values" not in vars(repeated), "the list was copied"
+    assert torch.equal(without_copies, once) and torch.equal(once, each)
+    assert torch.equal(repeated.values, own) and torch.equal(repeated.offsets, seen.offsets)
     learned = built(Ragged(own, seen.offsets, same=True), image, ad)
     assert learned.requires_grad, "where it is trained, a list is looked at as any other"
 

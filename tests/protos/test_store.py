@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from safetensors.numpy import save as save_tensors
 
 from livectr.protos.store import (
     BUCKETS,
@@ -17,15 +18,14 @@ from livectr.protos.store import (
     decode_history,
     decode_lookup_rows,
     decode_rows,
-    decode_vectors,
     encode_changed,
     encode_history,
     encode_lookup_row,
     encode_slots,
-    encode_vectors,
     erased_slot,
     key_of,
 )
+from livectr.protos.vectors import decode_vectors, encode_vectors
 
 keys_i64 = arrays(np.int64, st.integers(0, 50), elements=st.integers(-(2**63), 2**63 - 1))
 
@@ -86,6 +86,8 @@ def test_a_reader_sees_its_own_version(
     for i, (wanted, value) in enumerate(want):
         assert status[i] == wanted
         assert (rows[i] == value).all()
+        alone, of_alone = decode_rows([values[i]], reader, dim, floor)
+        assert of_alone.tolist() == [wanted] and (alone == rows[i]).all()
 
 
 def test_a_value_of_another_length_is_refused() -> None:
@@ -115,5 +117,23 @@ def test_blobs_round_trip() -> None:
     both = encode_changed(changed, {"ad": np.arange(3, 5)})
     assert decode_changed(both)["ad"].tolist() == [3, 4, 0, 1, 2]
     assert {table: keys.tolist() for table, keys in decode_erased(both).items()} == {"ad": [3, 4]}
-    ids, vectors = decode_vectors(encode_vectors(np.arange(2), np.ones((2, 3), np.float32)))
-    assert ids.tolist() == [0, 1] and vectors.shape == (2, 3)
+    blob = encode_vectors(np.arange(2), np.arange(6, dtype=np.float32).reshape(2, 3))
+    for value in (blob, memoryview(blob)):
+        ids, vectors = decode_vectors(value)
+        assert ids.tolist() == [0, 1] and vectors.tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert np.shares_memory(vectors, np.frombuffer(blob, np.uint8))  # a copy would stop requests
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"x" * 40,
+        encode_vectors(np.arange(2), np.ones((2, 3), np.float32))[:-4],
+        encode_changed({"ad": np.arange(4)}),
+        save_tensors({"ids": np.arange(2), "vectors": np.ones((2, 3))}),
+    ],
+)
+def test_a_blob_without_vectors_is_refused(value: bytes) -> None:
+    with pytest.raises(ValueError, match="holds no vectors"):
+        decode_vectors(value)

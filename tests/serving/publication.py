@@ -18,8 +18,8 @@ from livectr.protos.store import (
     encode_changed,
     encode_history,
     encode_lookup_row,
-    encode_vectors,
 )
+from livectr.protos.vectors import encode_vectors
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values
 

@@ -6,13 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from livectr.kernels.errors import ConfigError
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient
-from livectr.serving.score.prerank import top
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 from tests.serving.swap_pipeline import pipeline as without_prerank
 
@@ -60,12 +57,6 @@ def test_unknown_user_is_answered(redis_url: str, world: World, serve: Serve) ->
         response = client.prerank({"user_id": 10**15}, [100, 101], 5)
     expected = logits(world, 10**15, [100, 101], [])
     np.testing.assert_allclose(response.score, expected[list(response.index)], atol=1e-5)
-
-
-@given(st.lists(st.integers(-5, 5), min_size=1, max_size=60), st.integers(1, 70))
-def test_top_is_a_stable_sort(values: list[int], k: int) -> None:
-    scores = np.array(values, np.float32)
-    assert top(scores, k).tolist() == np.argsort(-scores, kind="stable")[:k].tolist()
 
 
 def test_pre_rank_needs_its_model(redis_url: str, serve: Serve) -> None:

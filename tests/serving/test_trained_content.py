@@ -17,7 +17,7 @@ from safetensors.torch import load as load_tensors
 
 from livectr.models import DNN
 from livectr.models.embedding import EmbeddingModel
-from livectr.protos.store import decode_vectors
+from livectr.protos.vectors import decode_vectors
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.trainer.build import build

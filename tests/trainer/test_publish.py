@@ -13,7 +13,8 @@ import redis
 
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import LOOKUP, RowStatus, decode_changed, decode_rows, decode_vectors
+from livectr.protos.store import LOOKUP, RowStatus, decode_changed, decode_rows
+from livectr.protos.vectors import decode_vectors
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import FencedError, LostError, Values
 from livectr.trainer.publish.succession import Cursor

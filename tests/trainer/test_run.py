@@ -21,7 +21,8 @@ from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.models import LR
 from livectr.models.precision import Precision, arithmetic_name
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_history, decode_lookup_rows, decode_rows, decode_vectors
+from livectr.protos.store import Keyspace, decode_history, decode_lookup_rows, decode_rows
+from livectr.protos.vectors import decode_vectors
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.version import Published
 from livectr.trainer.quality.metrics import auc, gauc

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import decode_erased, encode_changed, encode_vectors
+from livectr.protos.store import decode_erased, encode_changed
+from livectr.protos.vectors import encode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.content.precompute import StoppedError
 from livectr.trainer.publish.garbage import GarbageCollector

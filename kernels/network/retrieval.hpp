@@ -1,0 +1,294 @@
+// Inner products of a query with rows of a matrix on the host, and the best k of them: pre-rank and retrieval.
+//
+// Order: greatest score first, NaN last, equal scores by position. A score and its position are one 64-bit word whose
+// order is that order, so that a selection compares integers.
+//
+// A sum runs over its terms in an order that depends on the width alone: equal rows have equal bits wherever they lie.
+#pragma once
+#include "keys/numbers.hpp"
+#include "runtime/threads.hpp"
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace livectr::retrieval {
+
+#ifdef __AVX512F__
+constexpr int LANES = 16;
+#else
+constexpr int LANES = 8;
+#endif
+typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+constexpr int64_t CHUNK = 16'384;  // rows of a matrix that a thread scans at a time
+constexpr int64_t LINE = 64;       // bytes of a line of the cache
+
+inline Vec load(const float* from) { return *reinterpret_cast<const Vec*>(from); }
+
+// Lane l is v[l] + v[l ^ W] of v = a where bit W of l is 0, else of v = b.
+template <int W, int... L>
+inline Vec folded(Vec a, Vec b, std::integer_sequence<int, L...>) {
+#ifdef __clang__
+    return __builtin_shufflevector(a, b, (L & W ? LANES + L : L)...) +
+           __builtin_shufflevector(a, b, (L & W ? LANES + (L ^ W) : L ^ W)...);
+#else
+    return __builtin_shuffle(a, b, Ints{(L & W ? LANES + L : L)...}) +
+           __builtin_shuffle(a, b, Ints{(L & W ? LANES + (L ^ W) : L ^ W)...});
+#endif
+}
+
+// Lane r of the result is the sum of the lanes of sums[r], added as a tree.
+template <int W = LANES / 2>
+inline Vec across(Vec (&sums)[LANES]) {
+    for (int i = 0; i < W; ++i)
+        sums[i] = folded<W>(sums[i], sums[i + W], std::make_integer_sequence<int, LANES>{});
+    if constexpr (W == 1)
+        return sums[0];
+    else
+        return across<W / 2>(sums);
+}
+
+// Query: a vector of `dim` numbers, which zeros fill up to whole registers, and the bias of every score.
+class Query {
+  public:
+    const int64_t dim;
+
+    Query(const float* vector, int64_t dim, float bias)
+        : dim(dim), bias_(bias), vector_(size_t((dim + LANES - 1) / LANES * LANES)) {
+        std::copy_n(vector, dim, vector_.begin());
+    }
+
+    // Scores of LANES rows.
+    Vec scores(const float* const* rows) const {
+        const int64_t whole = dim / LANES * LANES;
+        Vec sums[LANES];
+        for (int r = 0; r < LANES; ++r) {
+            Vec sum = {};
+            for (int64_t k = 0; k < whole; k += LANES) sum += load(rows[r] + k) * load(&vector_[size_t(k)]);
+            if (whole < dim) {
+                Vec rest = {};
+                std::memcpy(&rest, rows[r] + whole, size_t(4 * (dim - whole)));
+                sum += rest * load(&vector_[size_t(whole)]);
+            }
+            sums[r] = sum;
+        }
+        return across(sums) + bias_;
+    }
+
+  private:
+    const float bias_;
+    std::vector<float> vector_;
+};
+
+// 32 bits in the order of the scores: 0 for NaN, and the same for both zeros.
+inline uint32_t key_of(float score) {
+    if (score != score) return 0;
+    uint32_t bits;
+    score += 0.0f;  // −0 → 0
+    std::memcpy(&bits, &score, 4);
+    return bits >> 31 ? ~bits : bits | 0x80000000;
+}
+
+inline float score_of(uint32_t key) {
+    const uint32_t bits = key ? key >> 31 ? key & 0x7FFFFFFF : ~key : 0x7FC00000;
+    float score;
+    std::memcpy(&score, &bits, 4);
+    return score;
+}
+
+inline uint64_t word_of(float score, uint32_t position) { return uint64_t{key_of(score)} << 32 | (~position & 0xFFFFFFFF); }
+
+// Selection of the best k of the scores that it is offered, or of the best of several selections.
+class Best {
+  public:
+    explicit Best(size_t k) : k_(k) {}
+
+    // Scores below `least` are refused, and NaN with them; nothing is refused while `open`.
+    bool open = true;
+    float least = 0;
+
+    void add(uint64_t word) {
+        words_.push_back(word);
+        if (words_.size() >= 2 * k_ + LANES) shrink();
+    }
+
+    void add_all(const Best& other) {
+        for (const uint64_t word : other.words_) add(word);
+    }
+
+    // Refuses scores below that of a key. Raises the bound, and never lowers it.
+    void raise(uint32_t key) {
+        if (key && (open || score_of(key) > least)) open = false, least = score_of(key);
+    }
+
+    // Drops all but the best k. Returns the key of the worst of k, or 0.
+    uint32_t shrink() {
+        if (words_.size() < k_) return 0;
+        std::nth_element(words_.begin(), words_.begin() + ptrdiff_t(k_ - 1), words_.end(), std::greater<>());
+        words_.resize(k_);
+        const uint32_t key = static_cast<uint32_t>(words_.back() >> 32);
+        raise(key);
+        return key;
+    }
+
+    // Writes positions and scores, best first. Returns their number.
+    int64_t write(int64_t* positions, float* scores) {
+        shrink();
+        std::sort(words_.begin(), words_.end(), std::greater<>());
+        for (size_t i = 0; i < words_.size(); ++i) {
+            positions[i] = static_cast<uint32_t>(~words_[i]);
+            scores[i] = score_of(static_cast<uint32_t>(words_[i] >> 32));
+        }
+        return static_cast<int64_t>(words_.size());
+    }
+
+  private:
+    const size_t k_;
+    std::vector<uint64_t> words_;
+};
+
+// Offers `count` scores from `position` on, but those of the positions for which `skip` is true.
+template <typename Skip>
+inline void offer(Best& best, Vec scores, int count, int64_t position, Skip&& skip) {
+    if (!best.open) {
+        const Ints above = scores >= best.least;
+        bool any = false;
+        for (int l = 0; l < LANES; ++l) any |= above[l] != 0;
+        if (!any) return;
+    }
+    for (int l = 0; l < count; ++l) {
+        const float score = scores[l];
+        if ((best.open || score >= best.least) && !skip(position + l))
+            best.add(word_of(score, static_cast<uint32_t>(position + l)));
+    }
+}
+
+inline void offer_all(Best& best, const float* scores, int64_t n) {
+    for (int64_t first = 0; first < n; first += LANES) {
+        Vec some = {};
+        const int count = static_cast<int>(std::min<int64_t>(LANES, n - first));
+        std::memcpy(&some, scores + first, size_t(4 * count));
+        offer(best, some, count, first, [](int64_t) { return false; });
+    }
+}
+
+// Scores of rows [first, last) of a matrix that are not excluded; excluded: ascending numbers of rows.
+inline void scan(const Query& query, const float* matrix, int64_t first, int64_t last, const uint32_t* excluded,
+                 const uint32_t* end, Best& best) {
+    const uint32_t* next = std::lower_bound(excluded, end, first);
+    const auto skip = [&](int64_t row) {
+        while (next != end && *next < row) ++next;
+        return next != end && *next == row;
+    };
+    const float* rows[LANES];
+    for (int64_t row = first; row < last; row += LANES) {
+        const int count = static_cast<int>(std::min<int64_t>(LANES, last - row));
+        for (int r = 0; r < LANES; ++r) rows[r] = matrix + (row + std::min(r, count - 1)) * query.dim;
+        offer(best, query.scores(rows), count, row, skip);
+    }
+}
+
+// Fetches the lines of a row, which may begin within a line.
+inline void fetch(const float* row, int64_t dim) {
+    for (int64_t k = 0; k < dim; k += LINE / 4) prefetch(row + k);
+    prefetch(row + dim - 1);
+}
+
+// Rows[n] of keys[n] and their scores[n]; NO_ROW and NaN for an unknown key. While a block is scored, the rows of the
+// next are on their way from memory, and so are the slots of the index of the block after it.
+inline void find(const Query& query, const IndexView& index, const int64_t* keys, int64_t n, const float* matrix,
+                 uint32_t* rows, float* scores) {
+    const std::vector<float> zeros(static_cast<size_t>(query.dim));
+    const auto start = [&](int64_t i) {
+        return rows[i] == NO_ROW ? zeros.data() : matrix + int64_t{rows[i]} * query.dim;
+    };
+    const Slot* slots[2][LANES];
+    uint32_t homes[2][LANES];
+    const int64_t blocks = (n + LANES - 1) / LANES;
+    for (int64_t block = -2; block < blocks; ++block) {
+        for (int64_t i = (block + 2) * LANES; i < std::min(n, (block + 3) * LANES); ++i) {
+            const uint64_t hash = index_hash(index, keys[i]);
+            slots[block & 1][i % LANES] = segment_of(index, hash)->slots;
+            homes[block & 1][i % LANES] = home_slot(hash);
+            prefetch(slots[block & 1][i % LANES] + homes[block & 1][i % LANES]);
+        }
+        for (int64_t i = std::max<int64_t>(0, (block + 1) * LANES); i < std::min(n, (block + 2) * LANES); ++i) {
+            const Slot* const segment = slots[(block + 1) & 1][i % LANES];
+            rows[i] = segment[probe(segment, keys[i], homes[(block + 1) & 1][i % LANES])].row;
+            fetch(start(i), query.dim);
+        }
+        if (block < 0) continue;
+        const int64_t first = block * LANES;
+        const int count = static_cast<int>(std::min<int64_t>(LANES, n - first));
+        const float* at[LANES];
+        for (int r = 0; r < LANES; ++r) at[r] = start(first + std::min(r, count - 1));
+        const Vec found = query.scores(at);
+        for (int r = 0; r < count; ++r) scores[first + r] = rows[first + r] == NO_ROW ? NAN : found[r];
+    }
+}
+
+}  // namespace livectr::retrieval
+
+extern "C" {
+
+// Best k of scores[n] → positions[min(k, n)], best[min(k, n)]. Functions return a number of results, or −1 without
+// memory.
+int64_t retrieval_top(const float* scores, int64_t n, int64_t k, int64_t* positions, float* best) {
+    using namespace livectr::retrieval;
+    try {
+        Best selected(static_cast<size_t>(k));
+        offer_all(selected, scores, n);
+        return selected.write(positions, best);
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+
+// Best k of the products of vector[dim] with matrix[n, dim], plus a bias, without excluded[m], ascending.
+int64_t retrieval_scan(const float* matrix, int64_t n, int64_t dim, const float* vector, float bias,
+                       const uint32_t* excluded, int64_t m, int64_t k, int64_t* positions, float* best) {
+    using namespace livectr::retrieval;
+    try {
+        const Query query(vector, dim, bias);
+        Best all(static_cast<size_t>(k));
+        std::mutex lock;
+        uint32_t bound = 0;  // key of the worst of k rows: rows below it are in no result
+        livectr::parallel_chunks(n, CHUNK, [&](int64_t first, int64_t last) {
+            Best own(static_cast<size_t>(k));
+            {
+                std::lock_guard<std::mutex> held(lock);
+                own.raise(bound);
+            }
+            scan(query, matrix, first, last, excluded, excluded + m, own);
+            std::lock_guard<std::mutex> held(lock);
+            all.add_all(own);
+            bound = std::max(bound, all.shrink());
+        });
+        return all.write(positions, best);
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+
+// Rows[n] of keys[n] and their scores[n], NaN for an unknown key. If all are known, also the best k of them. The
+// result is the number of unknown keys.
+int64_t retrieval_find(const Numbers* numbers, const int64_t* keys, int64_t n, const float* matrix, int64_t dim,
+                       const float* vector, float bias, int64_t k, uint32_t* rows, float* scores, int64_t* positions,
+                       float* best) {
+    using namespace livectr::retrieval;
+    try {
+        find(Query(vector, dim, bias), numbers->index.view(), keys, n, matrix, rows, scores);
+        const int64_t unknown = std::count(rows, rows + n, NO_ROW);
+        if (!unknown) {
+            Best selected(static_cast<size_t>(k));
+            offer_all(selected, scores, n);
+            selected.write(positions, best);
+        }
+        return unknown;
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+}

@@ -1,0 +1,178 @@
+"""Best rows of a matrix by their inner product with a vector, in one compiled call without the GIL.
+
+Greatest score first, NaN last, equal scores by position.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.keys.keys import KeyNumbers
+from livectr.kernels.runtime.arrays import address, contiguous
+from livectr.kernels.runtime.compiler import compile_host
+
+F32 = npt.NDArray[np.float32]
+I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Best of some scores, best first.
+
+    Args:
+        positions: i64[m].
+        scores: f32[m].
+    """
+
+    positions: I64
+    scores: F32
+
+    @staticmethod
+    def empty(size: int) -> Selection:
+        """Memory for `size` results."""
+        return Selection(np.empty(size, np.int64), np.empty(size, np.float32))
+
+    def first(self, count: int) -> Selection:
+        """The best `count`."""
+        return Selection(self.positions[:count], self.scores[:count])
+
+
+@dataclass(frozen=True)
+class Query:
+    """Question for the best rows.
+
+    Args:
+        vector: f32[dim].
+        bias: number that is added to every score.
+        k: number of results, at least 1; there are fewer of fewer rows.
+
+    Raises:
+        ValueError: no result is asked for.
+    """
+
+    vector: F32
+    bias: float
+    k: int
+
+    def __post_init__(self) -> None:
+        _check(self.k)
+
+
+def compile_retrieval() -> None:
+    """Compile the kernels, so that no request waits for the compiler."""
+    _library()
+
+
+def top(scores: F32, k: int) -> Selection:
+    """Select the best k of scores f32[n].
+
+    Raises:
+        ValueError: k is below 1.
+        MemoryError: no memory.
+    """
+    _check(k)
+    scores = contiguous(scores, np.float32, (None,))
+    found = Selection.empty(min(k, len(scores)))
+    _counted(
+        _library().retrieval_top(
+            address(scores), len(scores), k, address(found.positions), address(found.scores)
+        )
+    )
+    return found
+
+
+def best_rows(vectors: F32, query: Query, excluded: U32) -> Selection:
+    """Scan a matrix f32[n, dim] for the best rows; LIVECTR_THREADS share them.
+
+    Args:
+        excluded: u32[m], ascending: rows that are not wanted.
+
+    Raises:
+        ValueError: arrays that do not fit.
+        MemoryError: no memory.
+    """
+    vectors, vector = _checked(vectors, query)
+    excluded = contiguous(excluded, np.uint32, (None,))
+    found = Selection.empty(min(query.k, len(vectors)))
+    count = _library().retrieval_scan(
+        *(address(vectors), *vectors.shape, address(vector), query.bias, address(excluded), len(excluded)),
+        *(query.k, address(found.positions), address(found.scores)),
+    )
+    return found.first(_counted(count))
+
+
+def best_of_keys(
+    numbers: KeyNumbers, keys: I64, vectors: F32, query: Query
+) -> tuple[F32, npt.NDArray[np.bool_] | None, Selection | None]:
+    """Score the rows of keys.
+
+    Args:
+        numbers: key → row.
+        keys: i64[n].
+        vectors: f32[rows, dim].
+
+    Returns:
+        Scores f32[n], NaN for an unknown key; unknown bool[n], or None if every key is known; the best
+        positions in `keys`, or None if a key is unknown.
+
+    Raises:
+        ValueError: arrays that do not fit.
+        MemoryError: no memory.
+    """
+    vectors, vector = _checked(vectors, query)
+    if len(vectors) < len(numbers):
+        raise ValueError(f"{len(numbers)} keys have numbers, but there are {len(vectors)} rows")
+    keys = contiguous(keys, np.int64, (None,))
+    n = len(keys)
+    rows, scores, found = np.empty(n, np.uint32), np.empty(n, np.float32), Selection.empty(min(query.k, n))
+    unknown = _library().retrieval_find(
+        *(numbers.handle, address(keys), n, address(vectors), vectors.shape[1], address(vector)),
+        *(query.bias, query.k, address(rows), address(scores)),
+        *(address(found.positions), address(found.scores)),
+    )
+    return (scores, rows == _NO_ROW, None) if _counted(unknown) else (scores, None, found)
+
+
+_NO_ROW = 0xFFFFFFFF
+
+
+def _checked(vectors: F32, query: Query) -> tuple[F32, F32]:
+    vectors = contiguous(vectors, np.float32, (None, None))
+    return vectors, contiguous(query.vector, np.float32, (vectors.shape[1],))
+
+
+def _check(k: int) -> None:
+    if k < 1:
+        raise ValueError(f"k is {k}, but must be at least 1")
+
+
+def _counted(count: int) -> int:
+    if count < 0:
+        raise MemoryError("no memory for a selection")
+    return count
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    # Fused multiply-adds: as BLAS's products.
+    source = '#include "network/retrieval.hpp"\n'
+    library = compile_host(source, name="retrieval", flags=("-ffp-contract=fast",))
+    pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+    library.retrieval_top.restype = library.retrieval_scan.restype = library.retrieval_find.restype = number
+    library.retrieval_top.argtypes = [pointer, number, number, pointer, pointer]
+    library.retrieval_scan.argtypes = [
+        *(pointer, number, number, pointer, real, pointer, number),
+        *(number, pointer, pointer),
+    ]
+    library.retrieval_find.argtypes = [
+        *(pointer, pointer, number, pointer, number, pointer),
+        *(real, number, pointer, pointer),
+        *(pointer, pointer),
+    ]
+    return library

@@ -1,0 +1,53 @@
+"""Blobs of vectors in Redis: ids of items or content, and their vectors, as safetensors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save as save_tensors
+
+from livectr.protos.store import F32, I64
+
+Blob = bytes | memoryview
+
+_TYPES: dict[str, np.dtype[Any]] = {"I64": np.dtype("<i8"), "F32": np.dtype("<f4")}
+
+
+def encode_vectors(ids: I64, vectors: F32) -> bytes:
+    """Encode ids i64[n] and their vectors f32[n, dim]."""
+    blob: bytes = save_tensors({"ids": np.ascontiguousarray(ids), "vectors": np.ascontiguousarray(vectors)})
+    return blob
+
+
+def decode_vectors(value: Blob) -> tuple[I64, F32]:
+    """Decode (ids i64[n], vectors f32[n, dim]).
+
+    The arrays are views of `value`: safetensors' own reader would copy it under the GIL, and requests would
+    wait for a large catalogue.
+
+    Raises:
+        ValueError: not a blob of vectors.
+    """
+    start = 8 + int.from_bytes(value[:8], "little")
+    try:
+        header = json.loads(bytes(value[8:start]))
+        ids, vectors = (
+            _tensor(value, start, header[name], kind) for name, kind in (("ids", "I64"), ("vectors", "F32"))
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a blob of {len(value)} bytes holds no vectors: {error!r}") from None
+    return ids, vectors
+
+
+def _tensor(value: Blob, start: int, header: dict[str, Any], kind: str) -> npt.NDArray[Any]:
+    """Tensor of safetensors by its header; data begins at `start`."""
+    if header["dtype"] != kind:
+        raise ValueError(f"{header['dtype']} instead of {kind}")
+    first, end = header["data_offsets"]
+    dtype = _TYPES[kind]
+    return np.frombuffer(value, dtype, (end - first) // dtype.itemsize, start + first).reshape(
+        header["shape"]
+    )

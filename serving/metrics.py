@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,10 @@ CHECKS_FAILED = Counter(
 )
 SWAP_SECONDS = Histogram("livectr_version_swap_seconds", "From the notice of a version to its swap", ["role"])
 REQUEST_SECONDS = Histogram(
-    "livectr_request_seconds", "Time in the server of one request", ["role"], buckets=REQUEST_BOUNDS_S
+    "livectr_request_seconds",
+    "Time in the server of one request, by its gRPC status",
+    ["role", "code"],
+    buckets=REQUEST_BOUNDS_S,
 )
 REQUESTS = Counter("livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
 SHED = Counter("livectr_shed_requests_total", "Requests refused because the server was full", ["role"])
@@ -88,8 +91,18 @@ LIVE_SKEW = Histogram(
     buckets=_LIVE_BOUNDS_S,
 )
 NEAR_CACHE_ROWS = Gauge("livectr_near_cache_rows", "Embedding rows held in the server")
-NEAR_CACHE_HITS = Counter("livectr_near_cache_hits_total", "Rows found in the near-cache")
-NEAR_CACHE_MISSES = Counter("livectr_near_cache_misses_total", "Rows read from Redis")
+NEAR_CACHE_HITS = Counter(
+    "livectr_near_cache_hits_total", "Unique keys of counted look-ups that were in the near-cache"
+)
+NEAR_CACHE_MISSES = Counter(
+    "livectr_near_cache_misses_total", "Unique keys of counted look-ups that were read from Redis"
+)
+NEAR_CACHE_READ = Counter("livectr_near_cache_read_keys_total", "Keys that were read from Redis for requests")
+SERVED_KEYS = Counter(
+    "livectr_served_keys_total",
+    "Keys of a field in counted look-ups, by their row: published, or initial values",
+    ["field", "row"],
+)
 CONTENT_VECTORS = Gauge("livectr_content_vectors", "Published content vectors in memory", ["content"])
 COLD_VECTORS = Gauge(
     "livectr_cold_content_vectors", "Vectors in memory of content without a published vector", ["content"]
@@ -112,12 +125,51 @@ SERVED_LOG_WAITING = Gauge(
 )
 
 
+class Buckets:
+    """Counts of a histogram, observed many at a time.
+
+    One NumPy pass adds them; the histogram of prometheus_client would need a call for each value.
+
+    Args:
+        bounds: f64[n], rising upper bounds.
+    """
+
+    def __init__(self, bounds: npt.NDArray[np.float64]) -> None:
+        self.bounds = bounds
+        self._lock = threading.Lock()
+        self._counts = np.zeros(len(bounds) + 1, np.int64)
+        self._sum = 0.0
+
+    def observe(self, values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64] | None = None) -> None:
+        """Add values f64[n], each once, or counts[i] times."""
+        place = np.searchsorted(self.bounds, values, side="left")
+        if counts is None:
+            added, total = np.bincount(place, minlength=len(self._counts)), float(values.sum())
+        else:
+            added, total = np.zeros_like(self._counts), float(values @ counts)
+            np.add.at(added, place, counts)
+        with self._lock:
+            self._counts += added
+            self._sum += total
+
+    def rising(self) -> npt.NDArray[np.int64]:
+        """Number of the values up to each bound, and of all: i64[n + 1]."""
+        with self._lock:
+            return np.cumsum(self._counts)
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        """Add the series of some labels to a family."""
+        with self._lock:
+            rising, total = np.cumsum(self._counts), self._sum
+        buckets = [(str(bound), float(n)) for bound, n in zip(self.bounds, rising[:-1], strict=True)]
+        family.add_metric(labels, [*buckets, ("+Inf", float(rising[-1]))], total)
+
+
 class DelayHistogram(Collector):
     """Histogram of delays, observed many at a time.
 
-    A version carries the event times of thousands of examples as counts per bin. One NumPy pass adds them;
-    the histogram of prometheus_client would need a call for each example. Buckets are 2^(1/4) apart, so a
-    quantile errs by at most 19 %.
+    A version carries the event times of thousands of examples as counts per bin. Buckets are 2^(1/4)
+    apart, so a quantile errs by at most 19 %.
 
     Args:
         name, help: of the metric.
@@ -127,9 +179,7 @@ class DelayHistogram(Collector):
 
     def __init__(self, name: str, help: str) -> None:
         self._name, self._help = name, help
-        self._lock = threading.Lock()
-        self._counts = np.zeros(len(self.bounds_s) + 1, np.int64)
-        self._sum_s = 0.0
+        self._buckets = Buckets(self.bounds_s)
 
     def observe(self, delay_s: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> None:
         """Add counts[i] delays of delay_s[i] seconds each.
@@ -138,30 +188,50 @@ class DelayHistogram(Collector):
             delay_s: f64[n], seconds.
             counts: i64[n].
         """
-        bucket = np.searchsorted(self.bounds_s, delay_s, side="left")
-        with self._lock:
-            np.add.at(self._counts, bucket, counts)
-            self._sum_s += float(delay_s @ counts)
+        self._buckets.observe(delay_s, counts)
 
     def quantile(self, q: float) -> float:
         """Upper bound in seconds of the bucket that holds quantile q; NaN without observations."""
-        with self._lock:
-            rising = np.cumsum(self._counts)
+        rising = self._buckets.rising()
         if rising[-1] == 0:
             return float("nan")
         at = int(np.searchsorted(rising, q * rising[-1], side="left"))
         return float(self.bounds_s[at]) if at < len(self.bounds_s) else float("inf")
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        with self._lock:
-            rising, total_s = np.cumsum(self._counts), self._sum_s
-        buckets = [(str(bound), float(n)) for bound, n in zip(self.bounds_s, rising[:-1], strict=True)]
-        yield HistogramMetricFamily(
-            self._name,
-            self._help,
-            buckets=[*buckets, ("+Inf", float(rising[-1]))],
-            sum_value=total_s,
-        )
+        family = HistogramMetricFamily(self._name, self._help)
+        self._buckets.add_to(family, [])
+        yield family
+
+
+class ProbabilityHistogram(Collector):
+    """Histogram of probabilities by role, observed a reply at a time.
+
+    Buckets are 2^(1/2) apart, from 2^-14 (0.006 %) to 1.
+
+    Args:
+        name, help: of the metric.
+    """
+
+    bounds: npt.NDArray[np.float64] = np.round(2.0 ** (np.arange(-28, 1) / 2), 7)
+
+    def __init__(self, name: str, help: str) -> None:
+        self._name, self._help = name, help
+        self._roles: dict[str, Buckets] = {}
+
+    def begin(self, role: str) -> Buckets:
+        """Buckets of a role, which exist from here on."""
+        return self._roles.setdefault(role, Buckets(self.bounds))
+
+    def observe(self, role: str, values: npt.NDArray[np.float64]) -> None:
+        """Add the probabilities f64[n] of a reply."""
+        self.begin(role).observe(values)
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        family = HistogramMetricFamily(self._name, self._help, labels=["role"])
+        for role, buckets in list(self._roles.items()):
+            buckets.add_to(family, [role])
+        yield family
 
 
 FRESHNESS = DelayHistogram(
@@ -176,13 +246,19 @@ PAUSES = DelayHistogram(
     "livectr_pause_seconds",
     "Time that a request waits before this process runs, sampled every 50 ms",
 )
-for _histogram in (FRESHNESS, LEARNING_DELAY, PAUSES):
+SERVED_PCTR = ProbabilityHistogram(
+    "livectr_served_pctr",
+    "Click probabilities in replies: of all candidates of rank, of the items of recommend",
+)
+for _histogram in (FRESHNESS, LEARNING_DELAY, PAUSES, SERVED_PCTR):
     REGISTRY.register(_histogram)
 
 STAGES = ("wait", "parse", "enrich", "extract", "look_up", "score", "respond")
 """Stages of a request, in order. Only protobuf's own reading and writing is in none of them."""
 FUNNEL_STAGES = ("wait", "parse", "retrieve", "prerank", "rank", "ecpm", "respond")
 """Stages of a request for recommendations; pre-rank and rank have the stages of `STAGES` inside."""
+PCTR_ROLES = ("rank", "recommend")
+"""Roles whose replies hold click probabilities."""
 _CODES = (StatusCode.OK, StatusCode.INTERNAL, *(kind.status for kind in AnswerError.__subclasses__()))
 
 
@@ -210,6 +286,28 @@ def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
     age_s = time.monotonic() - read_at
     age.observe(age_s)
     skew.observe(max(0.0, time.time() - age_s - created_ms / 1000))
+
+
+@functools.cache
+def _keys(field: str) -> tuple[Counter, Counter]:
+    return SERVED_KEYS.labels(field, "published"), SERVED_KEYS.labels(field, "initial")
+
+
+def begin_fields(fields: Iterable[str]) -> None:
+    """Let the metrics of some fields' keys exist, with 0."""
+    for field in fields:
+        _keys(field)
+
+
+def observe_keys(field: str, *, published: int, initial: int) -> None:
+    """Count a field's keys in a look-up.
+
+    Args:
+        published: keys that have a published row.
+        initial: keys that have none, and so their initial values.
+    """
+    for counter, number in zip(_keys(field), (published, initial), strict=True):
+        counter.inc(number)
 
 
 class StageClock:
@@ -267,7 +365,9 @@ def begin_requests(role: str) -> None:
         STAGE_SECONDS.labels(role, stage)
     if role == "rank":
         STAGE_SECONDS.labels(role, "explain")
-    REQUEST_SECONDS.labels(role)
+    REQUEST_SECONDS.labels(role, StatusCode.OK.name)
     _live(role)
+    if role in PCTR_ROLES:
+        SERVED_PCTR.begin(role)
     for counter in (SHED, DEGRADED, RETRIED, CANDIDATES):
         counter.labels(role)

@@ -224,7 +224,7 @@ class Ranker:
         ecpm = query.bids * pctr
         order = _order(ecpm)
         metrics.CANDIDATES.labels(ROLE).inc(query.columns.size)
-        metrics.SERVED_PCTR.observe(ROLE, pctr)
+        metrics.SERVED_PCTR.observe(pctr, ROLE)
         if degraded:
             metrics.DEGRADED.labels(ROLE).inc()
         return pb.RankResponse(

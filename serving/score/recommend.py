@@ -283,7 +283,7 @@ class Recommender:
 
     def _response(self, request_id: str, ranked: _Ranked) -> Any:
         metrics.CANDIDATES.labels(ROLE).inc(ranked.stages[0].items_in)
-        metrics.SERVED_PCTR.observe(ROLE, ranked.pctr)
+        metrics.SERVED_PCTR.observe(ranked.pctr, ROLE)
         response = pb.RecommendResponse(
             request_id=request_id,
             version=ranked.version.number,

@@ -11,10 +11,10 @@ import pytest
 import redis
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 
+from livectr.kernels.process.histograms import ProbabilityHistogram
 from livectr.serving.app import App
 from livectr.serving.calls.failures import RefusedCallError
 from livectr.serving.client import RankClient, RecommendClient
-from livectr.serving.metrics import ProbabilityHistogram
 from livectr.serving.version.near_cache import COUNTED_LOOKUPS
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
@@ -125,10 +125,10 @@ def test_probabilities_of_replies_are_counted_by_role(redis_url: str, world: Wor
 
 
 def test_the_histogram_equals_prometheus_own() -> None:
-    ours, registry = ProbabilityHistogram("h", "h"), CollectorRegistry()
+    ours, registry = ProbabilityHistogram("h", "h", ["role"]), CollectorRegistry()
     theirs = Histogram("h", "h", ["role"], buckets=ours.bounds.tolist(), registry=registry).labels("rank")
     values = np.concatenate([np.random.default_rng(0).random(300) ** 6, ours.bounds, [0.0, 1.0]])
-    ours.observe("rank", values)
+    ours.observe(values, "rank")
     for p in values:
         theirs.observe(p)
     found, wanted = (

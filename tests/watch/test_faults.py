@@ -135,7 +135,7 @@ def test_the_trainer_stands_still(demo: WatchedDemo) -> None:
 
 @contextmanager
 def asked(demo: WatchedDemo) -> Iterator[None]:
-    """Ask the rank server for the best ads of all alone, again and again."""
+    """Ask the rank server for the worst ads of all alone, again and again."""
     (server, *_) = demo.processes("serve", "rank")
     words = server.cmdline()
     context = {
@@ -148,10 +148,10 @@ def asked(demo: WatchedDemo) -> Iterator[None]:
     ended = threading.Event()
 
     def ask(client: RankClient) -> None:
-        while not ended.wait(0.02):
-            ads = list(range(1, 401))
-            best = client.rank(context, {"ad_id": ads}).index[:4]
-            client.rank(context, {"ad_id": [ads[i] for i in best] * 100})
+        ads = list(range(1, 193))
+        worst = client.rank(context, {"ad_id": ads}).index[-4:]
+        while not ended.wait(0.05):
+            client.rank(context, {"ad_id": [ads[i] for i in worst] * 250})
 
     with RankClient(words[words.index("--listen") + 1], 10) as client:
         asker = threading.Thread(target=ask, args=(client,))
@@ -165,8 +165,8 @@ def asked(demo: WatchedDemo) -> Iterator[None]:
 
 
 @drill("LiveCTRPredictionsMoved")
-def test_a_client_sends_the_best_ads_only(demo: WatchedDemo) -> None:
-    """Predictions rise, and clicks of the log do not. The usual mean is a median: it takes some minutes."""
+def test_a_client_sends_the_worst_ads_only(demo: WatchedDemo) -> None:
+    """Predictions fall, and clicks of the log do not. The usual mean is a median: it takes some minutes."""
     usual = "livectr_served_pctr_count offset 4m > 0 and on () livectr_window_clicks > 1000"
     demo.until(lambda: demo.holds(usual), LONGEST_S, lambda: "there is no usual mean")
     with asked(demo):

@@ -42,6 +42,11 @@ def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path
     (tmp_path / "password").write_text(PASSWORD + "\n")
     flags = ("--redis-password-file", str(tmp_path / "password"), "--workers", workers)
     flags += ("--listen", f"127.0.0.1:{free_ports(1)}")
+    if workers == "1":
+        with server("rank", f"redis://ads:guess@127.0.0.1:{redis_server.port}") as process:
+            said = process.communicate(timeout=60)[1]
+        assert process.returncode == 4 and "correct its user and password (--redis-password-file)" in said
+        assert "guess" not in said
     with server("rank", f"redis://ads@127.0.0.1:{redis_server.port}", *flags) as process:
         for _ in range(int(workers)):
             address = ready(process)[0]

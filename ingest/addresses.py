@@ -28,11 +28,16 @@ def kafka_servers(url: str) -> list[str]:
         ConfigError: the address has another form.
     """
     scheme, _, rest = url.partition("?")[0].partition("://")
+    if "@" in rest:
+        raise ConfigError(
+            f"broker address {_shown(url)!r}: user and password are options, "
+            "such as kafka://HOST:PORT?ca=FILE&user=NAME&password_file=FILE"
+        )
     servers = [server.strip() for server in rest.rstrip("/").split(",")]
     for server in servers:
         host, _, port = server.rpartition(":")
         if scheme != "kafka" or not host or not port.isdigit():
-            raise ConfigError(f"broker address {url!r} is not kafka://HOST:PORT[,HOST:PORT]")
+            raise ConfigError(f"broker address {_shown(url)!r} is not kafka://HOST:PORT[,HOST:PORT]")
     return servers
 
 
@@ -75,12 +80,14 @@ def check_kafka(url: str) -> dict[str, str]:
     for name in given:
         if name not in _OPTIONS:
             known = ", ".join(_OPTIONS)
-            raise ConfigError(f"broker address {url!r}: there is no option {name!r}; known are {known}")
+            raise ConfigError(
+                f"broker address {_shown(url)!r}: there is no option {name!r}; known are {known}"
+            )
     for name, needed in _NEEDS:
         if name in given and needed not in given:
-            raise ConfigError(f"broker address {url!r}: {name} needs {needed}, too")
+            raise ConfigError(f"broker address {_shown(url)!r}: {name} needs {needed}, too")
     if given.get("sasl", _MECHANISMS[0]) not in _MECHANISMS:
-        raise ConfigError(f"broker address {url!r}: sasl must be {' or '.join(_MECHANISMS)}")
+        raise ConfigError(f"broker address {_shown(url)!r}: sasl must be {' or '.join(_MECHANISMS)}")
     return given
 
 
@@ -92,11 +99,19 @@ def topic_address(url: str) -> tuple[str, str]:
     """
     place, mark, options = url.partition("?")
     servers, _, topic = place.removeprefix("kafka://").partition("/")
+    if "@" in servers:
+        kafka_servers(url)  # says what is wrong
     if not place.startswith("kafka://") or not _TOPIC_NAME.fullmatch(topic):
-        raise ConfigError(f"topic address {url!r} is not kafka://HOST:PORT/TOPIC")
+        raise ConfigError(f"topic address {_shown(url)!r} is not kafka://HOST:PORT/TOPIC")
     brokers = f"kafka://{servers}{mark}{options}"
     check_kafka(brokers)
     return brokers, topic
+
+
+def _shown(url: str) -> str:
+    """Address without the password that does not belong there."""
+    url = re.sub(r"(?<=://).*@", "***@", url)
+    return re.sub(r"([?&](?!password_file=)\w*password\w*=)[^&]*", r"\1***", url)
 
 
 def _read(url: str, name: str, path: str) -> str:
@@ -105,7 +120,7 @@ def _read(url: str, name: str, path: str) -> str:
         with Path(path).open() as file:
             return file.readline().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"broker address {url!r}: {name} cannot be read ({error})") from None
+        raise ConfigError(f"broker address {_shown(url)!r}: {name} cannot be read ({error})") from None
 
 
 def log_folder(url: str) -> Path:

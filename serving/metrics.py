@@ -1,4 +1,4 @@
-"""Prometheus metrics of a server (prefix `livectr_`), and histograms of delays.
+"""Prometheus metrics of a server (prefix `livectr_`).
 
 They are declared once per process. Metrics of a side (`Sided`) have a label `side`, "stable" or "canary".
 """
@@ -6,19 +6,16 @@ They are declared once per process. Metrics of a side (`Sided`) have a label `si
 from __future__ import annotations
 
 import functools
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from grpc import StatusCode
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from livectr.kernels.process import build_info as build_info
+from livectr.kernels.process.histograms import F64, ProbabilityHistogram
+from livectr.kernels.process.histograms import DelayHistogram as DelayHistogram
 from livectr.protos.redis_errors import Outcome
 from livectr.serving import tracing
 from livectr.serving.canary import SIDE
@@ -87,8 +84,8 @@ SWAP_SECONDS = Sided(
 REQUEST_SECONDS = Sided(
     Histogram,
     "livectr_request_seconds",
-    "Time in the server of one request",
-    ["role"],
+    "Time in the server of one request, by its gRPC status",
+    ["role", "code"],
     buckets=REQUEST_BOUNDS_S,
 )
 REQUESTS = Sided(Counter, "livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
@@ -129,8 +126,21 @@ LIVE_SKEW = Sided(
     buckets=_LIVE_BOUNDS_S,
 )
 NEAR_CACHE_ROWS = Sided(Gauge, "livectr_near_cache_rows", "Embedding rows held in the server")
-NEAR_CACHE_HITS = Sided(Counter, "livectr_near_cache_hits_total", "Rows found in the near-cache")
-NEAR_CACHE_MISSES = Sided(Counter, "livectr_near_cache_misses_total", "Rows read from Redis")
+NEAR_CACHE_HITS = Sided(
+    Counter, "livectr_near_cache_hits_total", "Unique keys of counted look-ups that were in the near-cache"
+)
+NEAR_CACHE_MISSES = Sided(
+    Counter, "livectr_near_cache_misses_total", "Unique keys of counted look-ups that were read from Redis"
+)
+NEAR_CACHE_READ = Sided(
+    Counter, "livectr_near_cache_read_keys_total", "Keys that were read from Redis for requests"
+)
+SERVED_KEYS = Sided(
+    Counter,
+    "livectr_served_keys_total",
+    "Keys of a field in counted look-ups, by their row: published, or initial values",
+    ["field", "row"],
+)
 ITEM_PARTIALS = Sided(
     Counter,
     "livectr_item_partials_total",
@@ -167,59 +177,6 @@ CANARY_FALLBACKS = Counter(
     ["role", "reason"],
 )
 
-
-class DelayHistogram(Collector):
-    """Histogram of delays, observed many at a time.
-
-    A version carries the event times of thousands of examples as counts per bin. One NumPy pass adds them;
-    the histogram of prometheus_client would need a call for each example. Buckets are 2^(1/4) apart, so a
-    quantile errs by at most 19 %.
-
-    Args:
-        name, help: of the metric.
-    """
-
-    bounds_s: npt.NDArray[np.float64] = np.round(0.05 * 2.0 ** (np.arange(69) / 4), 4)  # 50 ms … 1.8 h
-
-    def __init__(self, name: str, help: str) -> None:
-        self._name, self._help = name, help
-        self._lock = threading.Lock()
-        self._counts = np.zeros(len(self.bounds_s) + 1, np.int64)
-        self._sum_s = 0.0
-
-    def observe(self, delay_s: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> None:
-        """Add counts[i] delays of delay_s[i] seconds each.
-
-        Args:
-            delay_s: f64[n], seconds.
-            counts: i64[n].
-        """
-        bucket = np.searchsorted(self.bounds_s, delay_s, side="left")
-        with self._lock:
-            np.add.at(self._counts, bucket, counts)
-            self._sum_s += float(delay_s @ counts)
-
-    def quantile(self, q: float) -> float:
-        """Upper bound in seconds of the bucket that holds quantile q; NaN without observations."""
-        with self._lock:
-            rising = np.cumsum(self._counts)
-        if rising[-1] == 0:
-            return float("nan")
-        at = int(np.searchsorted(rising, q * rising[-1], side="left"))
-        return float(self.bounds_s[at]) if at < len(self.bounds_s) else float("inf")
-
-    def collect(self) -> Iterator[HistogramMetricFamily]:
-        with self._lock:
-            rising, total_s = np.cumsum(self._counts), self._sum_s
-        buckets = [(str(bound), float(n)) for bound, n in zip(self.bounds_s, rising[:-1], strict=True)]
-        yield HistogramMetricFamily(
-            self._name,
-            self._help,
-            buckets=[*buckets, ("+Inf", float(rising[-1]))],
-            sum_value=total_s,
-        )
-
-
 FRESHNESS = DelayHistogram(
     "livectr_freshness_seconds",
     "Time from an event to the moment a server answers with the version that learned it",
@@ -232,13 +189,20 @@ PAUSES = DelayHistogram(
     "livectr_pause_seconds",
     "Time that a request waits before this process runs, sampled every 50 ms",
 )
-for _histogram in (FRESHNESS, LEARNING_DELAY, PAUSES):
+SERVED_PCTR = ProbabilityHistogram(
+    "livectr_served_pctr",
+    "Click probabilities in replies: of all candidates of rank, of the items of recommend",
+    ["role", "side"],
+)
+for _histogram in (FRESHNESS, LEARNING_DELAY, PAUSES, SERVED_PCTR):
     REGISTRY.register(_histogram)
 
 STAGES = ("wait", "parse", "enrich", "extract", "look_up", "score", "respond")
 """Stages of a request, in order. Only protobuf's own reading and writing is in none of them."""
 FUNNEL_STAGES = ("wait", "parse", "retrieve", "prerank", "rank", "ecpm", "respond")
 """Stages of a request for recommendations; pre-rank and rank have the stages of `STAGES` inside."""
+PCTR_ROLES = ("rank", "recommend")
+"""Roles whose replies hold click probabilities."""
 _CODES = (StatusCode.OK, StatusCode.INTERNAL, *(kind.status for kind in AnswerError.__subclasses__()))
 
 
@@ -266,6 +230,33 @@ def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
     age_s = time.monotonic() - read_at
     age.observe(age_s)
     skew.observe(max(0.0, time.time() - age_s - created_ms / 1000))
+
+
+@functools.cache
+def _keys(field: str, side: str) -> tuple[Counter, Counter]:
+    return SERVED_KEYS.labels(field, "published"), SERVED_KEYS.labels(field, "initial")
+
+
+def begin_fields(fields: Iterable[str]) -> None:
+    """Let the metrics of some fields' keys exist, with 0."""
+    for field in fields:
+        _keys(field, SIDE.get())
+
+
+def observe_keys(field: str, *, published: int, initial: int) -> None:
+    """Count a field's keys in a look-up.
+
+    Args:
+        published: keys that have a published row.
+        initial: keys that have none, and so their initial values.
+    """
+    for counter, number in zip(_keys(field, SIDE.get()), (published, initial), strict=True):
+        counter.inc(number)
+
+
+def observe_pctr(role: str, pctr: F64) -> None:
+    """Add the click probabilities f64[n] of a reply."""
+    SERVED_PCTR.observe(pctr, role, SIDE.get())
 
 
 class StageClock:
@@ -317,7 +308,7 @@ def begin_side(role: str) -> None:
         CHECKS_FAILED.labels(role, outcome.value)
     for metric in (SERVED_VERSION, SERVED_AGE, STALE, SWAP_SECONDS):
         metric.labels(role)
-    for count in (NEAR_CACHE_ROWS, NEAR_CACHE_HITS, NEAR_CACHE_MISSES):
+    for count in (NEAR_CACHE_ROWS, NEAR_CACHE_HITS, NEAR_CACHE_MISSES, NEAR_CACHE_READ):
         count.labels()
 
 
@@ -333,8 +324,10 @@ def begin_requests(role: str) -> None:
         STAGE_SECONDS.labels(role, stage)
     if role == "rank":
         STAGE_SECONDS.labels(role, "explain")
-    REQUEST_SECONDS.labels(role)
+    REQUEST_SECONDS.labels(role, StatusCode.OK.name)
     _live(role, SIDE.get())
+    if role in PCTR_ROLES:
+        SERVED_PCTR.begin(role, SIDE.get())
     for counter in (DEGRADED, RETRIED, CANDIDATES):
         counter.labels(role)
     SHED.labels(role)

@@ -187,8 +187,8 @@ class Server:
             finally:
                 if method.admitted:
                     metrics.REQUESTS.labels(role, code.name).inc()
-                    if code is grpc.StatusCode.OK:
-                        metrics.REQUEST_SECONDS.labels(role).observe(time.perf_counter() - started)
+                    seconds = time.perf_counter() - started
+                    metrics.REQUEST_SECONDS.labels(role, code.name).observe(seconds)
             raise AssertionError("abort raises")
 
         return grpc.unary_unary_rpc_method_handler(tracing.traced(handle, method.service, method.name))

@@ -118,14 +118,19 @@ def heat(title: str, about: str, histogram: str, matchers: str = "", width: int 
     return Panel(title, about, "s", [Query(expr, "{{le}}")], "heatmap", width=width)
 
 
-def rate(metric: str, *by: str) -> str:
-    """PromQL of a counter's rate, summed by labels."""
-    return f"sum by ({', '.join(by)}) (rate({metric}{{@}}[$__rate_interval]))"
+def rate(metric: str, *by: str, only: str = "") -> str:
+    """PromQL of a counter's rate, summed by labels.
+
+    Args:
+        only: further matchers.
+    """
+    matchers = f"@, {only}" if only else "@"
+    return f"sum by ({', '.join(by)}) (rate({metric}{{{matchers}}}[$__rate_interval]))"
 
 
-def quantile(q: float, histogram: str, *by: str) -> str:
+def quantile(q: float, histogram: str, *by: str, only: str = "") -> str:
     """PromQL of a histogram's quantile, by labels."""
-    return f"histogram_quantile({q}, {rate(histogram + '_bucket', 'le', *by)})"
+    return f"histogram_quantile({q}, {rate(histogram + '_bucket', 'le', *by, only=only)})"
 
 
 def build(board: Board) -> dashboard.Dashboard:

@@ -15,6 +15,11 @@ _STABLE = 'side!="canary"'
 """Matcher of the side that the server's health is about."""
 _AGE = f"(livectr_served_version_age_seconds{{{_STABLE}}} and livectr_served_version > 0)"
 
+_SERVED = (
+    f"(sum by (namespace, role) (rate(livectr_served_pctr_sum{{{_STABLE}}}[5m])) "
+    f"/ (sum by (namespace, role) (rate(livectr_served_pctr_count{{{_STABLE}}}[5m])) > 0))"
+)
+
 
 @dataclass(frozen=True)
 class Alert:
@@ -167,6 +172,24 @@ ALERTS = (
             f"{_OF} (livectr_window_clicks)",
         ),
         "The model in {{ $labels.namespace }} predicts over 10 % more or fewer clicks than come",
+    ),
+    Alert(
+        "PredictionsMoved",
+        "ticket",
+        "30m",
+        # Replies hold candidates that nobody saw: their mean is not the click rate, but moves as it
+        # does. 0.405 is ln(1.5).
+        "abs(ln(({0} / {1}) / on (namespace) group_left () ({2} / {3}))) > 0.405\n"
+        "and on (namespace) {4} >= 1000",
+        (
+            _SERVED,
+            f"quantile_over_time(0.5, {_SERVED}[1d:5m])",
+            f"{_OF} (livectr_observed_ctr)",
+            f"{_OF} (quantile_over_time(0.5, livectr_observed_ctr[1d]))",
+            f"{_OF} (livectr_window_clicks)",
+        ),
+        "Predictions of {{ $labels.role }} in {{ $labels.namespace }} have moved by half, unlike the click "
+        "rate",
     ),
     Alert(
         "ShadowBetter",

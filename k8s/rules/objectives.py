@@ -14,6 +14,7 @@ FRESHNESS_S = 102.4
 
 _CLIENTS = "INVALID_ARGUMENT|FAILED_PRECONDITION|CANCELLED|UNAUTHENTICATED|PERMISSION_DENIED"
 """Codes that are the client's doing."""
+_ANSWERED = 'code="OK"'
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,15 @@ def _rate(series: str) -> str:
     return f"sum by (namespace) (rate({series}[WINDOW]))"
 
 
-def _beyond(histogram: str, bound_s: float) -> str:
-    """Rate of the observations above a bound."""
-    within = _rate(f'{histogram}_bucket{{le="{bound_s}"}}')
-    return f"({_rate(f'{histogram}_count')} - {within})"
+def _beyond(histogram: str, bound_s: float, only: str = "") -> str:
+    """Rate of the observations above a bound; `only`: matchers of the labels."""
+    comma = ", " if only else ""
+    within = _rate(f'{histogram}_bucket{{{only}{comma}le="{bound_s}"}}')
+    return f"({_rate(_count(histogram, only))} - {within})"
+
+
+def _count(histogram: str, only: str = "") -> str:
+    return f"{histogram}_count{{{only}}}" if only else f"{histogram}_count"
 
 
 OBJECTIVES = (
@@ -76,8 +82,8 @@ OBJECTIVES = (
         "Latency",
         f"Answers within {LATENCY_S * 1000:g} ms, in servers that run when a request comes.",
         99.0,
-        _beyond("livectr_request_seconds", LATENCY_S),
-        _rate("livectr_request_seconds_count"),
+        _beyond("livectr_request_seconds", LATENCY_S, _ANSWERED),
+        _rate(_count("livectr_request_seconds", _ANSWERED)),
         # No handler measures a request that waits for a process held by its CPU limit.
         f"{_beyond('livectr_pause_seconds', LATENCY_S)} / {_rate('livectr_pause_seconds_count')}",
     ),

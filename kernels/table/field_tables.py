@@ -123,16 +123,32 @@ class FieldTables:
                 out.
             keys: int64[n].
         """
-        keys = contiguous(keys, np.int64, (None,))
-        fit = ends[0] == 0 and ends[-1] == len(keys) and len(ends) <= len(self.fields) + 1
-        if not fit or list(ends) != sorted(ends):
-            raise ValueError(f"{len(ends)} ends up to {ends[-1]} do not fit {len(keys)} keys")
+        keys = self._fitting(ends, keys)
         out = np.empty(len(keys), np.uint32)
         read, write = address(keys), address(out)
         for (_, table), (start, end) in zip(self.fields, itertools.pairwise(ends), strict=False):
             handle, count = self.tables[table].handle, end - start
             checked(self._library.table_find(handle, read + 8 * start, count, write + 4 * start))
         return out
+
+    def census(self, ends: Sequence[int], keys: npt.ArrayLike) -> tuple[int, npt.NDArray[np.int64]]:
+        """Count a batch's unique keys, and by field those that have not changed since `restore`.
+
+        Args:
+            ends, keys: as in `find`.
+
+        Returns:
+            Number of unique keys that are in the tables; int64[F], keys of each field whose row is missing,
+            or was restored and has not changed since. Repeated keys of a field count each time.
+        """
+        keys = self._fitting(ends, keys)
+        bounds, fresh = np.array(ends, np.int64), np.zeros(len(ends) - 1, np.int64)
+        if not len(fresh):
+            return 0, fresh
+        unique = self._library.fields_census(
+            self._handle, address(bounds), len(fresh), address(keys), address(fresh)
+        )
+        return checked(unique), fresh
 
     def read_segment(self, name: str, bounds: npt.ArrayLike, keys: npt.ArrayLike) -> tuple[Rows, Floats]:
         """Reads a segment of one value, and its state.
@@ -199,6 +215,14 @@ class FieldTables:
                 )
             )
         return self._split(out, counts), absent
+
+    def _fitting(self, ends: Sequence[int], keys: npt.ArrayLike) -> Keys:
+        """Keys int64[n] of the first fields; raises ValueError if the ends do not fit them."""
+        keys = contiguous(keys, np.int64, (None,))
+        fit = ends[0] == 0 and ends[-1] == len(keys) and len(ends) <= len(self.fields) + 1
+        if not fit or list(ends) != sorted(ends):
+            raise ValueError(f"{len(ends)} ends up to {ends[-1]} do not fit {len(keys)} keys")
+        return keys
 
     def _prepare(
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: tuple[int, ...]

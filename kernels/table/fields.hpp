@@ -152,6 +152,36 @@ class Fields {
         return missing;
     }
 
+    // Counts the keys of a batch, keys[ends[f] : ends[f + 1]] of field f, for the first `count` fields: fresh[f] = those
+    // whose row is missing or unchanged since it was restored. Returns the number of unique rows, missing ones apart.
+    int64_t census(const int64_t* ends, int64_t count, const int64_t* keys, int64_t* fresh) const {
+        int64_t unique = 0;
+        std::vector<uint32_t> found, slots;
+        for (size_t t = 0; t < tables_.size(); ++t) {
+            found.clear();
+            for (const int32_t f : fields_of_[t]) {
+                if (f >= count) continue;
+                const int64_t size = ends[f + 1] - ends[f], before = found.size();
+                found.resize(before + size);
+                find_rows(tables_[t]->index(), keys + ends[f], size, found.data() + before);
+                fresh[f] = std::count_if(found.begin() + before, found.end(), [&](uint32_t row) {
+                    return row == NO_ROW || tables_[t]->changed_in(row) == 0;
+                });
+            }
+            size_t size = 16;
+            while (size < 2 * found.size()) size *= 2;
+            slots.assign(size, NO_ROW);
+            for (const uint32_t row : found) {
+                if (row == NO_ROW) continue;
+                size_t slot = mix64(row) & (size - 1);
+                while (slots[slot] != NO_ROW && slots[slot] != row) slot = (slot + 1) & (size - 1);
+                unique += slots[slot] == NO_ROW;
+                slots[slot] = row;
+            }
+        }
+        return unique;
+    }
+
   private:
     static constexpr int64_t BLOCK = 128;  // rows of a task of `infer`: small requests, split over threads
     static constexpr int64_t WIDE = 1024;  // and of `forward`: hot rows of a table are met often before the next table

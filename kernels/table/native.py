@@ -50,6 +50,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "fields_read_segment": (None, _POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _INT, _POINTER, _POINTER),
     "fields_write_segment": (None, _POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _INT, _POINTER),
     "fields_infer": (_INT, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _FLAG, _POINTER),
+    "fields_census": (_INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
 }
 
 

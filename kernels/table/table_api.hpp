@@ -184,6 +184,11 @@ int64_t fields_infer(const Fields* fields, const int32_t* offsets, const int64_t
     return guarded([&] { return fields->infer(shape, offsets, keys, zeros, out); });
 }
 
+// See Fields::census.
+int64_t fields_census(const Fields* fields, const int64_t* ends, int64_t count, const int64_t* keys, int64_t* fresh) {
+    return guarded([&] { return fields->census(ends, count, keys, fresh); });
+}
+
 }  // extern "C"
 
 #endif

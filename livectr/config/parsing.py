@@ -5,11 +5,11 @@ import os
 import re
 from typing import Any
 
-from livectr.config.settings import FIELDS, IN_BYTES, TYPES
+from livectr.config.redis_urls import check_redis_url
+from livectr.config.settings import FIELDS, IN_BYTES, SECRET, TYPES
 from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.durations import duration_ms
 from livectr.kernels.errors import ConfigError
-from livectr.protos.store import without_password
 
 
 def nearest(name: str, known: Any) -> str:
@@ -48,10 +48,11 @@ def parse(name: str, value: Any, where: str) -> Any:
         raise ConfigError(f"{where}: {name} is {value!r}, but must be at most {metadata['most']:g}.")
     if metadata["above"] is not None and parsed <= metadata["above"]:
         raise ConfigError(f"{where}: {name} is {value!r}, but must be more than {metadata['above']:g}.")
-    if metadata["scheme"] and not str(parsed).startswith(metadata["scheme"]):
+    if name in SECRET:
+        check_redis_url(str(parsed), f"{where}: {name}", metadata["scheme"])
+    elif metadata["scheme"] and not str(parsed).startswith(metadata["scheme"]):
         raise ConfigError(
-            f"{where}: {name} is {without_password(str(value))!r}, but must begin with "
-            f"{' or '.join(metadata['scheme'])}."
+            f"{where}: {name} is {value!r}, but must begin with {' or '.join(metadata['scheme'])}."
         )
     if metadata["among"] and parsed not in metadata["among"]:
         raise ConfigError(f"{where}: {name} is {value!r}, but must be {' or '.join(metadata['among'])}.")

@@ -26,6 +26,14 @@ _SENTENCES = {
     Code.DEADLINE_EXCEEDED: "did not answer in time: raise the time-out, or ask for less",
 }
 """Status → what the server does, as the words after its address."""
+_HANDSHAKES = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of the authority that --tls-ca names",
+    "Hostname Verification Check failed": "its certificate is for another name: ask by a name that is in it",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS: leave out --tls-ca",
+    "Socket closed": "it closed the connection. If it speaks TLS, name its authority (--tls-ca FILE); if it "
+    "asks for certificates, show one that it trusts (--tls-cert FILE --tls-key FILE)",
+}
+"""Part of gRPC's text → what is wrong, and what to say."""
 
 
 class CallError(LiveCTRError, grpc.RpcError):  # type: ignore[misc]  # no types in grpc
@@ -90,7 +98,17 @@ def call_error(error: grpc.RpcError, address: str) -> CallError:
         address: of the server.
     """
     code, details = error.code(), error.details() or ""
-    # The innermost of gRPC's nested texts says why there is no connection.
-    why = details.rpartition(": ")[2] if code is Code.UNAVAILABLE else details
+    why = _no_connection(details) if code is Code.UNAVAILABLE else details
     says = f"{_SENTENCES.get(code, 'failed')} ({code.name}): {why}"
     return _KINDS.get(code, ServerFaultError)(address, says, code, details)
+
+
+def _no_connection(details: str) -> str:
+    """Why there is no connection, from gRPC's nested texts.
+
+    A handshake of TLS fails with texts of OpenSSL, whose innermost is "OK".
+    """
+    for text, why in _HANDSHAKES.items():
+        if text in details:
+            return why
+    return details.rpartition(": ")[2]

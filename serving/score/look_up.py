@@ -28,6 +28,35 @@ from livectr.serving.version.reader import U8, DownError, Reader
 T = TypeVar("T")
 
 
+class ReadRows:
+    """Answers of Redis to a request's reads of rows.
+
+    Attributes:
+        rows: table → keys i64[n] and their published rows f32[n, D].
+        absent: table → keys i64[n] without a published row.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, tuple[I64, F32]] = {}
+        self.absent: dict[str, I64] = {}
+
+    def add(self, table: str, keys: I64, rows: F32, status: U8) -> None:
+        """Add an answer; rows that may be lost are left out.
+
+        A small cache may have dropped rows of the answer before, so that a table is read twice.
+        """
+        metrics.NEAR_CACHE_READ.labels().inc(len(keys))
+        found, absent = status == RowStatus.FOUND, status == RowStatus.MISSING
+        if found.any():
+            before = self.rows.get(table, (keys[:0], rows[:0]))
+            self.rows[table] = (
+                np.concatenate([before[0], keys[found]]),
+                np.concatenate([before[1], rows[found]]),
+            )
+        if absent.any():
+            self.absent[table] = np.concatenate([self.absent.get(table, keys[:0]), keys[absent]])
+
+
 class VersionLookup:
     """Look-ups of a request at one version. Nothing is locked while Redis is read.
 
@@ -42,16 +71,13 @@ class VersionLookup:
         self.complete = True
         self.cache = cache
         self._reader = reader
-        self._read: dict[str, tuple[I64, F32]] = {}
+        self._early: EarlyRows | None = None
         """Rows to add to the near-cache before the next batch is read."""
 
     def add(self, early: EarlyRows | None) -> None:
         """Take rows that were read before; they count only at their own version."""
         if early is not None and early.version == self.version.number:
-            for table, (rows, status) in early.rows.items():
-                if not ((status == RowStatus.OVERWRITTEN) | (status == RowStatus.LOST)).any():
-                    keys = early.keys[table]
-                    self._read[table] = keys, self._with_initial(table, keys, rows, status)
+            self._early = early
 
     def vectors(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch.
@@ -64,10 +90,14 @@ class VersionLookup:
             DeadlineError: the deadline passed while rows were added for other requests.
             RefusedError: Redis refuses the read.
         """
-        read, self._read = self._read, {}
-        number = self.version.number
+        number, read = self.version.number, ReadRows()
+        if (early := self._early) is not None:
+            self._early = None
+            for table, (rows, status) in early.rows.items():
+                if (status <= RowStatus.MISSING).all():
+                    read.add(table, early.keys[table], rows, status)
         while True:
-            values, missing = self.cache.infer(batch, read, number)
+            values, missing = self.cache.infer(batch, read.rows, number, read.absent)
             if values is not None:
                 return values
             try:
@@ -79,26 +109,12 @@ class VersionLookup:
             for table, (rows, status) in answers.items():
                 if (status == RowStatus.OVERWRITTEN).any():
                     raise SupersededError
-                keys = missing[table]
-                rows = self._with_initial(table, keys, rows, status)
-                if not (known := status != RowStatus.LOST).all():
-                    lost = True
-                    keys, rows = keys[known], rows[known]
-                if table in read:  # a small cache may have lost rows of the read before
-                    before, rows_before = read[table]
-                    keys, rows = np.concatenate([before, keys]), np.concatenate([rows_before, rows])
-                read[table] = keys, rows
+                lost |= bool((status == RowStatus.LOST).any())
+                read.add(table, missing[table], rows, status)
             if lost:
                 self.complete = False
-                values, _ = self.cache.infer(batch, read, number)
+                values, _ = self.cache.infer(batch, read.rows, number, read.absent)
                 return values if values is not None else self.cache.infer_cold(batch, number)
-
-    def _with_initial(self, table: str, keys: I64, rows: F32, status: U8) -> F32:
-        """Rows of which those that were never published have their initial values."""
-        absent = status == RowStatus.MISSING
-        if absent.any():
-            rows[absent] = self.cache.initial(table, keys[absent])
-        return rows
 
     def absent(self, keys: Mapping[str, I64]) -> dict[str, I64] | None:
         """Keys of each table that have no row at the version, and so their initial values.

@@ -265,6 +265,7 @@ class Ranker:
         ecpm = query.bids * pctr
         order = _order(ecpm)
         metrics.CANDIDATES.labels(ROLE).inc(query.columns.size)
+        metrics.observe_pctr(ROLE, pctr)
         if degraded:
             metrics.DEGRADED.labels(ROLE).inc()
         return pb.RankResponse(

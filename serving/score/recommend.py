@@ -279,6 +279,7 @@ class Recommender:
 
     def _response(self, request_id: str, ranked: _Ranked) -> Any:
         metrics.CANDIDATES.labels(ROLE).inc(ranked.stages[0].items_in)
+        metrics.observe_pctr(ROLE, ranked.pctr)
         response = pb.RecommendResponse(
             request_id=request_id,
             version=ranked.version.number,

@@ -35,6 +35,7 @@ from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
+from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.score.inputs import FieldVectors, Lists, gathered_content, ragged, slices
 from livectr.serving.score.user_tower import UserTower
@@ -100,6 +101,7 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
     published = tuple(manifest.segments)
     if published != tuple((s.name, s.dim) for s in layout.segments):
         raise MismatchError(f"version {manifest.version} has rows of {published}: another pipeline's")
+    metrics.begin_fields(fields)
     tables = {spec.table for spec in pipeline.fields if spec.name in fields}
     return NearCache(sorted(tables), layout, seed=manifest.seed, max_rows=rows, version=manifest.version)
 

@@ -74,6 +74,7 @@ class ServedLog:
         self._changed = threading.Condition(threading.Lock())
         self._deadline = float("inf")
         self._away = False
+        self._told = False
         self._thread = threading.Thread(target=self._work, name="livectr-served-log", daemon=True)
         self._thread.start()
 
@@ -88,6 +89,9 @@ class ServedLog:
         """Return true for a request in the sample; a request without an id is counted as dropped."""
         if not request_id:
             metrics.SERVED_LOG_DROPPED.labels(Outcome.NO_REQUEST_ID.value).inc()
+            if not self._told:
+                self._told = True
+                log.warning("a request without request_id is not in the served log: clients must send one")
             return False
         return sampled(request_id, self._share)
 

@@ -2,7 +2,7 @@
 
 Rows live in the trainer's hash table, with a layout of values without optimiser state. So a row that was
 never published gets the initial value that the trainer would give it. It is cached too, as a negative entry,
-and replaced when a version lists its key as changed.
+which is a row that was restored and never changed. It is replaced when a version lists its key as changed.
 
 Random eviction: when `max_rows` rows are held, a random part of every table is dropped: few rows, for all
 other requests wait meanwhile. A row that is in use comes back with the next request at the cost of an MGET. A
@@ -35,6 +35,9 @@ I32 = npt.NDArray[np.int32]
 F32 = npt.NDArray[np.float32]
 
 
+COUNTED_LOOKUPS = 61
+"""One look-up of so many is counted in the metrics of keys. A prime: requests look up two or three times in
+turn, and each must have its share."""
 _EVICTED = 1 / 64
 """Part of `max_rows` that is dropped at a time, or more where a request needs more room."""
 _MOST_FIELD_TABLES = 256
@@ -201,12 +204,17 @@ class NearCache:
         self._lock = SwapLock()
         self._field_tables: dict[tuple[object, ...], FieldTables] = {}
         self._random = np.random.default_rng(0)
+        self._looks = itertools.count()
 
     def __len__(self) -> int:
         return sum(len(table) for table in self.tables.values())
 
     def infer(
-        self, batch: Batch, read: Mapping[str, tuple[I64, F32]], version: int | None = None
+        self,
+        batch: Batch,
+        read: Mapping[str, tuple[I64, F32]],
+        version: int | None = None,
+        absent: Mapping[str, I64] | None = None,
     ) -> tuple[Vectors | None, dict[str, I64]]:
         """Read the vectors of a batch.
 
@@ -214,6 +222,7 @@ class NearCache:
             read: rows to add first, by table: keys i64[m] and rows f32[m, D]. They are not evicted before
                 the vectors are read.
             version: number of the version that the request began with; None: any.
+            absent: keys i64[m] to add with their initial values, by table: they have no row at the version.
 
         Returns:
             The vectors and {}; or None and the unique missing keys of each table.
@@ -222,20 +231,24 @@ class NearCache:
             SupersededError: the rows are of another version.
             DeadlineError: the deadline of the thread's call passed first.
         """
-        with self._lock.write() if read else self._lock.read(current_call().deadline):
+        absent = absent or {}
+        coming = sum(len(keys) for keys in (*(k for k, _ in read.values()), *absent.values()))
+        with self._lock.write() if coming else self._lock.read(current_call().deadline):
             self._check(version)
-            if read:
-                self._make_room(sum(len(keys) for keys, _ in read.values()))
+            if coming:
+                self._make_room(coming)
                 for table, (keys, rows) in read.items():
                     self._assign(table, keys, rows)
+                for table, keys in absent.items():
+                    self._begin(table, keys)
                 metrics.NEAR_CACHE_ROWS.labels().set(len(self))
             field_tables = self._tables_of(batch)
             vectors, missing = batch.infer(field_tables)
-            unique = self._missing(batch, field_tables) if missing else {}
-            misses = sum(len(keys) for keys in unique.values())
-            metrics.NEAR_CACHE_HITS.labels().inc(len(batch.keys) - misses)
-            metrics.NEAR_CACHE_MISSES.labels().inc(misses)
-            return (None, unique) if unique else (vectors, {})
+            if missing:
+                return None, self._missing(batch, field_tables)
+            if next(self._looks) % COUNTED_LOOKUPS == 0:
+                self._count(batch, field_tables, coming)
+            return vectors, {}
 
     def infer_cold(self, batch: Batch, version: int | None = None) -> Vectors:
         """Read the vectors of a batch, with initial values for missing rows; nothing is cached.
@@ -245,11 +258,6 @@ class NearCache:
         with self._lock.read(current_call().deadline):
             self._check(version)
             return batch.infer(self._tables_of(batch))[0]
-
-    def initial(self, table: str, keys: I64) -> F32:
-        """Initial values f32[n, D] of keys i64[n], which must not be cached."""
-        with self._lock.read(current_call().deadline):
-            return self.tables[table].lookup(keys)
 
     def cached(self, table: str, keys: I64) -> I64:
         """Cached keys among keys i64[n]."""
@@ -278,10 +286,33 @@ class NearCache:
             raise SupersededError
 
     def _assign(self, table: str, keys: I64, rows: F32) -> None:
+        """Add published rows."""
+        self.tables[table].assign(keys, self._whole(table, rows))
+
+    def _begin(self, table: str, keys: I64) -> None:
+        """Add keys without a published row."""
+        self.tables[table].restore(keys, self._whole(table, self.tables[table].lookup(keys)))
+
+    def _whole(self, table: str, rows: F32) -> F32:
+        """Whole rows of the layout: rows of 16-bit values end with a count of updates, which stays 0."""
         layout = self.tables[table].layout
-        if layout.stride > layout.dim:  # rows of 16-bit values end with a count of updates; it stays 0
-            rows = np.pad(rows, ((0, 0), (0, layout.stride - layout.dim)))
-        self.tables[table].assign(keys, rows)
+        more = layout.stride - layout.dim
+        return np.pad(rows, ((0, 0), (0, more))) if more else rows
+
+    def _count(self, batch: Batch, field_tables: FieldTables, read: int) -> None:
+        """Count a look-up in the metrics.
+
+        Args:
+            read: its unique keys that were read from Redis.
+        """
+        ends = batch.ends
+        unique, initial = field_tables.census(ends, batch.keys)
+        metrics.NEAR_CACHE_HITS.labels().inc(
+            max(0, unique - read)
+        )  # early rows may be of a key that no field has
+        metrics.NEAR_CACHE_MISSES.labels().inc(read)
+        for (field, _), keys, fresh in zip(batch.fields, np.diff(ends), initial, strict=True):
+            metrics.observe_keys(field, published=int(keys - fresh), initial=int(fresh))
 
     def _tables_of(self, batch: Batch) -> FieldTables:
         shape = batch.fields, batch.sequences, batch.once

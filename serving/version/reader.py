@@ -135,9 +135,10 @@ class Reader:
             if outcome_of(error) is Outcome.DEGRADED and not unreachable:
                 log.warning("Redis at %s is not ready: %s", self.url, error)
                 return
-            raise ConnectError(
-                f"Redis at {self.url} cannot be reached ({error}); start it or change --redis"
-            ) from error
+            what = "start it or change --redis"
+            if isinstance(error, redis.AuthenticationError):
+                what = "correct its user and password (--redis-password-file)"
+            raise ConnectError(f"Redis at {self.url} cannot be reached ({error}); {what}") from error
 
     def close(self) -> None:
         self._requests.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livectr.ingest.addresses import connect_admin, kafka_options
+from livectr.ingest.addresses import connect_admin, kafka_options, topic_address
 from livectr.ingest.chunks import BEGINNING
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.streams import Stream
@@ -162,6 +162,17 @@ def test_strangers_get_no_answer(broker: Secured, tmp_path: Path) -> None:
 def test_mistakes(options: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         kafka_options(f"kafka://b0:9093?{options}")
+
+
+@pytest.mark.parametrize(
+    "url", ["kafka://ads:hunter2@b0:9093", "kafka://b0:9093?ca=system&user=ads&password=hunter2"]
+)
+def test_a_password_in_an_address_is_refused_and_not_shown(url: str) -> None:
+    place, mark, options = url.partition("?")
+    for parse, given in ((kafka_options, url), (topic_address, f"{place}/served{mark}{options}")):
+        with pytest.raises(ConfigError, match="password_file") as error:
+            parse(given)
+        assert "hunter2" not in str(error.value)
 
 
 def test_options() -> None:

@@ -248,3 +248,27 @@ def test_many_threads_and_a_fork_use_the_pool() -> None:
     if child == 0:
         os._exit(0 if np.array_equal(fields.infer(offsets, keys, 1500)[0], wanted) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_census_counts_like_sets() -> None:
+    """Unique keys by table, and by field the keys that are missing or only restored."""
+    rng = np.random.default_rng(3)
+    front = FieldTables(tables(), FIELDS)
+    trained, restored = {"user": set(range(0, 60)), "ad": set(range(20, 90))}, {"ad": set(range(90, 140))}
+    for name, keys in trained.items():
+        front.tables[name].assign([*keys], np.ones((len(keys), LAYOUT.stride), np.float32))
+    ids = [*restored["ad"]]
+    front.tables["ad"].restore(ids, np.ones((len(ids), LAYOUT.stride), np.float32))
+    for batch in (0, 1, 50, 300):
+        offsets, keys = ragged(rng, batch, len(FIELDS), 200)
+        ends = offsets[:: max(batch, 1)][: len(FIELDS) + 1].tolist() if batch else [0] * (len(FIELDS) + 1)
+        unique, fresh = front.census(ends, keys)
+        seen: dict[str, set[int]] = {}
+        for f, (_, table) in enumerate(FIELDS):
+            own = keys[ends[f] : ends[f + 1]].tolist()
+            seen.setdefault(table, set()).update(own)
+            assert fresh[f] == sum(key not in trained.get(table, ()) for key in own)
+        there = {name: trained.get(name, set()) | restored.get(name, set()) for name in front.tables}
+        assert unique == sum(len(keys & there[name]) for name, keys in seen.items())
+    front.tables["ad"].assign([95], np.ones((1, LAYOUT.stride), np.float32))
+    assert front.census([0, 0, 2], [95, 96])[1].tolist() == [0, 1]

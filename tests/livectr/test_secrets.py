@@ -156,6 +156,42 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert "hunter2" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("redis://:hunter2/x@h:6379", "%2F"),
+        ("redis://me:hunter2#x@h:1", "%23"),
+        ("redis://me:hunter2?x@h:1", "%3F"),
+        ("redis://me:hun[ter2@h:1", "%5B"),
+        ("redis://me:77/hunter2@h:1", "%2F"),
+        ("me:hunter2@h:1", "must begin with redis://"),
+        ("redis:/me:hunter2@h:1", "must begin with redis://"),
+        ("redis://h:1?password=hunter2&bad=2", "no option 'bad'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve rank --pipeline p.py", "versions list", "inspect"])
+def test_a_wrong_url_is_told_without_its_password(
+    url: str, says: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--redis", url]) == 2
+    told = capsys.readouterr().err
+    assert says in told and "hun" not in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:p%2Fw@h:1/3",
+        "redis://me:a@b@h:1",
+        "rediss://me@h:1?ssl_ca_certs=/tls/a@b.crt&socket_timeout=3",
+        "redis://[::1]:6379",
+        "unix://me:pw@/run/r@1.sock",
+    ],
+)
+def test_right_urls_pass(url: str) -> None:
+    assert resolve({"redis": url}, environment={}).redis == url
+
+
 def test_flags_are_taken_out_with_their_values() -> None:
     words = [
         "train",

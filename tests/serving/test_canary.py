@@ -293,7 +293,7 @@ def test_the_end_of_the_canarys_follower_is_not_the_servers(
 def test_metrics_tell_the_sides_apart(client: RankClient) -> None:
     counted = [
         ("livectr_requests_total", {"code": "OK"}),
-        ("livectr_request_seconds_count", {}),
+        ("livectr_request_seconds_count", {"code": "OK"}),
         ("livectr_candidates_total", {}),
         ("livectr_request_stage_seconds_count", {"stage": "score"}),
     ]

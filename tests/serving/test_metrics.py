@@ -84,7 +84,7 @@ def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Calla
         assert sample("livectr_server_ready", role=role) == 1
         before = stages(role, "count")
         seconds = sum(stages(role, "sum").values())
-        whole = sample("livectr_request_seconds_sum", role=role, side="stable")
+        whole = sample("livectr_request_seconds_sum", role=role, code="OK", side="stable")
         if role == "rank":
             with RankClient(rank.server.address, 60) as client:
                 client.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]})
@@ -95,5 +95,5 @@ def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Calla
             STAGES, 1
         )
         spent = sum(stages(role, "sum").values()) - seconds
-        assert 0 < spent <= sample("livectr_request_seconds_sum", role=role, side="stable") - whole
+        assert 0 < spent <= sample("livectr_request_seconds_sum", role=role, code="OK", side="stable") - whole
     assert sample("livectr_redis_memory_bytes") > 0

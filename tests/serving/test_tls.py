@@ -17,6 +17,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.tls import TlsFiles
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
+from livectr.serving.calls.failures import NoAnswerError
 from livectr.serving.client import ClientTls, PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
 from livectr.serving.tls import server_credentials
@@ -144,10 +145,38 @@ def test_the_command_line_asks_over_tls(
         trusted = ["--tls-ca", str(authority.ca)]
         assert main([*ask, *trusted, "--tls-cert", mine, "--tls-key", own_key, "--json"]) == 0
         assert '"pctr"' in capsys.readouterr().out
-        assert main([*ask, *trusted, "--timeout", "3s"]) == 4
-        assert main([*ask, "--timeout", "3s"]) == 4
+        other = Authority(tmp_path / "other")
+        strange, strange_key = map(str, other.issue("client"))
+        capsys.readouterr()
+        for words, says in (
+            (trusted, "show one that it trusts (--tls-cert"),
+            ([*trusted, "--tls-cert", strange, "--tls-key", strange_key], "show one that it trusts"),
+            ([], "If it speaks TLS, name its authority (--tls-ca"),
+            (["--tls-ca", str(other.ca)], "is not of the authority that --tls-ca names"),
+        ):
+            assert main([*ask, *words, "--timeout", "3s"]) == 4
+            assert says in capsys.readouterr().err
         assert main([*ask, "--tls-ca", str(tmp_path / "none")]) == 2
         assert "none" in capsys.readouterr().err
+
+
+def test_a_server_without_tls_or_with_another_name_is_told(
+    redis_url: str, world: World, serve: Serve, tmp_path: Path
+) -> None:
+    world.publish(publication(redis_url))
+    authority = Authority(tmp_path)
+    plain = serve("rank").server.address
+    secured = serve("rank", **files(*authority.issue("server"))).server.address
+    renamed = [("grpc.ssl_target_name_override", "elsewhere")]
+    for address, options, says in (
+        (plain, [], "it does not speak TLS: leave out --tls-ca"),
+        (secured, renamed, "its certificate is for another name"),
+    ):
+        with (
+            RankClient(address, 5, tls=ClientTls(str(authority.ca)), options=options) as client,
+            pytest.raises(NoAnswerError, match=says),
+        ):
+            client.describe()
 
 
 def test_files_that_do_not_fit(tmp_path: Path) -> None:

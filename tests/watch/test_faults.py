@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 from k8s.rules.objectives import LATENCY_S
 from livectr.demo.demo import PIPELINE
 from livectr.local.ports import free_ports
+from livectr.serving.client import RankClient
 from tests.watch.demos import LONGEST_S, WatchedDemo
 from tests.watch.drills import drill, hurried_rules, slowed, stopped
 
@@ -129,6 +131,47 @@ def test_the_trainer_stands_still(demo: WatchedDemo) -> None:
         time.sleep(110)  # more than the bound of freshness
     demo.fires("LiveCTRFreshnessBurnsFast", "LiveCTRFreshnessBurnsSlowly")
     demo.is_over("LiveCTRNoPublish")
+
+
+@contextmanager
+def asked(demo: WatchedDemo) -> Iterator[None]:
+    """Ask the rank server for the worst ads of all alone, again and again."""
+    (server, *_) = demo.processes("serve", "rank")
+    words = server.cmdline()
+    context = {
+        "user_id": 7,
+        "page": "search",
+        "position": 1,
+        "query": "new books",
+        "context": '{"device": {"os": "ios"}}',
+    }
+    ended = threading.Event()
+
+    def ask(client: RankClient) -> None:
+        ads = list(range(1, 193))
+        worst = client.rank(context, {"ad_id": ads}).index[-4:]
+        while not ended.wait(0.05):
+            client.rank(context, {"ad_id": [ads[i] for i in worst] * 250})
+
+    with RankClient(words[words.index("--listen") + 1], 10) as client:
+        asker = threading.Thread(target=ask, args=(client,))
+        asker.start()
+        try:
+            yield
+            assert asker.is_alive()
+        finally:
+            ended.set()
+            asker.join()
+
+
+@drill("LiveCTRPredictionsMoved")
+def test_a_client_sends_the_worst_ads_only(demo: WatchedDemo) -> None:
+    """Predictions fall, and clicks of the log do not. The usual mean is a median: it takes some minutes."""
+    usual = "livectr_served_pctr_count offset 4m > 0 and on () livectr_window_clicks > 1000"
+    demo.until(lambda: demo.holds(usual), LONGEST_S, lambda: "there is no usual mean")
+    with asked(demo):
+        demo.fires("LiveCTRPredictionsMoved")
+    demo.is_over("LiveCTRPredictionsMoved")
 
 
 @drill("LiveCTRNoServer")

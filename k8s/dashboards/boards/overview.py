@@ -71,7 +71,7 @@ BOARD = Board(
                     "Time in the server of the slowest answered request of a hundred.",
                     "s",
                     (
-                        quantile(0.99, "livectr_request_seconds", "job"),
+                        quantile(0.99, "livectr_request_seconds", "job", only='code="OK"'),
                         "{{job}}",
                     ),
                 ),

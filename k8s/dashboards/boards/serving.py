@@ -3,6 +3,8 @@
 from k8s.dashboards.panels import Board, Panel, areas, heat, lines, quantile, rate
 from k8s.rules.objectives import LATENCY_S
 
+_INITIAL = rate("livectr_served_keys_total", "field", only='row="initial"')
+
 
 def _stages(q: float) -> Panel:
     return lines(
@@ -20,7 +22,7 @@ def _stages(q: float) -> Panel:
 BOARD = Board(
     "serving",
     "LiveCTR / Serving",
-    "Rank and pre-rank servers: answers, latency, stages, queue, near-cache and Redis.",
+    "Rank and pre-rank servers: answers, latency, stages, queue, predictions, near-cache and Redis.",
     [
         (
             "Answers",
@@ -83,7 +85,10 @@ BOARD = Board(
                     "p99 by side",
                     "Time in the server of the slowest percent, by role and side.",
                     "s",
-                    (quantile(0.99, "livectr_request_seconds", "role", "side"), "{{role}} {{side}}"),
+                    (
+                        quantile(0.99, "livectr_request_seconds", "role", "side", only='code="OK"'),
+                        "{{role}} {{side}}",
+                    ),
                 ),
                 lines(
                     "Given back",
@@ -97,13 +102,16 @@ BOARD = Board(
             "Latency",
             [
                 heat(
-                    "Rank", "Time in the server of rank requests.", "livectr_request_seconds", 'role="rank"'
+                    "Rank",
+                    "Time in the server of rank requests that were answered.",
+                    "livectr_request_seconds",
+                    'role="rank", code="OK"',
                 ),
                 heat(
                     "Pre-rank",
-                    "Time in the server of pre-rank requests.",
+                    "Time in the server of pre-rank requests that were answered.",
                     "livectr_request_seconds",
-                    'role="prerank"',
+                    'role="prerank", code="OK"',
                 ),
                 _stages(0.5),
                 _stages(0.99),
@@ -126,6 +134,13 @@ BOARD = Board(
                     "s",
                     (quantile(0.99, "livectr_pause_seconds", "pod"), "{{pod}}"),
                     width=12,
+                ),
+                lines(
+                    "Requests p99 by code",
+                    "Time in the server, answers and failures apart. Failures at the deadline cost the most.",
+                    "s",
+                    (quantile(0.99, "livectr_request_seconds", "role", "code"), "{{role}} {{code}}"),
+                    width=24,
                 ),
             ],
         ),
@@ -156,11 +171,44 @@ BOARD = Board(
             ],
         ),
         (
+            "Predictions",
+            [
+                lines(
+                    "Mean pCTR in replies",
+                    "Mean click probability of candidates, and the clicked share of impressions. They "
+                    "differ, as the best are shown, but move together. LiveCTRPredictionsMoved watches them.",
+                    "percentunit",
+                    (
+                        f"{rate('livectr_served_pctr_sum', 'role')} / "
+                        f"{rate('livectr_served_pctr_count', 'role')}",
+                        "{{role}}",
+                    ),
+                    ("max(livectr_observed_ctr{@})", "clicked"),
+                ),
+                lines(
+                    "pCTR in replies",
+                    "Distribution of the click probabilities: median and tails.",
+                    "percentunit",
+                    *(
+                        (quantile(q, "livectr_served_pctr", "role"), f"{{{{role}}}} p{q * 100:.0f}")
+                        for q in (0.05, 0.5, 0.95, 0.99)
+                    ),
+                ),
+                lines(
+                    "Initial values",
+                    "Share of a field's keys without a published row: they are new, or are not learned. Near "
+                    "1 for a field: the ids of requests are not those of the log.",
+                    "percentunit",
+                    (f"{_INITIAL} / {rate('livectr_served_keys_total', 'field')}", "{{field}}"),
+                ),
+            ],
+        ),
+        (
             "Near-cache and Redis",
             [
                 lines(
                     "Near-cache hits",
-                    "Share of rows that a server need not read from Redis.",
+                    "Share of the unique keys of a look-up whose row a server need not read from Redis.",
                     "percentunit",
                     (
                         "sum by (pod) (rate(livectr_near_cache_hits_total{@}[$__rate_interval])) / "
@@ -175,6 +223,13 @@ BOARD = Board(
                     "Rows held in each server.",
                     "short",
                     ("sum by (pod) (livectr_near_cache_rows{@})", "{{pod}}"),
+                    width=6,
+                ),
+                lines(
+                    "Rows read",
+                    "Rows of embeddings that requests read from Redis.",
+                    "cps",
+                    (rate("livectr_near_cache_read_keys_total", "pod"), "{{pod}}"),
                     width=6,
                 ),
                 lines(

@@ -81,7 +81,9 @@ def served_report(options: ServedOptions) -> ServedReport:
     reader = ServedReader(options.served)
     ids, counts = _request_ids(reader)
     if not ids:
-        raise ConfigError(f"{options.served} holds no records yet.")
+        raise ConfigError(
+            f"{options.served} holds no records yet; servers log requests that have a request_id."
+        )
     found = read_impressions(pipeline, options.source, join, ids)
     counts = replace(counts, impressions=found.all, unusable=found.unusable)
     candidates = _Candidates(pipeline, found, join.item)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count
 from livectr.commands.settings import add_settings, given_settings
+from livectr.config.parsing import parse
 from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.heap import loading
@@ -74,7 +75,8 @@ def run(given: argparse.Namespace) -> int:
     if given.checkpoint:
         show_checkpoint(Path(given.checkpoint))
     if given.redis:
-        show_published(with_password(given.redis, password) if password else given.redis, given.namespace)
+        url = parse("redis", given.redis, "flag --redis")
+        show_published(with_password(url, password) if password else url, given.namespace)
     return 0
 
 

@@ -68,6 +68,12 @@ def add(commands: Any) -> None:
             metavar="N",
             help="take no other version's answer [served one]",
         )
+        query.add_argument(
+            "--request-id",
+            default="",
+            metavar="ID",
+            help="id of the request, in the server's log and served log",
+        )
         many: dict[str, Any] = dict(action="extend", nargs="+", default=[])
         query.add_argument(
             "--side", default="", metavar="stable|canary", help="take this side's answer [the server chooses]"
@@ -136,7 +142,8 @@ def run(given: argparse.Namespace) -> int:
         }
         client = client.pinned(given.version).on_side(given.side)
         if isinstance(client, RankClient):
-            answer = client.explain(context, columns, _bids(given.bids), best=given.explain)
+            bids = _bids(given.bids)
+            answer = client.explain(context, columns, bids, best=given.explain, request_id=given.request_id)
             rows = answers.ranked(answer, columns)
         else:
             if len(columns) > 1:
@@ -148,7 +155,7 @@ def run(given: argparse.Namespace) -> int:
                 answer = _recommended(client, given, context, candidates, described)
                 rows = answers.recommended(answer)
             else:
-                answer = client.prerank(context, candidates, given.top_k)
+                answer = client.prerank(context, candidates, given.top_k, request_id=given.request_id)
                 rows = answers.chosen(answer)
     stages = answers.stages(answer) if isinstance(client, RecommendClient) else []
     explanations = explained(answer) if isinstance(client, RankClient) else []
@@ -180,7 +187,8 @@ def _recommended(
     dtype = next(c.dtype for c in server.columns if c.placement == pb.PLACEMENT_CANDIDATE)
     excluded = [_value("--exclude", one, {"--exclude": dtype}) for one in given.exclude.split(",") if one]
     items = RecommendItems(candidates, excluded, given.bid_column)
-    return client.recommend(context, given.top_k, given.prerank_k, items=items)
+    counts = given.top_k, given.prerank_k
+    return client.recommend(context, *counts, items=items, request_id=given.request_id)
 
 
 def _describe(given: argparse.Namespace) -> int:

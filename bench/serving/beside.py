@@ -7,7 +7,7 @@
     LitServe, BentoML  JSON over HTTP, user row from Redis, ad rows in process, ONNX Runtime
 
 One client asks the contestants in turn (A B A B), blocks of requests each. Every reply is compared with ours.
-Servers have run for a while: each ad was asked for once. Most users are new.
+Servers have run for a while: each ad was asked for ten times, each value of a visit once. Most users are new.
 """
 
 from __future__ import annotations

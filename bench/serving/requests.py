@@ -15,6 +15,7 @@ from livectr.serving.client import column_of
 
 CANDIDATES = 400
 EXPONENT = 1.05
+WARM_UPS = 10
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,10 @@ class Request:
 
 
 def warm_up() -> list[Request]:
-    """Requests that ask for every ad once, and for nearly every value of a visit."""
-    drawn, ads = requests(AD["ad_id"] // CANDIDATES, seed=1), iter(range(AD["ad_id"]))
-    visits = [{n: (7 * i + k) % size for k, (n, size) in enumerate(VISIT.items())} for i in range(len(drawn))]
+    """Requests that ask for every ad WARM_UPS times, and for every value of a visit."""
+    drawn = requests(WARM_UPS * AD["ad_id"] // CANDIDATES, seed=1)
+    ads = itertools.cycle(range(AD["ad_id"]))
+    visits = [{n: (i + k) % size for k, (n, size) in enumerate(VISIT.items())} for i in range(len(drawn))]
     return [
         replace(r, context=r.context | visit, ads=list(itertools.islice(ads, CANDIDATES)))
         for r, visit in zip(drawn, visits, strict=True)

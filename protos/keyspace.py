@@ -16,13 +16,13 @@ of a cluster fail over one by one. So the sentinels of a bucket also name the ne
 there (`seal_mark`), and the floor is read from the node that the rows are read from.
 """
 
+import binascii
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from redis.crc import key_slot
 
 from livectr.protos.manifest import VersionManifest
 
@@ -224,13 +224,18 @@ def seal_mark(manifest: VersionManifest) -> str:
     return f"{manifest.version}-{manifest.epoch}-{manifest.created_ms}"
 
 
+def key_slot(tag: str) -> int:
+    """Hash slot of a tag (Redis Cluster specification: CRC-16/XMODEM mod 16384)."""
+    return binascii.crc_hqx(tag.encode(), 0) % SLOTS
+
+
 @functools.cache
 def spread_tag(bucket: int) -> str:
     """Hash tag of a bucket in a cluster: its slot is in the middle of the bucket's 16th of all slots."""
     width = SLOTS // BUCKETS
     for suffix in range(1 << 12):
         tag = f"{bucket:02x}-{suffix:03x}"
-        if abs(key_slot(tag.encode()) - (bucket * width + width // 2)) <= width // 8:
+        if abs(key_slot(tag) - (bucket * width + width // 2)) <= width // 8:
             return tag
     raise AssertionError(f"no hash tag for bucket {bucket}")
 

@@ -5,10 +5,12 @@ import os
 import re
 from typing import Any
 
+from livectr.config.field import REDIS
 from livectr.config.settings import FIELDS, IN_BYTES, TYPES
 from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.durations import duration_ms
 from livectr.kernels.errors import ConfigError
+from livectr.protos.redis_url import check_redis_url
 from livectr.protos.store import without_password
 
 
@@ -53,6 +55,11 @@ def parse(name: str, value: Any, where: str) -> Any:
             f"{where}: {name} is {without_password(str(value))!r}, but must begin with "
             f"{' or '.join(metadata['scheme'])}."
         )
+    if metadata["scheme"] == REDIS:
+        try:
+            check_redis_url(parsed)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {name}: {error}") from None
     if metadata["among"] and parsed not in metadata["among"]:
         raise ConfigError(f"{where}: {name} is {value!r}, but must be {' or '.join(metadata['among'])}.")
     return parsed

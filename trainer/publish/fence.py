@@ -18,6 +18,8 @@ While the namespace is held (protos.hold), no version is flipped, and a trainer 
 rollback of its own run waits: RENEW would fence out the rollback. The scripts look at the hold themselves, so
 that a hold counts from the moment at which its key is there.
 
+In a cluster the buckets are on other nodes than the keys above: trainer.publish.bucket_seals has the rules.
+
 The scripts answer 'OK', 'FENCED' (another trainer may write), 'LOST' (the published version is gone) or
 'HELD'; TAKE and RENEW answer with numbers.
 """
@@ -75,7 +77,9 @@ OPEN = (
 -- KEYS: epoch, the rank's part, the values' sentinel; ARGV: epoch, the manifest's sentinel, fingerprint
 redis.call('SET', KEYS[2], ARGV[2])
 local pipeline = redis.call('GET', KEYS[3])
-if pipeline and pipeline ~= ARGV[3] then redis.call('UNLINK', KEYS[3]) end
+if pipeline and pipeline ~= ARGV[3] and string.sub(pipeline, 1, #ARGV[3] + 1) ~= ARGV[3] .. ':' then
+  redis.call('UNLINK', KEYS[3])
+end
 return 'OK'
 """
 )

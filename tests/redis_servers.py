@@ -1,0 +1,183 @@
+"""Redis-protocol servers in a cluster, and behind a sentinel: processes of this machine, without files to keep."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from livectr.kernels.process.children import with_parent
+from livectr.local.ports import free_ports
+from livectr.local.valkey import _program
+
+PATIENCE_S = 60.0
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait; servers that are not there yet count as not done."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with suppress(redis.ConnectionError, redis.ResponseError):
+            if done():
+                return
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+class Servers:
+    """Server processes, as a context manager."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="livectr-servers-")
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, port: int, *words: str) -> None:
+        """Start a server, with words of its command line."""
+        folder = Path(self._folder.name) / str(port)
+        folder.mkdir(exist_ok=True)
+        usual = ["--bind", "127.0.0.1", "--dir", str(folder), "--save", "", "--port", str(port)]
+        command = [str(_program()), *words, *usual]
+        with (folder / "log").open("ab") as log:
+            self.processes[port] = subprocess.Popen(with_parent(command), stdout=log, stderr=log)
+
+    def kill(self, port: int) -> None:
+        """End a server at once."""
+        process = self.processes.pop(port)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def client(self, port: int) -> redis.Redis:
+        return redis.Redis("127.0.0.1", port, socket_timeout=10)
+
+    def config(self, name: str) -> Path:
+        return Path(self._folder.name) / name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for port in [*self.processes]:
+            self.kill(port)
+        self._folder.cleanup()
+
+
+def stop_replicating(replica: redis.Redis, primary: redis.Redis) -> None:
+    """Let a replica miss what its primary takes from here on."""
+    replica.config_set("masteruser", "nobody")
+    replica.config_set("masterauth", "nothing")
+    primary.client_kill_filter(_type="replica")
+    until(lambda: replica.info("replication")["master_link_status"] == "down")
+
+
+class Cluster(Servers):
+    """Primaries with equal ranges of slots.
+
+    Args:
+        replicas: for each primary.
+
+    Attributes:
+        ports: of the primaries, in the order of their slots.
+        spare: port of a primary → port of its replica.
+    """
+
+    def __init__(self, primaries: int = 3, replicas: int = 0) -> None:
+        super().__init__()
+        count = primaries * (1 + replicas)
+        first = free_ports(2 * count)
+        every = range(first, first + count)
+        self.ports = [*every[:primaries]]
+        self.spare = dict(zip(self.ports, every[primaries:], strict=False))
+        self._bus = count
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def clients(self) -> list[redis.Redis]:
+        """Clients of the primaries."""
+        return [self.client(port) for port in self.ports]
+
+    def empty(self) -> None:
+        for client in self.clients():
+            client.flushall()
+
+    def owner(self, name: bytes) -> int:
+        """Port of the primary that held a key's slot at the start."""
+        slot = self.client(self.ports[0]).execute_command("CLUSTER KEYSLOT", name)
+        return self.ports[min(slot * len(self.ports) // 16384, len(self.ports) - 1)]
+
+    def __enter__(self) -> Self:
+        every = [*self.ports, *self.spare.values()]
+        for port in every:
+            self.start(
+                port,
+                *("--cluster-enabled", "yes", "--cluster-node-timeout", "1000"),
+                *("--cluster-port", str(port + self._bus), "--repl-diskless-sync-delay", "0"),
+            )
+        clients = {port: self.client(port) for port in every}
+        until(lambda: all(client.ping() for client in clients.values()))
+        for number, port in enumerate(self.ports):
+            ends = [16384 * n // len(self.ports) for n in (number, number + 1)]
+            clients[port].execute_command("CLUSTER ADDSLOTSRANGE", ends[0], ends[1] - 1)
+            clients[port].execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+        for port in every[1:]:
+            clients[every[0]].execute_command("CLUSTER MEET", "127.0.0.1", port, port + self._bus)
+        until(
+            lambda: all(c.cluster("INFO")["cluster_known_nodes"] == str(len(every)) for c in clients.values())
+        )
+        for primary, port in self.spare.items():
+            name = clients[primary].execute_command("CLUSTER MYID").decode()
+            until(lambda port=port, name=name: bool(clients[port].execute_command("CLUSTER REPLICATE", name)))
+        until(lambda: all(c.cluster("INFO")["cluster_state"] == "ok" for c in clients.values()))
+        until(
+            lambda: all(
+                clients[port].info("replication").get("master_link_status") == "up"
+                for port in self.spare.values()
+            )
+        )
+        return self
+
+
+class Watched(Servers):
+    """A primary, its replica, and a sentinel that may fail over alone."""
+
+    SERVICE = "ads"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.primary, self.replica, self.sentinel = free_ports(1), free_ports(1), free_ports(1)
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{self.sentinel}/{self.SERVICE}"
+
+    def __enter__(self) -> Self:
+        self.start(self.primary)
+        self.start(
+            self.replica, "--replicaof", f"127.0.0.1 {self.primary}", "--repl-diskless-sync-delay", "0"
+        )
+        until(lambda: self.client(self.replica).info("replication").get("master_link_status") == "up")
+        path = self.config("sentinel.conf")
+        path.write_text(
+            f"sentinel monitor {self.SERVICE} 127.0.0.1 {self.primary} 1\n"
+            f"sentinel down-after-milliseconds {self.SERVICE} 500\n"
+            f"sentinel failover-timeout {self.SERVICE} 3000\n"
+        )
+        self.start(self.sentinel, str(path), "--sentinel")
+        until(lambda: self.client(self.sentinel).sentinel_master(self.SERVICE)["num-slaves"] == 1)
+        return self
+
+    def address(self) -> int:
+        """Port of the primary that the sentinel names."""
+        return int(self.client(self.sentinel).sentinel_get_master_addr_by_name(self.SERVICE)[1])

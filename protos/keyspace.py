@@ -111,6 +111,10 @@ class Keyspace:
     def bucket_epoch(self, bucket: int) -> str:
         return f"{self._bucket(bucket)}:epoch"
 
+    def bucket_owner(self, bucket: int) -> str:
+        """Redis key of the owner of a bucket's epoch, in a cluster."""
+        return f"{self._bucket(bucket)}:owner"
+
     def rows(self, row_set: str, table: str, keys: I64) -> list[bytes]:
         """Redis keys of embedding rows, in the order of keys i64[n]."""
         return self._keys(f":{row_set}:{table}:", keys)

@@ -1,4 +1,4 @@
-"""Redis-protocol servers in a cluster, and behind a sentinel: processes of this machine, without files to keep."""
+"""Redis-protocol servers in a cluster, and behind a sentinel: real processes, without persistence."""
 
 from __future__ import annotations
 
@@ -149,6 +149,13 @@ class Cluster(Servers):
         return self
 
 
+class ClusterClient(redis.RedisCluster):
+    """redis-py's client, whose MGET takes keys of any slot, as that of a single server does."""
+
+    def mget(self, keys: object, *args: object) -> list[object]:
+        return list(self.mget_nonatomic(keys, *args))  # type: ignore[arg-type]
+
+
 class Watched(Servers):
     """A primary, its replica, and a sentinel that may fail over alone."""
 
@@ -163,7 +170,7 @@ class Watched(Servers):
         return f"redis+sentinel://127.0.0.1:{self.sentinel}/{self.SERVICE}"
 
     def __enter__(self) -> Self:
-        self.start(self.primary)
+        self.start(self.primary, "--repl-diskless-sync-delay", "0")
         self.start(
             self.replica, "--replicaof", f"127.0.0.1 {self.primary}", "--repl-diskless-sync-delay", "0"
         )

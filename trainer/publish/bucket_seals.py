@@ -5,6 +5,7 @@ hold, and nodes fail over one by one: a replica that takes over keeps a prefix o
 no other node notices. So each bucket has its own proof that it is whole. Its keys, in the bucket's slot:
 
     {bb-sss}:epoch           the fence: each script compares it, as on a single server
+    {bb-sss}:owner           word of the process that took this epoch, or of its trainer
     {bb-sss}:begun           mark of the push that began last, set before its first row
     {bb-sss}:share:r         mark of the last push whose share rank r has written, set after its last key
     …:sentinel               TEXT:mark of the last push that is whole
@@ -34,6 +35,10 @@ epoch when it begins, in the namespace's slot or, if that has failed over, in a 
 A bucket that fails over and loses the new epoch also lost what was written under it (`LOST`, or an earlier
 mark).
 
+No two trainers have an epoch in common. The namespace's slot may lose an epoch that buckets have. So a
+trainer that takes an epoch takes more than any bucket has, and a bucket with a higher epoch of another owner
+tells a trainer that it was replaced.
+
 A zombie cannot publish. Its flip meets the epoch of the namespace's slot. Where a failover lost that, it may
 still flip what it had sealed in all buckets before it was fenced out: a version that is whole, and whose row
 set the new trainer does not write to. The new trainer then finds a lower epoch, takes a new one, and
@@ -50,7 +55,19 @@ from typing import Any
 
 from livectr.protos.keyspace import BUCKETS, VALUES, Keyspace, seal_mark
 from livectr.protos.manifest import VersionManifest
-from livectr.trainer.publish.fence import FENCE, OPEN, PUSHED, SEAL
+from livectr.protos.measured_redis import ScriptCall
+from livectr.trainer.publish.fence import CLAIM, FENCE, OPEN, PUSHED, SEAL
+
+CLAIM_BUCKET = """
+-- KEYS: epoch, owner; ARGV: epoch, owner or '' to leave it as it is. As CLAIM.
+local held, mine = tonumber(redis.call('GET', KEYS[1])), tonumber(ARGV[1])
+local owner = redis.call('GET', KEYS[2])
+if held and held > mine then return 'FENCED' end
+if held == mine and owner and ARGV[2] ~= '' and owner ~= ARGV[2] then return 'FENCED' end
+redis.call('SET', KEYS[1], ARGV[1])
+if ARGV[2] ~= '' then redis.call('SET', KEYS[2], ARGV[2]) end
+return held and 'OK' or 'LOST'
+"""
 
 SEAL_BUCKET = (
     FENCE
@@ -84,6 +101,19 @@ return 'OK'
 
 Calls = Iterator[tuple[str, int, list[bytes], list[Any]]]
 """Script, bucket, keys after the bucket's epoch, arguments after the trainer's."""
+
+
+def claim_buckets(space: Keyspace, epoch: int, owner: str) -> Iterator[ScriptCall]:
+    """Raise the fence of every bucket, in any layout.
+
+    Args:
+        owner: of the epoch; "": another rank of the same trainer has said it.
+    """
+    for b in range(BUCKETS):
+        if space.clustered:
+            yield ScriptCall(CLAIM_BUCKET, [space.bucket_epoch(b), space.bucket_owner(b)], [epoch, owner])
+        else:
+            yield ScriptCall(CLAIM, [space.bucket_epoch(b)], [epoch])
 
 
 def begin_buckets(space: Keyspace, manifest: VersionManifest) -> Calls:

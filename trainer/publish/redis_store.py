@@ -11,31 +11,24 @@ write their changes into it.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
+from livectr.kernels.errors import MismatchError
 from livectr.protos.evictions import Evictions
 from livectr.protos.keyspace import seal_mark
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.measured_redis import ScriptCall
-from livectr.protos.redis_client import connect_redis
-from livectr.protos.redis_errors import REDIS_ERRORS
-from livectr.protos.redis_url import is_clustered
 from livectr.protos.store import (
     BUCKETS,
     VALUES,
-    Keyspace,
     encode_slots,
     erased_slot,
     slot_bytes,
-    without_password,
 )
 from livectr.trainer.publish.bucket_seals import (
     begin_buckets,
+    claim_buckets,
     mark_shares,
     open_buckets,
     seal_buckets,
@@ -50,9 +43,8 @@ from livectr.trainer.publish.row_scripts import (
     WRITE_ROWS,
     WRITE_VALUES,
 )
+from livectr.trainer.publish.store_connection import StoreConnection
 from livectr.trainer.publish.store_types import (
-    FencedError,
-    HeldError,
     LostError,
     Values,
     chunked,
@@ -63,12 +55,11 @@ from livectr.trainer.publish.version import blobs_of
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
-CHUNKS_IN_FLIGHT = 16
 PART_ROWS = 1 << 17
 """Rows whose names and slots are in memory as bytes objects at once."""
 
 
-class RedisStore:
+class RedisStore(StoreConnection):
     """Connection of a trainer process to Redis.
 
     Args:
@@ -84,22 +75,14 @@ class RedisStore:
     """
 
     def __init__(self, url: str, namespace: str) -> None:
-        if not namespace or not all(c.isalnum() or c in "_-" for c in namespace):
-            raise ConfigError(f"namespace {namespace!r}: use letters, digits, - and _")
-        self.url = without_password(url)
-        self.space = Keyspace(namespace, clustered=is_clustered(url))
-        self.epoch = self.used = 0
+        super().__init__(url, namespace)
+        self.used = 0
         self._owner = uuid.uuid4().hex
+        self._takes = False
+        """This process takes epochs: rank 0, or a rollback."""
         self._pushing, self._highest, self._owner_key = (
             f"{{{namespace}}}:{name}" for name in ("pushing", "highest", "owner")
         )
-        try:
-            self.client = connect_redis("publish", url, timeout_s=30)
-            self.client.ping()
-        except REDIS_ERRORS as error:
-            raise ConnectError(
-                f"Redis at {self.url} does not answer ({error}); start it or change --publish"
-            ) from None
 
     # ── reading ──
 
@@ -151,6 +134,8 @@ class RedisStore:
         Returns:
             The highest version number that was ever begun; None if nothing was done.
         """
+        self._takes = True
+        epoch = max(epoch, *(held for held, _ in self._fences()), 0)
         keys = [self.space.epoch, self._owner_key, self.space.manifest, self._highest]
         answer = self._call(TAKE, keys, [epoch, self._owner, seen or b"", version])
         if answer[0] == -1:
@@ -172,8 +157,13 @@ class RedisStore:
             FencedError: another trainer has taken over.
             HeldError: the namespace is held.
         """
+        highest = self.epoch
+        for held, owner in self._fences():
+            if held > self.epoch and owner != self._owner:
+                self._check(b"FENCED")
+            highest = max(highest, held)
         keys = [self.space.epoch, self._owner_key, self.space.hold, self._highest]
-        answer = self._call(RENEW, keys, [self.epoch, self._owner])
+        answer = self._call(RENEW, keys, [highest, self._owner])
         if answer[0] < 0:
             self._check(b"FENCED" if answer[0] == -1 else b"HELD")
         self.used = int(answer[2])
@@ -189,14 +179,24 @@ class RedisStore:
             FencedError: a bucket has a higher epoch.
         """
         self.epoch = epoch
-        whole = True
-        for name in (self.space.epoch, *(self.space.bucket_epoch(b) for b in range(BUCKETS))):
-            answer = self._call(CLAIM, [name], [epoch])
-            if answer == b"LOST":
-                whole = False
-            else:
+        answers = [self._call(CLAIM, [self.space.epoch], [epoch])]
+        if answers[0] != b"FENCED":
+            owner = self._owner if self._takes else ""
+            answers += self.client.call_all([*claim_buckets(self.space, epoch, owner)])
+        for answer in answers:
+            if answer != b"LOST":
                 self._check(answer)
-        return whole
+        return b"LOST" not in answers
+
+    def _fences(self) -> list[tuple[int, str]]:
+        """Epoch and owner of each bucket of a cluster that has a fence."""
+        if not self.space.clustered:
+            return []
+        every = range(BUCKETS)
+        names = [self.space.bucket_epoch(b) for b in every] + [self.space.bucket_owner(b) for b in every]
+        values = self.client.fetch([name.encode() for name in names])
+        pairs = zip(values[:BUCKETS], values[BUCKETS:], strict=True)
+        return [(int(epoch), (owner or b"").decode()) for epoch, owner in pairs if epoch is not None]
 
     # ── writing ──
 
@@ -286,11 +286,6 @@ class RedisStore:
         else:
             self._check(self._call(RAISE_FLOOR, [self.space.epoch, self.space.floor], [self.epoch, version]))
 
-    def blob(self, name: str) -> bytes | None:
-        """Read a blob; None if it is gone."""
-        value = self.client.get(name)
-        return value.encode() if isinstance(value, str) else value
-
     def write_values(self, values: Values) -> None:
         """Set or remove unversioned values."""
         kept = np.array([v is not None for v in values.values], bool)
@@ -304,10 +299,6 @@ class RedisStore:
                 )
                 for bucket, at in chunked(values.keys[chosen])
             )
-
-    def write_blob(self, name: str, value: bytes) -> None:
-        """Set a blob. Its name holds the epoch, so no other trainer writes it."""
-        self.client.set(name, value)
 
     def servers(self) -> tuple[str, ...]:
         """Word that the process which holds each bucket has for itself; () if INFO is refused."""
@@ -351,56 +342,5 @@ class RedisStore:
         args = [self.epoch, manifest, before, space.versions, version, mark, int(over_hold)]
         self._check(self._call(FLIP, keys, args))
 
-    # ── removing ──
-
-    def scan(self, pattern: str) -> Iterator[list[bytes]]:
-        """Names of keys that match a pattern, in parts."""
-        return self.client.scan_all(pattern)
-
-    def unlink(self, names: Sequence[bytes]) -> int:
-        """Remove keys; returns how many there were."""
-        return self.client.remove(names)
-
-    def drop(self, names: Sequence[str]) -> None:
-        """Remove blobs that nobody reads any more."""
-        self.client.remove(names)
-
-    def interrupt(self) -> None:
-        """Break the connections, so that a thread which waits for an answer fails at once."""
-        self.client.interrupt()
-
-    def close(self) -> None:
-        self.client.close()
-
-    def _chunks(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
-        """Run script calls, CHUNKS_IN_FLIGHT in one round trip."""
-        batch: list[ScriptCall] = []
-        for script, bucket, names, args in calls:
-            epoch = self.space.bucket_epoch(bucket)
-            batch.append(ScriptCall(script, [epoch, *names], [self.epoch, *args]))
-            if len(batch) >= CHUNKS_IN_FLIGHT:
-                self._run_all(batch)
-                batch = []
-        self._run_all(batch)
-
-    def _run_all(self, batch: Sequence[ScriptCall]) -> None:
-        for answer in self.client.call_all(batch):
-            self._check(answer)
-
     def _pushed(self, rank: int) -> str:
         return f"{self._pushing[: -len('pushing')]}pushed:{rank}"
-
-    def _call(self, source: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        return self.client.call(ScriptCall(source, keys, args))
-
-    def _check(self, answer: object) -> None:
-        if answer == b"OK":
-            return
-        if answer == b"FENCED":
-            raise FencedError(
-                f"another trainer has taken over namespace {self.space.namespace!r} in Redis at {self.url}; "
-                "this one ends (run one trainer for each namespace)"
-            )
-        if answer == b"HELD":
-            raise HeldError(f"namespace {self.space.namespace!r} in Redis at {self.url} is held")
-        raise LostError(f"Redis at {self.url} no longer holds the version that was published there")

@@ -97,9 +97,14 @@ class MeasuredCluster:
         """
         values: list[bytes | None] = [None] * len(names)
         with self._measured():
-            left = _by_slot(names)
+            left, patience = _by_slot(names), self._retries if deadline is None else 0
             for _ in range(_STEPS):
-                left = self._fetch_slots(names, left, values, deadline)
+                try:
+                    left = self._fetch_slots(names, left, values, deadline)
+                except (redis.ConnectionError, redis.TimeoutError):
+                    if patience == 0:
+                        raise
+                    patience -= 1
                 if not left:
                     return values
                 _look_up(self._cluster(), self._nodes)

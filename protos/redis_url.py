@@ -101,6 +101,8 @@ def parse_address(url: str) -> RedisAddress:
         options["db"] = int(path[1])
     if options.pop("connection_class", None) is SSLConnection:
         options["ssl"] = True
+    if "ssl" not in options and (tls := [name for name in options if name.startswith("ssl_")]):
+        raise ValueError(f"{tls[0]} is an option of TLS: write rediss+{match['kind']}://")
     own = {name.removeprefix("sentinel_"): options.pop(name) for name in _OWN if name in options}
     if clustered and own:
         raise ValueError("a cluster has no sentinels")

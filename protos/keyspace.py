@@ -228,9 +228,25 @@ def seal_mark(manifest: VersionManifest) -> str:
     return f"{manifest.version}-{manifest.epoch}-{manifest.created_ms}"
 
 
-def key_slot(tag: str) -> int:
+@functools.lru_cache(maxsize=1024)
+def tag_slot(tag: bytes) -> int:
     """Hash slot of a tag (Redis Cluster specification: CRC-16/XMODEM mod 16384)."""
-    return binascii.crc_hqx(tag.encode(), 0) % SLOTS
+    return binascii.crc_hqx(tag, 0) % SLOTS
+
+
+def slot_of(redis_key: bytes) -> int:
+    """Hash slot of a Redis key: that of its tag, or of the key if it has none."""
+    start = redis_key.find(b"{") + 1
+    end = redis_key.find(b"}", start) if start else -1
+    return tag_slot(redis_key[start:end] if end > start else redis_key)
+
+
+def by_slot(redis_keys: Sequence[bytes]) -> dict[int, list[int]]:
+    """Positions of the keys of each hash slot."""
+    slots: dict[int, list[int]] = {}
+    for position, redis_key in enumerate(redis_keys):
+        slots.setdefault(slot_of(redis_key), []).append(position)
+    return slots
 
 
 @functools.cache
@@ -239,7 +255,7 @@ def spread_tag(bucket: int) -> str:
     width = SLOTS // BUCKETS
     for suffix in range(1 << 12):
         tag = f"{bucket:02x}-{suffix:03x}"
-        if abs(key_slot(tag) - (bucket * width + width // 2)) <= width // 8:
+        if abs(tag_slot(tag.encode()) - (bucket * width + width // 2)) <= width // 8:
             return tag
     raise AssertionError(f"no hash tag for bucket {bucket}")
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from hiredis import pack_command
@@ -22,10 +22,10 @@ from redis.backoff import NoBackoff
 from redis.client import PubSub
 from redis.cluster import ClusterNode, RedisCluster
 from redis.commands.core import Script
-from redis.crc import key_slot
 from redis.retry import Retry
 
 from livectr.protos.kept_connections import KeptConnections, read_together
+from livectr.protos.keyspace import by_slot, slot_of
 from livectr.protos.measured_redis import SCAN_COUNT, ScriptCall, round_trip, show_client, shut_down
 from livectr.protos.redis_errors import REDIS_ERRORS, of_cluster
 
@@ -97,7 +97,7 @@ class MeasuredCluster:
         """
         values: list[bytes | None] = [None] * len(names)
         with self._measured():
-            left, patience = _by_slot(names), self._retries if deadline is None else 0
+            left, patience = by_slot(names), self._retries if deadline is None else 0
             for _ in range(_STEPS):
                 try:
                     left = self._fetch_slots(names, left, values, deadline)
@@ -138,7 +138,7 @@ class MeasuredCluster:
         every = [name.encode() if isinstance(name, str) else name for name in names]
         with self._measured():
             groups: dict[str, list[list[bytes]]] = {}
-            for places in _by_slot(every).values():
+            for places in by_slot(every).values():
                 slot = [every[i] for i in places]
                 groups.setdefault(self._node(slot[0]).name, []).append(slot)
             removed = 0
@@ -266,7 +266,7 @@ class MeasuredCluster:
 
     def _node(self, name: str | bytes) -> ClusterNode:
         """Primary that holds a key."""
-        slot = _slot(name.encode() if isinstance(name, str) else name)
+        slot = slot_of(name.encode() if isinstance(name, str) else name)
         return self._cluster().nodes_manager.get_node_from_slot(slot)
 
     def _kept_to(self, node: ClusterNode) -> KeptConnections:
@@ -384,22 +384,3 @@ def _scan(cluster: RedisCluster, *, node: ClusterNode, cursor: int, pattern: str
 def _packed(*words: bytes) -> bytes:
     packed: bytes = pack_command(words)  # type: ignore[arg-type]
     return packed
-
-
-def _by_slot(names: Sequence[bytes]) -> dict[int, list[int]]:
-    """Places of the names of each slot."""
-    slots: dict[int, list[int]] = {}
-    for place, name in enumerate(names):
-        slots.setdefault(_slot(name), []).append(place)
-    return slots
-
-
-def _slot(name: bytes) -> int:
-    start = name.find(b"{") + 1
-    end = name.find(b"}", start) if start else -1
-    return _slot_of(name[start:end] if end > start else name)
-
-
-@lru_cache(maxsize=1024)
-def _slot_of(tag: bytes) -> int:
-    return key_slot(tag)

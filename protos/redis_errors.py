@@ -54,7 +54,6 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
     redis.AuthenticationError: Outcome.UNAVAILABLE,
     redis.AuthenticationWrongNumberOfArgsError: Outcome.UNAVAILABLE,
     redis.AuthorizationError: Outcome.UNAVAILABLE,
-    redis.ExternalAuthProviderError: Outcome.UNAVAILABLE,
     redis.NoPermissionError: Outcome.UNAVAILABLE,
     redis.ModuleError: Outcome.UNAVAILABLE,
     # a kind of Redis that is not supported
@@ -72,9 +71,13 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
     redis.ChildDeadlockedError: Outcome.EXIT,
 }
 """Meaning by class; an unknown class (of a newer redis-py) counts as its nearest base."""
-for _name in ("NoSuchFieldsetError", "IncorrectPolicyType"):  # only in newer versions of redis-py
+for _name, _outcome in {  # only in newer versions of redis-py
+    "ExternalAuthProviderError": Outcome.UNAVAILABLE,
+    "NoSuchFieldsetError": Outcome.EXIT,
+    "IncorrectPolicyType": Outcome.EXIT,
+}.items():
     if hasattr(redis, _name):
-        OUTCOMES[getattr(redis, _name)] = Outcome.EXIT
+        OUTCOMES[getattr(redis, _name)] = _outcome
 
 WORDS: dict[str, Outcome] = {
     "BUSY": Outcome.DEGRADED,

@@ -76,7 +76,7 @@ def stop_replicating(replica: redis.Redis, primary: redis.Redis) -> None:
     """Let a replica miss what its primary takes from here on."""
     replica.config_set("masteruser", "nobody")
     replica.config_set("masterauth", "nothing")
-    primary.client_kill_filter(_type="replica")
+    primary.execute_command("CLIENT", "KILL", "TYPE", "replica")
     until(lambda: replica.info("replication")["master_link_status"] == "down")
 
 

@@ -27,13 +27,13 @@ PASSWORD = "p@ss /?&"
 
 
 def test_parts_of_a_cluster() -> None:
-    address = parse_address("redis+cluster://u:p%40ss@a:1,b,[::1]:7002?socket_timeout=2&protocol=3")
+    address = parse_address("redis+cluster://u:p%40ss@a:1,b,[::1]:7002?socket_timeout=2&health_check_interval=3")
     assert address.hosts == (("a", 1), ("b", 6379), ("::1", 7002)) and address.service == ""
     assert address.options == {
         "username": "u",
         "password": "p@ss",
         "socket_timeout": 2.0,
-        "protocol": 3,
+        "health_check_interval": 3,
     }
     assert parse_address("rediss+cluster://a/0").options == {"ssl": True}
     assert is_clustered("rediss+cluster://a") and not is_clustered("redis+sentinel://a/s")

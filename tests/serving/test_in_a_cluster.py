@@ -13,6 +13,7 @@ from livectr.cli import main
 from livectr.protos.manifest import VersionManifest
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
+from livectr.serving.options import ServeOptions
 from livectr.verify.live import LiveInputs
 from tests.redis_servers import Cluster, ClusterClient
 from tests.serving import test_content, test_integrity, test_rank
@@ -87,6 +88,37 @@ def test_a_node_that_lost_its_values_marks_replies(
         assert rank.rank(*ask).degraded
         world.publish(display_publication(redis_url))
         wait_for(lambda: not rank.rank(*ask).degraded)
+
+
+def test_users_with_the_rights_of_the_manifests(redis_url: str, nodes: Cluster) -> None:
+    """Users of k8s/components/redis, which may list the slots besides."""
+    users = (Path(__file__).parents[2] / "k8s/components/redis/users.acl").read_text()
+    rights = {
+        name: words for line in users.splitlines() for _, name, *words in [line.split()] if name != "default"
+    }
+    named = {}
+    for name in ("trainer", "server"):
+        for node in nodes.clients():
+            words = [">secret" if word.startswith(">") else word for word in rights[name]]
+            node.execute_command("ACL", "SETUSER", name, *words, "+cluster|slots")
+        named[name] = redis_url.replace("://", f"://{name}:secret@")
+    try:
+        publication = trainer(named["trainer"])
+        publish(publication)
+        app = App("rank", pipeline, ServeOptions(named["server"]))
+        app.start()
+        try:
+            assert app.wait_ready(10)
+            with traffic(app):
+                publish(publication)
+                wait_for(lambda: served(app) == 2)
+            assert not app.follower.health.reason
+        finally:
+            app.stop()
+        publication.store.close()
+    finally:
+        for node in nodes.clients():
+            node.execute_command("ACL", "DELUSER", *named)
 
 
 def test_live_inputs_are_read(redis_url: str, world: World) -> None:

@@ -182,9 +182,9 @@ class Watched(Servers):
             f"sentinel failover-timeout {self.SERVICE} 3000\n"
         )
         self.start(self.sentinel, str(path), "--sentinel")
-        until(lambda: self.client(self.sentinel).sentinel_master(self.SERVICE)["num-slaves"] == 1)
+        until(lambda: self.client(self.sentinel).sentinel_masters()[self.SERVICE]["num-slaves"] == 1)
         return self
 
     def address(self) -> int:
         """Port of the primary that the sentinel names."""
-        return int(self.client(self.sentinel).sentinel_get_master_addr_by_name(self.SERVICE)[1])
+        return int(self.client(self.sentinel).sentinel_masters()[self.SERVICE]["port"])

@@ -27,7 +27,9 @@ PASSWORD = "p@ss /?&"
 
 
 def test_parts_of_a_cluster() -> None:
-    address = parse_address("redis+cluster://u:p%40ss@a:1,b,[::1]:7002?socket_timeout=2&health_check_interval=3")
+    address = parse_address(
+        "redis+cluster://u:p%40ss@a:1,b,[::1]:7002?socket_timeout=2&health_check_interval=3"
+    )
     assert address.hosts == (("a", 1), ("b", 6379), ("::1", 7002)) and address.service == ""
     assert address.options == {
         "username": "u",
@@ -124,7 +126,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, di
         until(lambda: all(client(name).ping() for name in ports))
         client("cluster").execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
         until(lambda: client("cluster").cluster("INFO")["cluster_state"] == "ok")
-        until(lambda: client("sentinel").sentinel_master("ads")["flags"] == "master")
+        until(lambda: client("sentinel").sentinel_masters()["ads"]["flags"] == "master")
         (folder / "password").write_text(PASSWORD + "\n")
         yield folder, ports
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -117,7 +118,8 @@ class Cluster(Servers):
         slot = self.client(self.ports[0]).execute_command("CLUSTER KEYSLOT", name)
         return self.ports[min(slot * len(self.ports) // 16384, len(self.ports) - 1)]
 
-    def __enter__(self) -> Self:
+    def begin(self) -> None:
+        """Start the servers and introduce them to each other; `finish` waits until they are a cluster."""
         every = [*self.ports, *self.spare.values()]
         for port in every:
             self.start(
@@ -131,21 +133,24 @@ class Cluster(Servers):
             ends = [16384 * n // len(self.ports) for n in (number, number + 1)]
             clients[port].execute_command("CLUSTER ADDSLOTSRANGE", ends[0], ends[1] - 1)
             clients[port].execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
-        for port in every[1:]:
-            clients[every[0]].execute_command("CLUSTER MEET", "127.0.0.1", port, port + self._bus)
-        until(
-            lambda: all(c.cluster("INFO")["cluster_known_nodes"] == str(len(every)) for c in clients.values())
-        )
+        for first, second in itertools.combinations(every, 2):
+            clients[first].execute_command("CLUSTER MEET", "127.0.0.1", second, second + self._bus)
+
+    def finish(self) -> None:
+        """Wait until all slots are served, and replicas follow."""
+        clients = {port: self.client(port) for port in (*self.ports, *self.spare.values())}
+        known = str(len(clients))
+        until(lambda: all(c.cluster("INFO")["cluster_known_nodes"] == known for c in clients.values()))
         for primary, port in self.spare.items():
             name = clients[primary].execute_command("CLUSTER MYID").decode()
             until(lambda port=port, name=name: bool(clients[port].execute_command("CLUSTER REPLICATE", name)))
         until(lambda: all(c.cluster("INFO")["cluster_state"] == "ok" for c in clients.values()))
-        until(
-            lambda: all(
-                clients[port].info("replication").get("master_link_status") == "up"
-                for port in self.spare.values()
-            )
-        )
+        spares = [clients[port] for port in self.spare.values()]
+        until(lambda: all(c.info("replication").get("master_link_status") == "up" for c in spares))
+
+    def __enter__(self) -> Self:
+        self.begin()
+        self.finish()
         return self
 
 

@@ -98,6 +98,10 @@ def test_a_promoted_replica_that_lacks_the_last_version(watched: Watched) -> Non
 
 def test_requests_ask_the_server_that_the_follower_asks(watched: Watched) -> None:
     """A primary that sentinels have given up may live on: its connections are dropped, whole as they are."""
+    nobody = connect_redis("nobody", watched.url.replace("/ads", "/nobody"), timeout_s=2)
+    with pytest.raises(redis.ConnectionError, match="No master found for 'nobody'"):
+        nobody.ping()
+    nobody.close()
     follower = connect_redis("f", watched.url, timeout_s=5)
     requests = connect_redis("r", watched.url, timeout_s=5, beside=follower)
     watched.client(watched.primary).set("who", "primary")
@@ -117,10 +121,3 @@ def test_requests_ask_the_server_that_the_follower_asks(watched: Watched) -> Non
     assert follower.get("who") == b"replica" and requests.fetch([b"who"]) == [b"replica"]
     for client in (follower, requests):
         client.close()
-
-
-def test_a_service_that_nobody_watches_is_said(watched: Watched) -> None:
-    client = connect_redis("nobody", watched.url.replace("/ads", "/nobody"), timeout_s=2)
-    with pytest.raises(redis.ConnectionError, match="No master found for 'nobody'"):
-        client.ping()
-    client.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -19,13 +20,27 @@ from tests.redis_servers import Cluster, stop_replicating, until
 from tests.trainer.publishing import Trainer, rows_at, snapshot
 
 KEYS = np.arange(3000)
+TESTS = 5
+"""Number of the tests below."""
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[list[Cluster]]:
+    """A cluster for each test: they form together, which takes a server two seconds."""
+    with ExitStack() as stack:
+        made = [Cluster(replicas=1) for _ in range(TESTS)]
+        for cluster in made:
+            stack.push(cluster)
+            cluster.begin()
+        for cluster in made:
+            cluster.finish()
+        yield made
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(clusters: list[Cluster], monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
-    with Cluster(replicas=1) as cluster:
-        yield cluster
+    return clusters.pop()
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.measured_cluster import MeasuredCluster
 from livectr.protos.store import RowStatus
 from livectr.serving.version.reader import Reader
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import LostError
 from tests.redis_servers import Cluster, ClusterClient
 from tests.trainer import test_lookout, test_publish
 from tests.trainer.publishing import Trainer, rows_at, snapshot, start
@@ -141,6 +143,41 @@ def test_a_node_that_was_emptied_is_told_from_rows_that_never_were(
     assert done is not None and reader.find_issue(done.manifest) is None
     rows, status = reader.rows(done.manifest, {"ad": KEYS})["ad"]
     assert not status.any() and (rows == rows_at(3, KEYS)).all()
+
+
+def test_a_version_is_sealed_when_all_ranks_have_marked_their_shares(
+    redis_url: str, client: ClusterClient
+) -> None:
+    """A delta is sealed on the version before alone; the marks of an earlier push do not count."""
+    stores = [RedisStore(redis_url, "livectr") for _ in range(2)]
+    assert stores[0].take(None) == 0
+
+    def version(number: int, created_ms: int = 0) -> VersionManifest:
+        return VersionManifest(number, 1, "1-0", 0, "f", 2, created_ms, 1, (), {}, sentinel="word")
+
+    def push(manifest: VersionManifest, ranks: tuple[int, ...]) -> None:
+        for rank in ranks:
+            stores[rank].claim(1)
+            stores[rank].open(rank, manifest)
+            stores[rank].begin(manifest.version, manifest)
+            stores[rank].pushed(rank, manifest, stores[rank].servers())
+
+    for before, manifest in ((None, version(1)), (version(1), version(2)), (version(1), version(2, 9))):
+        push(manifest, (0,))
+        with pytest.raises(LostError):
+            stores[0].seal(manifest, before)
+        assert not stores[0].is_complete(manifest)
+        push(manifest, (1,))
+        stores[0].seal(manifest, before)
+        stores[0].seal(manifest, before)  # again, as after an answer that was lost
+        assert stores[0].is_complete(manifest)
+    push(version(4), (0, 1))
+    for wrong in (version(2), version(3)):
+        with pytest.raises(LostError):
+            stores[0].seal(version(4), wrong)
+    assert not stores[0].is_complete(version(4)) and stores[0].is_complete(version(1))
+    for store in stores:
+        store.close()
 
 
 def test_a_slot_that_moves_is_read_and_written_to(

@@ -4,7 +4,9 @@
     {namespace}:owner      random word of the process that took that number
     {namespace}:highest    highest version number that was ever begun: no number is used for two versions
     {namespace}:pushing    version that is being pushed; its flip removes the mark
-    {namespace}:pushed:r   "EPOCH-VERSION" of the last share that rank r has written, set after its last key
+    {namespace}:pushed:r   mark of the last share that rank r has written, set after its last key: its push,
+                           as VERSION-EPOCH-CREATED (protos.keyspace.seal_mark), since a version that was
+                           held is pushed again under its number
 
 A command whose answer was lost may have been carried out. It may also be carried out later, when a connection
 that stalled is read at last. So a trainer that does not know the outcome of a publish takes a new epoch

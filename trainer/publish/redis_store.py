@@ -317,7 +317,7 @@ class RedisStore(StoreConnection):
         """
         keys = [self.space.epoch, self._pushed(rank)]
         version = manifest.version
-        self._check(self._call(PUSHED, keys, [self.epoch, f"{self.epoch}-{version}"]))
+        self._check(self._call(PUSHED, keys, [self.epoch, seal_mark(manifest)]))
         if self.space.clustered:
             self._chunks(mark_shares(self.space, rank, manifest))
         if self.servers() != servers:
@@ -337,7 +337,7 @@ class RedisStore(StoreConnection):
         Raises:
             FencedError, LostError, HeldError: the version is not served.
         """
-        space, mark = self.space, f"{self.epoch}-{version}"
+        space, mark = self.space, seal_mark(VersionManifest.from_json(manifest)) if world else ""
         keys = [space.epoch, space.manifest, self._pushing, space.hold, *map(self._pushed, range(world))]
         args = [self.epoch, manifest, before, space.versions, version, mark, int(over_hold)]
         self._check(self._call(FLIP, keys, args))

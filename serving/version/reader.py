@@ -312,8 +312,14 @@ class Reader:
     ) -> list[int]:
         """Buckets whose sentinel does not show all of a version (`Keyspace.shows_all`)."""
         shows_all = self.keyspace.shows_all
-        pairs = zip(buckets, sentinels, strict=True)
-        return [bucket for bucket, value in pairs if not shows_all(value, text, manifest)]
+        usual = (
+            self.keyspace.sentinel_value(text, manifest).encode() if text and manifest is not None else None
+        )
+        return [
+            bucket
+            for bucket, value in zip(buckets, sentinels, strict=True)
+            if (value != usual or usual is None) and not shows_all(value, text, manifest)
+        ]
 
     def _evicted(self, manifest: VersionManifest) -> bool:
         """Tell whether a key that a request did not find may have been evicted.

@@ -159,7 +159,7 @@ def test_operators_commands(
         ("redis+cluster://127.0.0.1:70000", "no HOST:PORT"),
         ("redis+cluster://127.0.0.1:7000/3", "database 0 alone"),
         ("redis+sentinel://127.0.0.1:26379", "/SERVICE"),
-        ("redis+cluster://h:1?ssl_ca_cert=x", "no option 'ssl_ca_cert'"),
+        ("rediss+cluster://h:1?ssl_ca_cert=x", "no option 'ssl_ca_cert'"),
         ("redis-cluster://h:1", "must begin with"),
     ],
 )

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from livectr.kernels.errors import ConfigError
 
-_ADDRESS = re.compile(r"(?P<scheme>\w+://)(?:(?P<user>[^/@]*)@)?(?P<rest>.*)", re.DOTALL)
+_ADDRESS = re.compile(r"(?P<scheme>[\w+]+://)(?:(?P<user>[^/@]*)@)?(?P<rest>.*)", re.DOTALL)
 
 
 def read_password(path: str | Path) -> str:
@@ -24,7 +24,7 @@ def read_password(path: str | Path) -> str:
 
 
 def with_password(url: str, password: str) -> str:
-    """Add the password to a Redis URL (redis://, rediss://, unix://) that has none."""
+    """Add the password to a Redis URL of any form (`protos.redis_url`) that has none."""
     if has_password(url):
         return url
     match = _ADDRESS.fullmatch(url)

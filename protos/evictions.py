@@ -4,7 +4,8 @@ A sentinel cannot show that a single key was evicted, so servers and the trainer
 the count and the policy, also on a managed Redis that refuses CONFIG GET.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -13,7 +14,7 @@ class Evictions:
     """Evictions in a reply to INFO.
 
     Args:
-        run_id: of the Redis process that counts; "": INFO was refused.
+        run_id: of the Redis process that counts, or a digest of those of a cluster; "": INFO was refused.
         policy: its `maxmemory-policy`.
         keys: keys evicted since the process started.
     """
@@ -30,6 +31,19 @@ class Evictions:
             str(info.get("maxmemory_policy", "")),
             int(str(info.get("evicted_keys", 0))),
         )
+
+    @staticmethod
+    def of_all(infos: Sequence[Mapping[str, object]]) -> "Evictions":
+        """Read the count from INFO of all nodes of a cluster, which count together.
+
+        The policy is one that may evict published keys, if any node has such a policy.
+        """
+        each = [Evictions.of(info) for info in infos]
+        if len(each) == 1:
+            return each[0]
+        ids = "".join(sorted(one.run_id for one in each))
+        risky = next((one for one in each if one.risky), each[0])
+        return Evictions(hashlib.sha1(ids.encode()).hexdigest(), risky.policy, sum(one.keys for one in each))
 
     @property
     def spares_persistent_keys(self) -> bool:

@@ -8,22 +8,42 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import redis
 from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.connection import Connection, ConnectionPool
+from redis.sentinel import SentinelConnectionPool, SentinelManagedConnection
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Commands that were sent.
+
+    Args:
+        commands: packed, one after the other.
+        count: of their answers.
+        error: the send failed.
+    """
+
+    connection: Connection | None
+    commands: bytes
+    count: int
+    error: BaseException | None = None
 
 
 class KeptConnections:
     """Connections out of a pool that are not given back after a read. Thread-safe.
 
     A pool examines a connection whenever it hands it out, which costs more than a round trip. Here a
-    connection that Redis has closed is found by the read itself, which is then repeated once.
+    connection that Redis has closed is found by the read itself, which is then repeated once. Behind
+    sentinels, a connection to another server than the newest primary is dropped.
     """
 
     def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
+        self.pool = pool
         self._kept: deque[Connection] = deque()
 
     def read(self, command: bytes, deadline: float | None = None) -> Any:
@@ -35,35 +55,74 @@ class KeptConnections:
 
         Raises an error of REDIS_ERRORS: redis.TimeoutError when the deadline passes.
         """
-        for attempt in (1, 2):
+        (answer,) = self.answers(self.ask(command, 1, deadline), deadline)
+        if isinstance(answer, redis.ResponseError):  # the connection is as good as before
+            raise answer
+        return answer
+
+    def ask(self, commands: bytes, count: int, deadline: float | None) -> Asked:
+        """Send packed commands; `answers` waits, or `drop` gives up. An error is raised by `answers`."""
+        connection = None
+        try:
             connection = self._take(deadline)
-            try:
-                answer = _answer(connection, command, deadline)
-            except BaseException as error:
+            _send(connection, commands, deadline)
+        except BaseException as error:
+            if connection is not None:
                 self._drop(connection)
+            if not isinstance(error, redis.RedisError):
+                raise
+            return Asked(None, commands, count, error)
+        return Asked(connection, commands, count)
+
+    def answers(self, asked: Asked, deadline: float | None) -> list[Any]:
+        """Wait for the answers to commands; errors of Redis among them are returned, not raised.
+
+        The commands are sent again once, on another connection, if the connection broke.
+        """
+        for attempt in (1, 2):
+            try:
+                if asked.error is not None:
+                    raise asked.error
+                assert asked.connection is not None
+                found = [_answer(asked.connection, deadline) for _ in range(asked.count)]
+                _usual_timeout(asked.connection)
+            except BaseException as error:
+                self.drop(asked)
                 passed = deadline is not None and time.monotonic() >= deadline
                 if attempt == 2 or passed or type(error) not in (redis.ConnectionError, redis.TimeoutError):
                     raise
+                asked = self.ask(asked.commands, asked.count, deadline)
                 continue
-            self._kept.append(connection)
-            if isinstance(answer, redis.ResponseError):  # the connection is as good as before
-                raise answer
-            return answer
+            self._kept.append(asked.connection)
+            return found
         raise AssertionError("the second attempt returns or raises")
+
+    def drop(self, asked: Asked) -> None:
+        """Give up commands that were sent: their connection has answers that nobody reads."""
+        if asked.connection is not None:
+            self._drop(asked.connection)
 
     def _take(self, deadline: float | None) -> Connection:
         """Take a kept connection, or a new one."""
-        try:
-            return self._kept.pop()
-        except IndexError:
-            pass
+        pool = self.pool
+        primary = pool.sentinel_manager.known if isinstance(pool, SentinelConnectionPool) else None
+        while self._kept:
+            try:
+                connection = self._kept.pop()
+            except IndexError:
+                break
+            if primary is None or (connection.host, connection.port) == primary:
+                return connection
+            self._drop(connection)
         if deadline is None:
-            return self._pool.get_connection()
-        with self._pool._lock:
-            idle = self._pool._available_connections
-            connection = cast(Connection, idle.pop() if idle else self._pool.make_connection())
-            self._pool._in_use_connections.add(connection)
+            return pool.get_connection()
+        with pool._lock:
+            idle = pool._available_connections
+            connection = cast(Connection, idle.pop() if idle else pool.make_connection())
+            pool._in_use_connections.add(connection)
         try:
+            if isinstance(connection, SentinelManagedConnection):
+                connection.host, connection.port = pool.get_master_address()  # type: ignore[attr-defined]
             _connect(connection, deadline)
         except BaseException:
             self._drop(connection)
@@ -72,7 +131,7 @@ class KeptConnections:
 
     def _drop(self, connection: Connection) -> None:
         connection.disconnect()  # type: ignore[no-untyped-call]
-        self._pool.release(connection)
+        self.pool.release(connection)
 
 
 def _connect(connection: Connection, deadline: float) -> None:
@@ -88,25 +147,63 @@ def _connect(connection: Connection, deadline: float) -> None:
         connection.socket_timeout, connection.socket_connect_timeout = usual
 
 
-def _answer(connection: Connection, command: bytes, deadline: float | None) -> Any:
-    """Answer to a command; an error of Redis is returned, not raised."""
-    parser = connection._parser
+def _send(connection: Connection, commands: bytes, deadline: float | None) -> None:
     try:
         _limit(connection, deadline)
-        connection.send_packed_command([command])  # type: ignore[no-untyped-call]
+        connection.send_packed_command([commands])  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise redis.ConnectionError(f"the connection broke: {error}") from error
+
+
+def _answer(connection: Connection, deadline: float | None) -> Any:
+    """Next answer; an error of Redis is returned, not raised."""
+    parser = connection._parser
+    try:
         reader = parser._reader
         if reader is None:
             raise redis.ConnectionError("another thread closed the client")
         while (answer := reader.gets()) is NOT_ENOUGH_DATA:
             _limit(connection, deadline)
             parser.read_from_socket()
-        if connection._sock is not None and connection._sock.gettimeout() != connection.socket_timeout:
-            connection._sock.settimeout(connection.socket_timeout)
     except OSError as error:
         raise redis.ConnectionError(f"the connection broke: {error}") from error
     if isinstance(answer, redis.ConnectionError):  # LOADING, say: redis-py has one class for both
         raise answer
     return answer
+
+
+def read_together(
+    asked: Sequence[tuple[KeptConnections, bytes, int]], deadline: float | None
+) -> list[list[Any]]:
+    """Ask several servers, then wait for all of them: a single round trip.
+
+    Args:
+        asked: connections of a server, its packed commands, their number.
+
+    Returns:
+        Answers of each server, as `KeptConnections.answers`.
+    """
+    sent: list[Asked] = []
+    read = 0
+    try:
+        for kept, commands, count in asked:
+            sent.append(kept.ask(commands, count, deadline))
+        found = []
+        for (kept, _, _), one in zip(asked, sent, strict=True):
+            read += 1
+            found.append(kept.answers(one, deadline))
+        return found
+    finally:
+        for (kept, _, _), one in zip(asked[read:], sent[read:], strict=False):
+            kept.drop(one)
+
+
+def _usual_timeout(connection: Connection) -> None:
+    try:
+        if connection._sock is not None and connection._sock.gettimeout() != connection.socket_timeout:
+            connection._sock.settimeout(connection.socket_timeout)
+    except OSError as error:
+        raise redis.ConnectionError(f"the connection broke: {error}") from error
 
 
 def _limit(connection: Connection, deadline: float | None) -> None:

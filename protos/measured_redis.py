@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import redis
@@ -13,6 +14,7 @@ from hiredis import pack_command
 from prometheus_client import Counter, Histogram
 from redis._parsers.helpers import parse_info
 from redis.client import Pipeline
+from redis.connection import ConnectionPool
 
 from livectr.protos.kept_connections import KeptConnections
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
@@ -28,6 +30,18 @@ REDIS_ERRORS_TOTAL = Counter(
     "Commands and pipelines that failed, by the client of this process and the meaning of the error",
     ["client", "outcome"],
 )
+
+
+SCAN_COUNT = 2000
+
+
+@dataclass(frozen=True)
+class ScriptCall:
+    """Call of a Lua script, whose keys have one hash tag."""
+
+    source: str
+    keys: Sequence[str | bytes]
+    args: Sequence[Any]
 
 
 class MeasuredRedis(redis.Redis):
@@ -46,12 +60,13 @@ class MeasuredRedis(redis.Redis):
             name: of the client in the metrics.
             url, options: as in `redis.Redis.from_url`.
         """
-        client = cast(Self, cls.from_url(url, **options))
-        client._measured = name
-        REDIS_SECONDS.labels(name)
-        for outcome in Outcome:
-            REDIS_ERRORS_TOTAL.labels(name, outcome.value)
-        return client
+        return cast(Self, cls.from_url(url, **options)).measured_as(name)
+
+    def measured_as(self, name: str) -> Self:
+        """Give the client a name in the metrics; errors of every kind begin at 0."""
+        self._measured = name
+        show_client(name)
+        return self
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         with round_trip(self._measured):
@@ -74,6 +89,58 @@ class MeasuredRedis(redis.Redis):
         text = self._read((b"INFO",), deadline)
         return cast("dict[str, Any]", parse_info(text))  # type: ignore[no-untyped-call]
 
+    def infos(self, *section: str, deadline: float | None = None) -> list[dict[str, Any]]:
+        """INFO of each server. Raises an error of REDIS_ERRORS."""
+        if deadline is not None:
+            return [self.info_by(deadline)]
+        return [self.info(*section)]
+
+    def run_ids(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Word that the process which holds each key has for itself. Raises an error of REDIS_ERRORS."""
+        return (str(self.infos("server")[0].get("run_id", "")),) * len(names)
+
+    def call(self, script: ScriptCall) -> Any:
+        """Run a script. Raises an error of REDIS_ERRORS."""
+        return self._registered(script.source)(keys=script.keys, args=script.args)
+
+    def call_all(self, scripts: Sequence[ScriptCall]) -> list[Any]:
+        """Run scripts in a single round trip of each server. Raises an error of REDIS_ERRORS."""
+        pipe = self.pipeline(transaction=False)
+        for script in scripts:
+            self._registered(script.source)(keys=script.keys, args=script.args, client=pipe)
+        return pipe.execute()
+
+    def scan_all(self, pattern: str) -> Iterator[list[bytes]]:
+        """Names of the keys that match a pattern, in parts. Raises an error of REDIS_ERRORS."""
+        cursor = 0
+        while True:
+            cursor, names = cast("tuple[int, list[Any]]", self.scan(cursor, match=pattern, count=SCAN_COUNT))
+            if names:
+                yield [name if isinstance(name, bytes) else name.encode() for name in names]
+            if cursor == 0:
+                return
+
+    def remove(self, names: Iterable[str | bytes]) -> int:
+        """UNLINK of keys with any tags; returns how many there were. Raises an error of REDIS_ERRORS."""
+        every = list(names)
+        return int(self.unlink(*every)) if every else 0
+
+    def subscription(self, channel: str, near: str) -> redis.client.PubSub:
+        """Subscribe to a channel. Raises an error of REDIS_ERRORS.
+
+        Args:
+            near: key whose server is asked.
+        """
+        subscription: redis.client.PubSub = self.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        subscription.subscribe(channel)
+        return subscription
+
+    def _registered(self, source: str) -> Any:
+        scripts: dict[str, Any] = self.__dict__.setdefault("_scripts", {})
+        if source not in scripts:
+            scripts[source] = self.register_script(source)
+        return scripts[source]
+
     def _read(self, command: tuple[bytes, ...], deadline: float | None) -> Any:
         with round_trip(self._measured):
             kept: KeptConnections = self.__dict__.get("_kept") or self.__dict__.setdefault(
@@ -87,13 +154,7 @@ class MeasuredRedis(redis.Redis):
         redis-py's `disconnect` would take the socket out of a connection while its thread uses it, which then
         dies of an AttributeError or TypeError, or waits for ever. A connection that is shut down stays whole.
         """
-        pool = self.connection_pool
-        with pool._lock:
-            sockets = [connection._sock for connection in pool._in_use_connections]
-        for used in sockets:
-            if used is not None:
-                with suppress(OSError):  # its thread has closed it
-                    socket.socket.shutdown(used, socket.SHUT_RDWR)  # a TLS socket's own would end the session
+        shut_down(self.connection_pool)
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
         pipe = _MeasuredPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
@@ -110,6 +171,23 @@ class _MeasuredPipeline(Pipeline):
             return super().execute(raise_on_error)
         with round_trip(self.measured):
             return super().execute(raise_on_error)
+
+
+def show_client(name: str) -> None:
+    """Let the metrics of a client begin at 0."""
+    REDIS_SECONDS.labels(name)
+    for outcome in Outcome:
+        REDIS_ERRORS_TOTAL.labels(name, outcome.value)
+
+
+def shut_down(pool: ConnectionPool) -> None:
+    """Break the connections of a pool that are in use."""
+    with pool._lock:
+        sockets = [connection._sock for connection in pool._in_use_connections]
+    for used in sockets:
+        if used is not None:
+            with suppress(OSError):  # its thread has closed it
+                socket.socket.shutdown(used, socket.SHUT_RDWR)  # a TLS socket's own would end the session
 
 
 @contextmanager

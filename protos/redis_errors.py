@@ -6,11 +6,15 @@
 
 Every class of `redis.exceptions` has its own line, and a test compares: somebody classifies the errors of a
 new redis-py before they occur. An error without its own class is known by its first word.
+
+A single server that answers MOVED is part of a cluster: the address is wrong. To a client of clusters the
+same answer means that slots move or a node fails over. So such a client raises `of_cluster` of what it met.
 """
 
 from enum import StrEnum
 
 from redis import exceptions as redis
+from redis.sentinel import MasterNotFoundError, SlaveNotFoundError
 
 
 class Outcome(StrEnum):
@@ -31,6 +35,8 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
     redis.TimeoutError: Outcome.DEGRADED,
     redis.MaxConnectionsError: Outcome.DEGRADED,
     redis.InvalidResponse: Outcome.DEGRADED,
+    MasterNotFoundError: Outcome.DEGRADED,
+    SlaveNotFoundError: Outcome.DEGRADED,
     # reachable, but busy
     redis.BusyLoadingError: Outcome.DEGRADED,
     redis.MasterDownError: Outcome.DEGRADED,
@@ -48,7 +54,6 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
     redis.AuthenticationError: Outcome.UNAVAILABLE,
     redis.AuthenticationWrongNumberOfArgsError: Outcome.UNAVAILABLE,
     redis.AuthorizationError: Outcome.UNAVAILABLE,
-    redis.ExternalAuthProviderError: Outcome.UNAVAILABLE,
     redis.NoPermissionError: Outcome.UNAVAILABLE,
     redis.ModuleError: Outcome.UNAVAILABLE,
     # a kind of Redis that is not supported
@@ -66,9 +71,13 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
     redis.ChildDeadlockedError: Outcome.EXIT,
 }
 """Meaning by class; an unknown class (of a newer redis-py) counts as its nearest base."""
-for _name in ("NoSuchFieldsetError", "IncorrectPolicyType"):  # only in newer versions of redis-py
+for _name, _outcome in {  # only in newer versions of redis-py
+    "ExternalAuthProviderError": Outcome.UNAVAILABLE,
+    "NoSuchFieldsetError": Outcome.EXIT,
+    "IncorrectPolicyType": Outcome.EXIT,
+}.items():
     if hasattr(redis, _name):
-        OUTCOMES[getattr(redis, _name)] = Outcome.EXIT
+        OUTCOMES[getattr(redis, _name)] = _outcome
 
 WORDS: dict[str, Outcome] = {
     "BUSY": Outcome.DEGRADED,
@@ -95,6 +104,27 @@ REDIS_ERRORS = (
     redis.ChildDeadlockedError,
 )
 """Base classes of all errors that redis-py raises because of Redis."""
+
+
+def of_cluster(error: BaseException) -> BaseException:
+    """Error that a client of clusters raises for an error of redis-py; the error itself where it fits."""
+    if isinstance(error, redis.RedisClusterException) and "connected" in str(error):
+        reason = error.__cause__
+        if isinstance(reason, redis.RedisClusterException):  # no node answers CLUSTER SLOTS
+            refusal = reason.__context__
+            if isinstance(refusal, redis.ResponseError) and "cluster support disabled" not in str(refusal):
+                return refusal
+            return redis.ClusterCrossSlotError("the server is no node of a cluster; say redis://HOST:PORT")
+        if isinstance(reason, redis.ResponseError | redis.AuthenticationError):
+            return reason
+        return redis.ConnectionError(str(reason or error))
+    if isinstance(error, redis.ClusterCrossSlotError | redis.CrossSlotTransactionError):
+        return error
+    if isinstance(error, redis.ClusterDownError | redis.TryAgainError):
+        return error
+    if isinstance(error, redis.AskError | redis.ClusterError | redis.RedisClusterException):
+        return redis.ClusterDownError(f"slots of the cluster move or are not served: {error}")
+    return error
 
 
 def outcome_of(error: BaseException) -> Outcome:

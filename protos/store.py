@@ -23,7 +23,8 @@ back; it does not connect to Redis.
 
 ``livectr`` is the namespace, ``<set>`` a row set, ``bb`` a bucket of 16 in two hex digits, ``<key>`` eight
 bytes, little endian. The braces are Redis Cluster hash tags: a bucket lives on a single node. So a script can
-fence and write a bucket atomically, and a reader can read a bucket with an MGET.
+fence and write a bucket atomically, and a reader can read a bucket with an MGET. `protos.keyspace` makes the
+names, and has the differences of a cluster.
 
 A slot is ``version u64`` and ``D float32``. Rows written for version v+1 keep their slot of version ≤ v, so a
 reader of v is not disturbed before the flip. It stays right until v+2 is being written.
@@ -40,11 +41,9 @@ Look-up rows and histories have no version: their sentinel names the pipeline th
 """
 
 import base64
-import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -52,7 +51,14 @@ import numpy.typing as npt
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-BUCKETS = 16
+from livectr.protos.keyspace import BUCKETS as BUCKETS
+from livectr.protos.keyspace import VALUES as VALUES
+from livectr.protos.keyspace import Keyspace as Keyspace
+from livectr.protos.keyspace import buckets_of as buckets_of
+from livectr.protos.keyspace import by_bucket as by_bucket
+from livectr.protos.keyspace import cut
+from livectr.protos.keyspace import key_of as key_of
+
 KEPT_VERSIONS = 3
 """Versions whose blobs stay in Redis, so that a reader may lag behind."""
 ERASED = np.uint64(1 << 63)
@@ -74,11 +80,7 @@ F32 = npt.NDArray[np.float32]
 def without_password(url: str) -> str:
     """Hide the password of a Redis URL, for messages and logs."""
     url = re.sub(r"(://[^/@:]*:).*@", r"\1***@", url)
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", url)
-
-
-VALUES = "values"
-"""Stands for the row set in the sentinels of look-up rows and histories."""
+    return re.sub(r"([?&](?:sentinel_)?password=)[^&]*", r"\1***", url)
 
 
 class RowStatus(IntEnum):
@@ -92,143 +94,6 @@ class RowStatus(IntEnum):
     at that version."""
     LOST = 3
     """Unknown: the bucket lost keys. `decode_rows` never gives this status."""
-
-
-# ── keys ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def buckets_of(keys: I64) -> npt.NDArray[np.uint8]:
-    """Bucket u8[n] of keys i64[n]: low bits of the 64-bit finalizer of MurmurHash3 (fmix64)."""
-    if len(keys) == 1:  # NumPy's calls cost more than the key
-        return np.array([_bucket_of(int(keys[0]))], np.uint8)
-    x = np.ascontiguousarray(keys, np.int64).view(np.uint64).copy()
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        x ^= x >> np.uint64(33)
-        x *= np.uint64(factor)
-    x ^= x >> np.uint64(33)
-    return (x & np.uint64(BUCKETS - 1)).astype(np.uint8)
-
-
-def _bucket_of(key: int) -> int:
-    """Bucket of a key, as `buckets_of`."""
-    mask = (1 << 64) - 1
-    x = key & mask
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        x = (x ^ x >> 33) * factor & mask
-    return (x ^ x >> 33) & (BUCKETS - 1)
-
-
-def by_bucket(keys: I64) -> list[tuple[int, I64]]:
-    """Non-empty buckets of keys i64[n], in rising order, each with the positions i64[m] of its keys."""
-    bucket = buckets_of(keys)
-    order = np.argsort(bucket, kind="stable")
-    ends = np.searchsorted(bucket[order], np.arange(BUCKETS + 1))
-    return [(b, order[ends[b] : ends[b + 1]]) for b in range(BUCKETS) if ends[b] < ends[b + 1]]
-
-
-@dataclass(frozen=True)
-class Keyspace:
-    """Redis keys of a namespace."""
-
-    namespace: str = "livectr"
-
-    @property
-    def epoch(self) -> str:
-        return f"{{{self.namespace}}}:epoch"
-
-    @property
-    def manifest(self) -> str:
-        return f"{{{self.namespace}}}:manifest"
-
-    @property
-    def floor(self) -> str:
-        return f"{{{self.namespace}}}:floor"
-
-    @property
-    def hold(self) -> str:
-        return f"{{{self.namespace}}}:hold"
-
-    @property
-    def release(self) -> str:
-        return f"{{{self.namespace}}}:release"
-
-    @property
-    def versions(self) -> str:
-        """Pub/sub channel of the numbers of flipped versions."""
-        return f"{self.namespace}:versions"
-
-    def blob(self, version: int, name: str) -> str:
-        return f"{self.namespace}:blob:{version}:{name}"
-
-    def bucket_epoch(self, bucket: int) -> str:
-        return f"{self.namespace}:{{{bucket:02x}}}:epoch"
-
-    def rows(self, row_set: str, table: str, keys: I64) -> list[bytes]:
-        """Redis keys of embedding rows, in the order of keys i64[n]."""
-        return self._keys(f"{row_set}:{table}:", keys)
-
-    def lookup_rows(self, table: str, keys: I64) -> list[bytes]:
-        """Redis keys of look-up rows, in the order of keys i64[n]."""
-        return self._keys(f"lookup:{table}:", keys)
-
-    def histories(self, name: str, users: I64) -> list[bytes]:
-        """Redis keys of behavior histories, in the order of users i64[n].
-
-        Args:
-            name: of the root in the feature plan.
-        """
-        return self._keys(f"history:{name}:", users)
-
-    def sentinels(self, row_set: str, buckets: Iterable[int]) -> list[bytes]:
-        """Redis keys of the sentinels of some buckets.
-
-        Args:
-            row_set: name of a row set, or VALUES.
-        """
-        names = _sentinels(self.namespace, row_set)
-        return [names[bucket] for bucket in buckets]
-
-    def part(self, bucket: int, row_set: str, rank: int) -> str:
-        """Redis key of a rank's mark of a complete publish."""
-        return f"{self.namespace}:{{{bucket:02x}}}:{row_set}:part:{rank}"
-
-    def buckets_in(self, redis_keys: Sequence[bytes]) -> Sequence[int]:
-        """Buckets of Redis keys of rows, look-up rows or histories, ascending; all buckets for many keys."""
-        if len(redis_keys) > 4 * BUCKETS:
-            return range(BUCKETS)
-        return sorted({self.bucket_of(key) for key in redis_keys})
-
-    def bucket_of(self, redis_key: bytes) -> int:
-        """Bucket of the Redis key of a row, look-up row or history."""
-        at = len(self.namespace) + 2
-        return int(redis_key[at : at + 2], 16)
-
-    @property
-    def bucketed_pattern(self) -> str:
-        """SCAN pattern of all keys in buckets; the third part of a key between colons is its row set."""
-        return f"{self.namespace}:{{??}}:*"
-
-    @property
-    def blob_pattern(self) -> str:
-        """SCAN pattern of all blobs; the third part of a key between colons is its version."""
-        return f"{self.namespace}:blob:*"
-
-    def _keys(self, middle: str, keys: I64) -> list[bytes]:
-        """Redis keys as the rows of a byte matrix: about a million keys a second."""
-        prefixes = _prefixes(self.namespace, middle)
-        if len(keys) == 1:  # NumPy's calls cost more than the key
-            key = int(keys[0])
-            return [prefixes[_bucket_of(key)].tobytes() + key.to_bytes(8, "little", signed=True)]
-        keys = np.ascontiguousarray(keys, "<i8")
-        matrix = np.empty((len(keys), prefixes.shape[1] + 8), np.uint8)
-        matrix[:, :-8] = prefixes[buckets_of(keys)]
-        matrix[:, -8:] = keys.view(np.uint8).reshape(-1, 8)
-        return _cut(matrix)
-
-
-def key_of(redis_key: bytes) -> int:
-    """64-bit key at the end of the Redis key of a row, look-up row or history."""
-    return int.from_bytes(redis_key[-8:], "little", signed=True)
 
 
 # ── embedding rows ───────────────────────────────────────────────────────────────────────────────────
@@ -245,7 +110,7 @@ def encode_slots(version: int, rows: F32) -> list[bytes]:
     matrix = np.empty((n, slot_bytes(dim)), np.uint8)
     matrix[:, :8] = np.array([version], "<u8").view(np.uint8)
     matrix[:, 8:] = np.ascontiguousarray(rows, "<f4").view(np.uint8).reshape(n, 4 * dim)
-    return _cut(matrix)
+    return cut(matrix)
 
 
 def erased_slot(version: int, dim: int) -> bytes:
@@ -355,25 +220,6 @@ def decode_erased(value: bytes) -> dict[str, I64]:
     """Decode the keys of each table whose rows a version erased."""
     tensors = load_tensors(value).items()
     return {name.removeprefix("erased/"): keys for name, keys in tensors if name.startswith("erased/")}
-
-
-@functools.lru_cache(maxsize=256)
-def _prefixes(namespace: str, middle: str) -> npt.NDArray[np.uint8]:
-    """Prefix of the Redis keys of each bucket, u8[BUCKETS, width]."""
-    heads = [f"{namespace}:{{{b:02x}}}:{middle}".encode() for b in range(BUCKETS)]
-    return np.frombuffer(b"".join(heads), np.uint8).reshape(BUCKETS, -1)
-
-
-@functools.lru_cache(maxsize=16)
-def _sentinels(namespace: str, row_set: str) -> tuple[bytes, ...]:
-    """Redis keys of the sentinels of all buckets."""
-    return tuple(f"{namespace}:{{{b:02x}}}:{row_set}:sentinel".encode() for b in range(BUCKETS))
-
-
-def _cut(matrix: npt.NDArray[np.uint8]) -> list[bytes]:
-    """Rows of a byte matrix as bytes (NumPy's bytes dtype would drop trailing zeros)."""
-    packed, width = matrix.tobytes(), matrix.shape[1]
-    return [packed[i : i + width] for i in range(0, len(packed), width)]
 
 
 def _json_bytes(value: object) -> object:

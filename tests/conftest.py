@@ -24,6 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
+from tests.redis_servers import Cluster
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]
@@ -90,6 +91,13 @@ def redis_url() -> Iterator[str]:
     """`redis://host:port` of an empty server."""
     with ValkeyServer(port=free_ports(1)) as server:
         yield server.connection_url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[Cluster]:
+    """Cluster of three servers."""
+    with Cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,9 @@ def ready(command: Sequence[str]) -> Iterator[str]:
 def started(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process and its address."""
     with running(command) as process:
-        yield process, _address(process)
+        address = _address(process)
+        _read_on(process)
+        yield process, address
 
 
 @contextmanager
@@ -75,6 +78,7 @@ def wait_for_port(process: subprocess.Popen[str], port: int) -> str:
     Raises:
         RuntimeError: the process has ended.
     """
+    _read_on(process)
     while process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -82,6 +86,12 @@ def wait_for_port(process: subprocess.Popen[str], port: int) -> str:
         except OSError:
             time.sleep(0.1)
     raise RuntimeError(f"{process.args!r} ended with status {process.returncode}")
+
+
+def _read_on(process: subprocess.Popen[str]) -> None:
+    """Read and forget what a process prints: it would stop at a full pipe."""
+    assert process.stdout is not None
+    threading.Thread(target=process.stdout.read, daemon=True).start()
 
 
 def _address(process: subprocess.Popen[str]) -> str:

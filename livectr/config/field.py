@@ -7,6 +7,8 @@ that unit or a duration: "500ms", "10s", "2m", "1h", "14d". Memory is in bytes, 
 import dataclasses
 from typing import Any, TypedDict, Unpack
 
+from livectr.protos.redis_url import SCHEMES
+
 
 class Limits(TypedDict, total=False):
     """Values that a setting may have, and the metavariable of its flag."""
@@ -40,4 +42,4 @@ VERIFY = ("verify",)
 VERSIONS = ("versions",)
 EVERY = TRAIN + SERVE
 RANKS = ("rank", "recommend")
-REDIS = ("redis://", "rediss://", "unix://")
+REDIS = SCHEMES

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 from livectr.kernels.errors import ConfigError
+from livectr.protos.redis_url import CLUSTER, SENTINEL
+from livectr.protos.redis_url import check_redis_url as check_address
 from livectr.protos.store import without_password
 
 
@@ -26,6 +28,11 @@ def check_redis_url(url: str, where: str, schemes: Sequence[str]) -> None:
             f"{where} is {_shown(url)!r}: a password in a URL must have / ? # [ ] as %2F %3F %23 %5B %5D; "
             "or leave it out and say --redis-password-file FILE."
         )
+    if url.startswith((*SENTINEL, *CLUSTER)):
+        try:
+            check_address(url)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
     if re.match(r"(rediss?|unix)://[^?]*\?", url):
         from redis import ConnectionPool, RedisError
 
@@ -45,8 +52,8 @@ def _is_torn(url: str) -> bool:
     if scheme.endswith("unix") or "@" not in tail:
         return bool(re.search(r"[\[\]].*@", place))
     path = tail.partition("?")[0]
-    port = place.rpartition(":")[2]
-    return "@" in path or "#" in tail or ("@" not in place and ":" in place and not port.isdigit())
+    ports = [host.rpartition(":")[2] for host in place.split(",") if ":" in host]
+    return "@" in path or "#" in tail or ("@" not in place and not all(port.isdigit() for port in ports))
 
 
 def _shown(url: str) -> str:

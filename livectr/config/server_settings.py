@@ -12,7 +12,7 @@ class ServeSettings:
 
     redis: str = setting(
         "redis://127.0.0.1:6379",
-        "Redis that the trainer publishes to",
+        "Redis that the trainer publishes to (redis://, redis+sentinel:// or redis+cluster://)",
         commands=SERVE + VERIFY + VERSIONS,
         scheme=REDIS,
         example="URL",

@@ -171,7 +171,11 @@ class TrainSettings:
         commands=TRAIN,
     )
     publish: str | None = setting(
-        T.publish, "publish versions to this Redis", commands=TRAIN, scheme=REDIS, example="URL"
+        T.publish,
+        "publish versions to this Redis (redis://, redis+sentinel:// or redis+cluster://)",
+        commands=TRAIN,
+        scheme=REDIS,
+        example="URL",
     )
     publish_interval_s: float = setting(
         T.publish_interval_s, "time between commits, which publish a version", commands=TRAIN, above=0

@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import redis
 from rich.console import Console
 from rich.table import Table
 
@@ -18,9 +17,10 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.drawing import to_svg
 from livectr.ingest.plan.placement import place
 from livectr.inspection.operators_table import show_operators
-from livectr.kernels.errors import CheckpointError, ConfigError, ConnectError
+from livectr.kernels.errors import CheckpointError, ConfigError
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, without_password
+from livectr.protos.store import Keyspace
+from livectr.versions.holding import connected
 
 PIPED_WIDTH = 160
 """Width of output that is piped, unless COLUMNS is set."""
@@ -195,16 +195,10 @@ def show_published(url: str, namespace: str) -> None:
         ConfigError: nothing is published.
     """
     keys = Keyspace(namespace)
-    try:
-        client: Any = redis.Redis.from_url(url, socket_timeout=5)
-        with client:
-            text = client.get(keys.manifest)
-            epoch = client.get(keys.epoch)
-            memory = client.info("memory")["used_memory_human"]
-    except (redis.RedisError, ValueError) as error:
-        raise ConnectError(
-            f"Redis at {without_password(url)} does not answer ({error}); start it or change --redis"
-        ) from None
+    with connected(url) as client:
+        text = client.get(keys.manifest)
+        epoch: Any = client.get(keys.epoch)
+        memory = sum(int(info["used_memory"]) for info in client.infos("memory"))
     if text is None:
         raise ConfigError(f"nothing is published under the namespace {namespace!r}.")
     manifest = VersionManifest.from_json(text)
@@ -214,7 +208,7 @@ def show_published(url: str, namespace: str) -> None:
     values["freshness"] = f"{sum((values.get('freshness') or {}).get('counts', [])):,} examples"
     values["segments"] = [f"{name} ({dim} float32)" for name, dim in values.get("segments", [])]
     values["trainer that may write (epoch)"] = epoch.decode() if epoch else "none"
-    values["memory used"] = memory
+    values["memory used"] = f"{memory / (1 << 20):.2f} MiB"
     make_console().print(_facts(f"version {manifest.version}", values))
     table = Table(title="embedding tables", title_justify="left")
     table.add_column("table")

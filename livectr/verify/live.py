@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import redis
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
@@ -23,6 +22,9 @@ from livectr.ingest.language.streams import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConnectError
 from livectr.library.tables import root_columns
+from livectr.protos.redis_client import connect_redis
+from livectr.protos.redis_errors import REDIS_ERRORS
+from livectr.protos.redis_url import is_clustered
 from livectr.protos.store import Keyspace, decode_history, decode_lookup_rows, without_password
 from livectr.verify.questions import Question
 
@@ -61,11 +63,15 @@ class LiveInputs:
     """
 
     def __init__(self, pipeline: Pipeline, url: str, namespace: str) -> None:
-        self._pipeline, self._url, self._space = pipeline, url, Keyspace(namespace)
+        self._pipeline, self._url, self._space = (
+            pipeline,
+            url,
+            Keyspace(namespace, clustered=is_clustered(url)),
+        )
         self._tables = {lookup.table.topic: lookup.table for lookup in pipeline.joined}
         self._histories = [(r.name, r.ref) for r in pipeline.history_roots if isinstance(r.ref, RecentRef)]
         self.needed = bool(self._tables or self._histories)
-        self._redis: Any = redis.Redis.from_url(url, socket_timeout=5) if self.needed else None
+        self._redis = connect_redis("verify", url, timeout_s=5) if self.needed else None
 
     def names(self, question: Question) -> Names:
         """Redis keys of a question's live inputs."""
@@ -80,14 +86,14 @@ class LiveInputs:
 
     def read(self, names: Sequence[Names]) -> Values:
         """Read the values of some questions. Raises ConnectError if Redis does not answer."""
-        if not self.needed:
+        if self._redis is None:
             return {}
         wanted = list(dict.fromkeys(name for some in names for name in some))
         values: list[bytes | None] = []
         try:
             for start in range(0, len(wanted), _MGET_KEYS):
-                values += self._redis.mget(wanted[start : start + _MGET_KEYS])
-        except redis.RedisError as error:
+                values += self._redis.fetch(wanted[start : start + _MGET_KEYS])
+        except REDIS_ERRORS as error:
             raise ConnectError(
                 f"Redis at {without_password(self._url)} does not answer ({error}); name the Redis that the "
                 "servers read with --redis"

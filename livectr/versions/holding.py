@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import redis
 
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.protos.hold import Hold
+from livectr.protos.redis_client import RedisClient, connect_redis
+from livectr.protos.redis_errors import REDIS_ERRORS
 from livectr.protos.store import Keyspace, without_password
 
 RELEASE_LASTS_S = 60
@@ -17,12 +16,17 @@ RELEASE_LASTS_S = 60
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Any]:
-    """Client of a Redis. Raises ConnectError, with a sentence, if it does not answer or refuses."""
+def connected(url: str) -> Iterator[RedisClient]:
+    """Client of a Redis.
+
+    Raises:
+        ConnectError: it does not answer or refuses.
+        ConfigError: the URL cannot be used.
+    """
     try:
-        with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+        with connect_redis("operator", url, timeout_s=5) as client:
             yield client
-    except (redis.RedisError, ValueError) as error:
+    except REDIS_ERRORS as error:
         raise ConnectError(
             f"Redis at {without_password(url)} does not answer ({error}); start it or change --redis"
         ) from None

@@ -210,10 +210,10 @@ def _publish(
         version = _version(store, manifest, served, snapshot, model, highest + 1)
         names = {name: list(blobs) for name, blobs in version.content.items()}
         share = Share(0, snapshot, version, names, full=True)
-        run_id = store.run_id()
+        servers = store.servers()
         share.open(store)
         share.write(store, stopped=lambda: False)
-        store.pushed(0, version.version, run_id)
+        store.pushed(0, version, servers)
         store.seal(version)
         # 4 flip
         store.flip(version.to_json(), version.version, before or b"", world=1, over_hold=True)

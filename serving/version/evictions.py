@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, cast
 
 import redis
 
 from livectr.protos.evictions import Evictions
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.measured_redis import MeasuredRedis
+from livectr.protos.redis_client import RedisClient
 from livectr.protos.redis_errors import is_forbidden
 from livectr.serving import metrics
 
@@ -49,7 +47,7 @@ class EvictionWatch:
         """`maxmemory-policy` of Redis; empty: unknown."""
         return self._seen.policy
 
-    def poll(self, client: redis.Redis, deadline: float | None = None) -> None:
+    def poll(self, client: RedisClient, deadline: float | None = None) -> None:
         """Read INFO.
 
         Args:
@@ -59,13 +57,10 @@ class EvictionWatch:
             redis.RedisError: any error but the refusal of INFO.
         """
         try:
-            if deadline is not None and isinstance(client, MeasuredRedis):
-                info: Mapping[str, Any] = client.info_by(deadline)
-            else:
-                info = cast("Mapping[str, Any]", client.info())
-            seen = Evictions.of(info)
-            metrics.REDIS_MEMORY.set(info.get("used_memory", 0))
-            metrics.REDIS_MAX_MEMORY.set(info.get("maxmemory", 0))
+            infos = client.infos(deadline=deadline)
+            seen = Evictions.of_all(infos)
+            metrics.REDIS_MEMORY.set(sum(info.get("used_memory", 0) for info in infos))
+            metrics.REDIS_MAX_MEMORY.set(sum(info.get("maxmemory", 0) for info in infos))
             metrics.REDIS_EVICTED_KEYS.set(seen.keys)
         except redis.ResponseError as error:
             if not is_forbidden(error):
@@ -87,7 +82,7 @@ class EvictionWatch:
                 seen.policy,
             )
 
-    def poll_if_due(self, client: redis.Redis) -> None:
+    def poll_if_due(self, client: RedisClient) -> None:
         """Read INFO when the last poll is older than POLL_S."""
         if time.monotonic() >= self._next:
             self.poll(client)

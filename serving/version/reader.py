@@ -5,7 +5,8 @@ half of what is left of the request's deadline). Circuit breaker: after a failed
 for a moment, so a dead Redis costs a single time-out instead of a time-out for each request.
 
 Every read of rows, look-up rows or histories also reads the sentinels of their buckets, after the values. A
-value counts only if the sentinel shows that its bucket is complete (`protos.store`).
+value counts only if the sentinel shows that its bucket is complete (`protos.store`). A read is one round trip
+of each server that has a key.
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ from typing import TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.kernels.errors import ConnectError
 from livectr.protos.hold import Hold
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.measured_redis import MeasuredRedis
+from livectr.protos.redis_client import RedisClient, connect_redis
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
+from livectr.protos.redis_url import is_clustered
 from livectr.protos.store import (
     BUCKETS,
     F32,
@@ -75,7 +75,7 @@ class RowRead:
     Attributes:
         bucket: table → buckets of its keys.
         buckets: all of them.
-        names: of the rows; then sentinels and floor, which must be read after the rows. Empty without keys.
+        names: of the rows; then sentinels and floors, which must be read after the rows. Empty without keys.
     """
 
     def __init__(self, space: Keyspace, manifest: VersionManifest, keys: Mapping[str, I64]) -> None:
@@ -86,14 +86,14 @@ class RowRead:
         if self.names:
             every = np.concatenate([*self.bucket.values()])
             self.buckets = np.flatnonzero(np.bincount(every, minlength=BUCKETS)).tolist()
-            self.names += [*space.sentinels(manifest.row_set, self.buckets), space.floor.encode()]
+            self.names += [*space.sentinels(manifest.row_set, self.buckets), *space.floors(self.buckets)]
 
 
 class Reader:
-    """Reads of a pipeline's namespace on a Redis server. Thread-safe.
+    """Reads of a pipeline's namespace in Redis. Thread-safe.
 
     Args:
-        url: URL of the Redis server.
+        url: of `protos.redis_url`.
         namespace: prefix of the Redis keys.
         fingerprint: of the pipeline; its look-up rows and histories carry it.
 
@@ -102,23 +102,21 @@ class Reader:
         problem: reason of the last degraded answer.
 
     Raises:
-        ConfigError: not a Redis URL.
+        ConfigError: the URL cannot be used.
     """
 
     def __init__(self, url: str, namespace: str, fingerprint: str) -> None:
         self.url = without_password(url)
-        self.keyspace = Keyspace(namespace)
+        self.keyspace = Keyspace(namespace, clustered=is_clustered(url))
         self.evictions = EvictionWatch(self.url)
         self.served_manifest: VersionManifest | None = None
         self.problem = ""
-        self._fingerprint = fingerprint.encode()
-        try:
-            self._requests = _client(url, _REQUEST_TIMEOUT_S, "request")
-            self._patient = _client(url, _PATIENT_TIMEOUT_S, "follow")
-        except ValueError as error:
-            raise ConfigError(
-                f"{self.url!r} is not a Redis URL such as redis://HOST:PORT ({error})"
-            ) from error
+        self._fingerprint = fingerprint
+        # Repeat once, at once: an idle connection that Redis closed must not fail a request.
+        self._patient = connect_redis("follow", url, timeout_s=_PATIENT_TIMEOUT_S, retries=1)
+        self._requests = connect_redis(
+            "request", url, timeout_s=_REQUEST_TIMEOUT_S, retries=1, beside=self._patient
+        )
         self._pause_until = 0.0
         self._failure: DownError | RefusedError | None = None
 
@@ -130,6 +128,7 @@ class Reader:
         """
         try:
             self._patient.ping()
+            self._requests.ping()  # here and not in the first request, which has no time to look up nodes
         except REDIS_ERRORS as error:
             unreachable = type(error) in (redis.ConnectionError, redis.TimeoutError)
             if outcome_of(error) is Outcome.DEGRADED and not unreachable:
@@ -146,11 +145,7 @@ class Reader:
 
     def subscribe(self) -> redis.client.PubSub:
         """Subscribe to the channel of versions. Raises an error of REDIS_ERRORS."""
-        subscription: redis.client.PubSub = self._patient.pubsub(  # type: ignore[no-untyped-call]
-            ignore_subscribe_messages=True
-        )
-        subscription.subscribe(self.keyspace.versions)
-        return subscription
+        return self._patient.subscription(self.keyspace.versions, near=self.keyspace.manifest)
 
     def manifest(self) -> bytes | None:
         """JSON of the newest manifest; None before the first version. Raises an error of REDIS_ERRORS."""
@@ -206,9 +201,12 @@ class Reader:
     ) -> dict[str, tuple[F32, U8]]:
         """Decode the values of `RowRead.names`; see `rows`."""
         manifest, buckets = read.manifest, read.buckets
+        floors = len(self.keyspace.floors(buckets))
         with foreign_values():
-            floor = int(values.pop() or 0)
-        lost = self._lost_buckets(buckets, values[len(values) - len(buckets) :], manifest.sentinel.encode())
+            floor = max(int(value or 0) for value in values[-floors:])
+        del values[-floors:]
+        sentinels = values[len(values) - len(buckets) :]
+        lost = self._lost_buckets(buckets, sentinels, manifest.sentinel, manifest)
         rows: dict[str, tuple[F32, U8]] = {}
         start = 0
         for table, ids in read.keys.items():
@@ -267,7 +265,8 @@ class Reader:
         self, names: list[bytes], buckets: Sequence[int], values: list[bytes | None]
     ) -> tuple[list[bytes | None], bool]:
         """Values of names, with the sentinels of their buckets behind them; see `values`."""
-        lost = self._lost_buckets(buckets, values[len(names) :], self._fingerprint)
+        sentinels = values[len(names) :]
+        lost = self._lost_buckets(buckets, sentinels, self._fingerprint, self.served_manifest)
         if lost is not None:
             unknown = [bool(lost[self.keyspace.bucket_of(name)]) for name in names]
             return [None if no else v for v, no in zip(values, unknown, strict=False)], False
@@ -293,9 +292,9 @@ class Reader:
         where = f"in Redis at {self.url}"
         if values.pop(0) is None:
             return HealthIssue.MANIFEST, f"the manifest is gone {where}: it was emptied"
-        if not manifest.sentinel or values[:BUCKETS].count(manifest.sentinel.encode()) < BUCKETS:
+        if self._wrong(every, values[:BUCKETS], manifest.sentinel, manifest):
             return HealthIssue.ROWS, f"rows of version {manifest.version} may be missing {where}"
-        if values[BUCKETS:].count(self._fingerprint) < BUCKETS:
+        if self._wrong(every, values[BUCKETS:], self._fingerprint, manifest):
             return HealthIssue.VALUES, f"look-up rows and histories may be missing {where}"
         if self.evictions.lost(manifest):
             policy = self.evictions.policy
@@ -306,16 +305,38 @@ class Reader:
         return None
 
     def _lost_buckets(
-        self, buckets: Sequence[int], sentinels: Sequence[bytes | None], expected: bytes
+        self,
+        buckets: Sequence[int],
+        sentinels: Sequence[bytes | None],
+        text: str,
+        manifest: VersionManifest | None,
     ) -> npt.NDArray[np.bool_] | None:
-        """Mark buckets bool[BUCKETS] whose sentinel differs from `expected`; None: all are complete."""
-        wrong = [b for b, value in zip(buckets, sentinels, strict=True) if value != expected or not expected]
+        """Mark buckets bool[BUCKETS] whose sentinel does not show all of a version; None: all do."""
+        wrong = self._wrong(buckets, sentinels, text, manifest)
         if not wrong:
             return None
         self.problem = f"values of bucket {wrong[0]:02x} may be missing in Redis at {self.url}"
         lost = np.zeros(BUCKETS, np.bool_)
         lost[wrong] = True
         return lost
+
+    def _wrong(
+        self,
+        buckets: Sequence[int],
+        sentinels: Sequence[bytes | None],
+        text: str,
+        manifest: VersionManifest | None,
+    ) -> list[int]:
+        """Buckets whose sentinel does not show all of a version (`Keyspace.shows_all`)."""
+        shows_all = self.keyspace.shows_all
+        usual = (
+            self.keyspace.sentinel_value(text, manifest).encode() if text and manifest is not None else None
+        )
+        return [
+            bucket
+            for bucket, value in zip(buckets, sentinels, strict=True)
+            if (value != usual or usual is None) and not shows_all(value, text, manifest)
+        ]
 
     def _evicted(self, manifest: VersionManifest) -> bool:
         """Tell whether a key that a request did not find may have been evicted.
@@ -360,19 +381,8 @@ class Reader:
         self._pause_until = 0.0
 
 
-def _mget(client: MeasuredRedis, names: list[bytes], deadline: float | None = None) -> list[bytes | None]:
+def _mget(client: RedisClient, names: list[bytes], deadline: float | None = None) -> list[bytes | None]:
     values: list[bytes | None] = []
     for start in range(0, len(names), _MGET_KEYS):
         values += client.fetch(names[start : start + _MGET_KEYS], deadline)
     return values
-
-
-def _client(url: str, timeout_s: float, name: str) -> MeasuredRedis:
-    # Retry once, at once: an idle connection that Redis closed must not fail a request.
-    return MeasuredRedis.named(
-        name,
-        url,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        retry=Retry(NoBackoff(), 1),
-    )

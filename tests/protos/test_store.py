@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from redis.crc import key_slot
 from safetensors.numpy import save as save_tensors
 
+from livectr.protos.keyspace import slot_of
+from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import (
     BUCKETS,
     Keyspace,
@@ -137,3 +140,38 @@ def test_blobs_round_trip() -> None:
 def test_a_blob_without_vectors_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match="holds no vectors"):
         decode_vectors(value)
+
+
+def test_buckets_are_spread_over_the_slots_of_a_cluster() -> None:
+    """Whatever the number of nodes: each holds equally many buckets, up to one."""
+    space = Keyspace("shop", clustered=True)
+    slots = [slot_of(space.bucket_epoch(bucket).encode()) for bucket in range(BUCKETS)]
+    assert slots == [key_slot(space.bucket_epoch(bucket).encode()) for bucket in range(BUCKETS)]
+    for nodes in range(1, 17):
+        held = np.bincount([slot * nodes // 16384 for slot in slots], minlength=nodes)
+        assert held.max() - held.min() <= 1, (nodes, held)
+
+
+@given(keys_i64)
+def test_keys_of_a_cluster_have_the_slot_and_the_bucket_of_their_tag(keys: np.ndarray) -> None:
+    space = Keyspace("shop", clustered=True)
+    for key, bucket, name in zip(
+        keys.tolist(), buckets_of(keys).tolist(), space.rows("7", "ad", keys), strict=True
+    ):
+        assert space.bucket_of(name) == bucket and key_of(name) == key
+        assert slot_of(name) == slot_of(space.bucket_epoch(bucket).encode())
+
+
+def test_sentinels_of_a_cluster_show_a_version_or_a_later_one() -> None:
+    def at(version: int, created_ms: int = 5) -> VersionManifest:
+        return VersionManifest(version, 1, "1-0", 1, "f:g", 1, created_ms, 1, (), {}, sentinel="word")
+
+    space, alone = Keyspace("shop", clustered=True), Keyspace("shop")
+    for text in ("word", "f:g"):
+        value = space.sentinel_value(text, at(7)).encode()
+        assert space.shows_all(value, text, at(7)) and space.shows_all(value, text, at(6))
+        assert space.shows_all(value, text, None)
+        assert not space.shows_all(value, text, at(8)) and not space.shows_all(value, text, at(7, 6))
+        assert not space.shows_all(value, "other", at(7)) and not space.shows_all(None, text, at(7))
+        assert alone.shows_all(text.encode(), text, at(7)) and not alone.shows_all(value, text, at(7))
+    assert not space.shows_all(b"", "", None) and not alone.shows_all(b"", "", at(7))

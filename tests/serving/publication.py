@@ -107,10 +107,14 @@ class Publication:
             evictions=self.store.evictions(),
             champion=self.champion,
         )
-        if manifest.sentinel != self.sentinel:  # the first version of a row set is complete
+        complete = manifest.sentinel != self.sentinel  # the first version of a row set
+        if complete:
             self.store.open(0, manifest)
-            self.store.seal(manifest)
-            self.sentinel = manifest.sentinel
+        if self.store.space.clustered:
+            self.store.begin(version, manifest)
+            self.store.pushed(0, manifest, self.store.servers())
+        self.store.seal(manifest, None if complete else self.last)
+        self.sentinel = manifest.sentinel
         self.store.write_blob(blob(version, "dense"), safetensors.torch.save(dict(dense)))
         self.store.write_blob(
             blob(version, "changed"),

@@ -11,6 +11,7 @@ import time
 import pytest
 import redis
 
+from livectr.protos.measured_redis import MeasuredRedis
 from livectr.protos.store import Keyspace
 from livectr.serving import metrics
 from livectr.serving.app import App
@@ -92,7 +93,7 @@ def test_keys_of_others_that_expire_are_no_loss(redis_url: str, client: redis.Re
         client.set(f"filler {number}", bytes(10_000), ex=3600)
     assert client.info()["evicted_keys"] > 0
     with RankClient(app.server.address) as rank:
-        app.follower.reader.evictions.poll(client)
+        app.follower.reader.evictions.poll(MeasuredRedis.named("poll", redis_url))
         reply = rank.rank({"user_id": 1}, {"ad_id": [*ADS[:10].tolist(), 5]})
     assert not reply.degraded and metrics.RISKY_POLICY._value.get() == 0
 

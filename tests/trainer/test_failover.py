@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import RowStatus
 from livectr.trainer.publish import outcome
 from livectr.trainer.publish.push import Share
+from livectr.trainer.publish.store_types import LostError
 from livectr.trainer.publish.version import Push
 from tests.trainer.publishing import Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Proxy
@@ -130,3 +132,17 @@ def test_a_version_that_a_failover_lost_is_published_again(pair: Pair, trainer: 
     assert trainer.publisher.full
     assert trainer.publish(snapshot(4, KEYS)) is not None
     assert_whole(pair.replica, trainer, 4)
+
+
+def test_marks_of_a_push_before_do_not_count(trainer: Trainer) -> None:
+    """A version that was held is pushed again under its number; a failover may lose its new marks alone."""
+    done = trainer.publish(snapshot(1, KEYS))
+    assert done is not None
+    store, held = trainer.store, replace(done.manifest, version=2)
+    store.begin(2)
+    store.pushed(0, held, store.servers())
+    again = replace(held, created_ms=held.created_ms + 1)
+    with pytest.raises(LostError):
+        store.flip(again.to_json(), 2, done.manifest.to_json(), world=1)
+    store.pushed(0, again, store.servers())
+    store.flip(again.to_json(), 2, done.manifest.to_json(), world=1)

@@ -167,7 +167,7 @@ class Raising:
 @pytest.mark.parametrize(
     "call",
     [
-        *("run_id", "begin", "blob", "drop", "erase_rows", "write_rows", "write_values", "write_blob"),
+        *("servers", "begin", "blob", "drop", "erase_rows", "write_rows", "write_values", "write_blob"),
         *("pushed", "flip"),
     ],
 )

@@ -4,7 +4,9 @@
     {namespace}:owner      random word of the process that took that number
     {namespace}:highest    highest version number that was ever begun: no number is used for two versions
     {namespace}:pushing    version that is being pushed; its flip removes the mark
-    {namespace}:pushed:r   "EPOCH-VERSION" of the last share that rank r has written, set after its last key
+    {namespace}:pushed:r   mark of the last share that rank r has written, set after its last key: its push,
+                           as VERSION-EPOCH-CREATED (protos.keyspace.seal_mark), since a version that was
+                           held is pushed again under its number
 
 A command whose answer was lost may have been carried out. It may also be carried out later, when a connection
 that stalled is read at last. So a trainer that does not know the outcome of a publish takes a new epoch
@@ -17,6 +19,8 @@ run id), and a flip needs the marks of all ranks: a server that has them has all
 While the namespace is held (protos.hold), no version is flipped, and a trainer that was fenced out by a
 rollback of its own run waits: RENEW would fence out the rollback. The scripts look at the hold themselves, so
 that a hold counts from the moment at which its key is there.
+
+In a cluster the buckets are on other nodes than the keys above: trainer.publish.bucket_seals has the rules.
 
 The scripts answer 'OK', 'FENCED' (another trainer may write), 'LOST' (the published version is gone) or
 'HELD'; TAKE and RENEW answer with numbers.
@@ -75,7 +79,9 @@ OPEN = (
 -- KEYS: epoch, the rank's part, the values' sentinel; ARGV: epoch, the manifest's sentinel, fingerprint
 redis.call('SET', KEYS[2], ARGV[2])
 local pipeline = redis.call('GET', KEYS[3])
-if pipeline and pipeline ~= ARGV[3] then redis.call('UNLINK', KEYS[3]) end
+if pipeline and pipeline ~= ARGV[3] and string.sub(pipeline, 1, #ARGV[3] + 1) ~= ARGV[3] .. ':' then
+  redis.call('UNLINK', KEYS[3])
+end
 return 'OK'
 """
 )

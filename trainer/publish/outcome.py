@@ -34,6 +34,7 @@ def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Even
     while not closing.is_set():
         try:
             whole, now = store.renew(), store.manifest_text()
+            kept = pending.full or (now == before and store.is_complete(VersionManifest.from_json(before)))
         except FencedError:
             return Push.FENCED
         except HeldError:
@@ -49,7 +50,7 @@ def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Even
             return Push.FLIPPED
         if whole and superseding(now, pending.manifest) is not None:
             return Push.SUPERSEDED
-        return Push.FAILED if whole and (pending.full or now == before) else Push.LOST
+        return Push.FAILED if whole and kept else Push.LOST
     return Push.UNKNOWN
 
 

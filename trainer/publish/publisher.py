@@ -209,6 +209,7 @@ class Publisher:
             "written": snapshot.written,
             "content": {name: precompute.blobs for name, precompute in snapshot.content.items()},
             "sentinel": secrets.token_hex(8),
+            "created_ms": time.time_ns() // 1_000_000,
         }
         shares = self.control.gather_json(own)
         self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new epoch when a publish fails
@@ -239,7 +240,7 @@ class Publisher:
             row_set=row_set,
             step=snapshot.step,
             world=world,
-            created_ms=time.time_ns() // 1_000_000,
+            created_ms=shares[0]["created_ms"],
             tables=tables,
             dense=tuple(blob(version, f"dense-{epoch}-{r}") for r in range(world)),
             changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
@@ -307,10 +308,9 @@ class Publisher:
         return None
 
     def _seal_and_flip(self, pending: Pending, before: bytes) -> None:
-        """Seal a complete version and flip, in the background (step 6)."""
-        if pending.full:
-            self.store.seal(pending.manifest)
+        """Seal a version and flip, in the background (step 6)."""
         manifest = pending.manifest
+        self.store.seal(manifest, None if pending.full else VersionManifest.from_json(before))
         try:
             self.store.flip(pending.text, manifest.version, before, world=manifest.world)
         except HeldError:

@@ -54,7 +54,7 @@ class Share:
         if self.full:
             store.claim(self.manifest.epoch)
             store.open(self.rank, self.manifest)
-        store.begin(self.manifest.version)
+        store.begin(self.manifest.version, self.manifest)
 
     def write(self, store: RedisStore, *, stopped: Callable[[], bool]) -> None:
         """Write all keys of this rank's share.
@@ -199,9 +199,9 @@ class PushStage:
         self._pool.shutdown(wait=True)
 
     def _write(self, share: Share) -> None:
-        run_id = self._store.run_id()
+        servers = self._store.servers()
         share.open(self._store)
         if share.rank == 0:
             self._garbage.drop_blobs()
         share.write(self._store, stopped=self._closing.is_set)
-        self._store.pushed(share.rank, share.manifest.version, run_id)
+        self._store.pushed(share.rank, share.manifest, servers)

@@ -11,30 +11,30 @@ write their changes into it.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
+from livectr.kernels.errors import MismatchError
 from livectr.protos.evictions import Evictions
+from livectr.protos.keyspace import seal_mark
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.measured_redis import MeasuredRedis
-from livectr.protos.redis_errors import is_forbidden
 from livectr.protos.store import (
     BUCKETS,
     VALUES,
-    Keyspace,
     encode_slots,
     erased_slot,
     slot_bytes,
-    without_password,
 )
-from livectr.trainer.publish.fence import BEGIN, CLAIM, FLIP, OPEN, PUSHED, RENEW, SEAL, TAKE
+from livectr.trainer.publish.bucket_seals import (
+    begin_buckets,
+    claim_buckets,
+    mark_shares,
+    open_buckets,
+    seal_buckets,
+    seal_server,
+)
+from livectr.trainer.publish.fence import BEGIN, CLAIM, FLIP, PUSHED, RENEW, TAKE
 from livectr.trainer.publish.row_scripts import (
     ERASE_ROWS,
     RAISE_FLOOR,
@@ -43,21 +43,27 @@ from livectr.trainer.publish.row_scripts import (
     WRITE_ROWS,
     WRITE_VALUES,
 )
-from livectr.trainer.publish.store_types import FencedError, HeldError, LostError, Values, chunked
+from livectr.trainer.publish.store_connection import StoreConnection
+from livectr.trainer.publish.store_types import (
+    LostError,
+    Values,
+    chunked,
+    unless_refused,
+)
+from livectr.trainer.publish.version import blobs_of
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
-CHUNKS_IN_FLIGHT = 16
 PART_ROWS = 1 << 17
 """Rows whose names and slots are in memory as bytes objects at once."""
 
 
-class RedisStore:
+class RedisStore(StoreConnection):
     """Connection of a trainer process to Redis.
 
     Args:
-        url: redis://HOST:PORT.
+        url: of `protos.redis_url`.
         namespace: prefix of all keys: letters, digits, - and _.
 
     Attributes:
@@ -69,27 +75,14 @@ class RedisStore:
     """
 
     def __init__(self, url: str, namespace: str) -> None:
-        if not namespace or not all(c.isalnum() or c in "_-" for c in namespace):
-            raise ConfigError(f"namespace {namespace!r}: use letters, digits, - and _")
-        self.url = without_password(url)
-        self.space = Keyspace(namespace)
-        self.epoch = self.used = 0
+        super().__init__(url, namespace)
+        self.used = 0
         self._owner = uuid.uuid4().hex
+        self._takes = False
+        """This process takes epochs: rank 0, or a rollback."""
         self._pushing, self._highest, self._owner_key = (
             f"{{{namespace}}}:{name}" for name in ("pushing", "highest", "owner")
         )
-        try:
-            self.client = MeasuredRedis.named(
-                "publish", url, socket_timeout=30, socket_connect_timeout=5, retry=Retry(NoBackoff(), 0)
-            )
-            self.client.ping()
-        except ValueError as error:
-            raise ConfigError(f"publish: {self.url!r} is no Redis URL ({error})") from None
-        except redis.RedisError as error:
-            raise ConnectError(
-                f"Redis at {self.url} does not answer ({error}); start it or change --publish"
-            ) from None
-        self._scripts: dict[str, Any] = {}
 
     # ── reading ──
 
@@ -109,9 +102,18 @@ class RedisStore:
         """Text of the manifest of the version that is served."""
         return self.blob(self.space.manifest)
 
-    def pushing(self) -> bool:
-        """Tell if a push began that never became a version: rows of it may lie about."""
-        return bool(self.client.exists(self._pushing))
+    def pushing(self, held: VersionManifest | None = None) -> bool:
+        """Tell if a push began that never became a version: rows of it may lie about.
+
+        Args:
+            held: version that is served; in a cluster, every bucket must have seen its push last.
+        """
+        if self.client.exists(self._pushing):
+            return True
+        if not self.space.clustered or held is None:
+            return False
+        begun = self.client.fetch([self.space.begun(b).encode() for b in range(BUCKETS)])
+        return begun != [seal_mark(held).encode()] * BUCKETS
 
     def highest(self) -> int | None:
         """Highest version number that was ever begun; None if Redis has none, or lost it."""
@@ -132,8 +134,10 @@ class RedisStore:
         Returns:
             The highest version number that was ever begun; None if nothing was done.
         """
+        self._takes = True
+        epoch = max(epoch, *(held for held, _ in self._fences()), 0)
         keys = [self.space.epoch, self._owner_key, self.space.manifest, self._highest]
-        answer = self._script(TAKE)(keys=keys, args=[epoch, self._owner, seen or b"", version])
+        answer = self._call(TAKE, keys, [epoch, self._owner, seen or b"", version])
         if answer[0] == -1:
             return None
         self.claim(answer[0])
@@ -153,8 +157,13 @@ class RedisStore:
             FencedError: another trainer has taken over.
             HeldError: the namespace is held.
         """
+        highest = self.epoch
+        for held, owner in self._fences():
+            if held > self.epoch and owner != self._owner:
+                self._check(b"FENCED")
+            highest = max(highest, held)
         keys = [self.space.epoch, self._owner_key, self.space.hold, self._highest]
-        answer = self._script(RENEW)(keys=keys, args=[self.epoch, self._owner])
+        answer = self._call(RENEW, keys, [highest, self._owner])
         if answer[0] < 0:
             self._check(b"FENCED" if answer[0] == -1 else b"HELD")
         self.used = int(answer[2])
@@ -170,64 +179,75 @@ class RedisStore:
             FencedError: a bucket has a higher epoch.
         """
         self.epoch = epoch
-        whole = True
-        for name in (self.space.epoch, *(self.space.bucket_epoch(b) for b in range(BUCKETS))):
-            answer = self._script(CLAIM)(keys=[name], args=[epoch])
-            if answer == b"LOST":
-                whole = False
-            else:
+        answers = [self._call(CLAIM, [self.space.epoch], [epoch])]
+        if answers[0] != b"FENCED":
+            owner = self._owner if self._takes else ""
+            answers += self.client.call_all([*claim_buckets(self.space, epoch, owner)])
+        for answer in answers:
+            if answer != b"LOST":
                 self._check(answer)
-        return whole
+        return b"LOST" not in answers
+
+    def _fences(self) -> list[tuple[int, str]]:
+        """Epoch and owner of each bucket of a cluster that has a fence."""
+        if not self.space.clustered:
+            return []
+        every = range(BUCKETS)
+        names = [self.space.bucket_epoch(b) for b in every] + [self.space.bucket_owner(b) for b in every]
+        values = self.client.fetch([name.encode() for name in names])
+        pairs = zip(values[:BUCKETS], values[BUCKETS:], strict=True)
+        return [(int(epoch), (owner or b"").decode()) for epoch, owner in pairs if epoch is not None]
 
     # ── writing ──
 
-    def begin(self, version: int) -> None:
-        """Mark that a push of `version` is under way, and its number as used; its flip removes the mark."""
+    def begin(self, version: int, manifest: VersionManifest | None = None) -> None:
+        """Mark that a push of `version` is under way, and its number as used; its flip removes the mark.
+
+        Args:
+            manifest: of the version; a cluster's buckets are marked, too.
+        """
         keys = [self.space.epoch, self._pushing, self._highest]
-        self._check(self._script(BEGIN)(keys=keys, args=[self.epoch, version]))
+        self._check(self._call(BEGIN, keys, [self.epoch, version]))
+        if self.space.clustered and manifest is not None:
+            self._chunks(begin_buckets(self.space, manifest))
 
     def open(self, rank: int, manifest: VersionManifest) -> None:
         """Begin a rank's share of a complete publish: mark every bucket, before anything is written there.
 
         Look-up rows and histories that another pipeline wrote are not whole from here on.
         """
-        space, args = self.space, [manifest.sentinel, manifest.fingerprint]
-        self._chunks(
-            (OPEN, b, [space.part(b, manifest.row_set, rank).encode(), *space.sentinels(VALUES, [b])], args)
-            for b in range(BUCKETS)
-        )
+        self._chunks(open_buckets(self.space, rank, manifest))
 
-    def seal(self, manifest: VersionManifest) -> None:
-        """Set the sentinels of a complete publish, before its flip.
+    def seal(self, manifest: VersionManifest, before: VersionManifest | None = None) -> None:
+        """Set the sentinels of a version, before its flip. On a single server a delta leaves them.
+
+        Args:
+            before: version that a delta extends; None: the version is complete.
 
         Raises:
-            LostError: Redis, or a node of it, was emptied after a rank had begun its share.
+            LostError: Redis, or a node of it, was emptied after a rank had begun its share, or lost writes.
         """
-        space, args = self.space, [manifest.sentinel, manifest.fingerprint]
-        self._chunks(
-            (
-                SEAL,
-                b,
-                [
-                    *space.sentinels(manifest.row_set, [b]),
-                    *space.sentinels(VALUES, [b]),
-                    *(space.part(b, manifest.row_set, rank).encode() for rank in range(manifest.world)),
-                ],
-                args,
-            )
-            for b in range(BUCKETS)
-        )
+        if self.space.clustered:
+            self._chunks(seal_buckets(self.space, manifest, before))
+        elif before is None:
+            self._chunks(seal_server(self.space, manifest))
 
     def is_complete(self, manifest: VersionManifest) -> bool:
-        """Tell if every bucket has its sentinels: of the manifest's rows, and of its pipeline's values."""
-        buckets = range(BUCKETS)
-        names = [*self.space.sentinels(manifest.row_set, buckets), *self.space.sentinels(VALUES, buckets)]
-        wanted = [manifest.sentinel.encode()] * BUCKETS + [manifest.fingerprint.encode()] * BUCKETS
-        return bool(manifest.sentinel) and self.client.mget(names) == wanted
+        """Tell if every bucket has its sentinels, of the manifest's rows and of its pipeline's values.
+
+        In a cluster, whose nodes lose keys one by one, blobs must be there, too.
+        """
+        space, every = self.space, range(BUCKETS)
+        names = [*space.sentinels(manifest.row_set, every), *space.sentinels(VALUES, every)]
+        texts = [manifest.sentinel] * BUCKETS + [manifest.fingerprint] * BUCKETS
+        values = self.client.fetch(names)
+        if not all(space.shows_all(v, text, manifest) for v, text in zip(values, texts, strict=True)):
+            return False
+        return not space.clustered or all(self.client.exists(blob) for blob in blobs_of(manifest))
 
     def evictions(self) -> Evictions:
         """Evictions of Redis so far; an empty value if INFO is refused."""
-        return Evictions.of(self._info())
+        return unless_refused(lambda: Evictions.of_all(self.client.infos()), Evictions())
 
     def write_rows(self, version: int, row_set: str, table: str, keys: I64, rows: F32) -> None:
         """Write slots of `version`; the slots before stay readable.
@@ -261,13 +281,10 @@ class RedisStore:
 
     def raise_floor(self, version: int) -> None:
         """Tell readers of versions before `version` that a row which they do not find may have been there."""
-        keys = [self.space.epoch, self.space.floor]
-        self._check(self._script(RAISE_FLOOR)(keys=keys, args=[self.epoch, version]))
-
-    def blob(self, name: str) -> bytes | None:
-        """Read a blob; None if it is gone."""
-        value = self.client.get(name)
-        return value.encode() if isinstance(value, str) else value
+        if self.space.clustered:
+            self._chunks((RAISE_FLOOR, b, self.space.floors([b]), [version]) for b in range(BUCKETS))
+        else:
+            self._check(self._call(RAISE_FLOOR, [self.space.epoch, self.space.floor], [self.epoch, version]))
 
     def write_values(self, values: Values) -> None:
         """Set or remove unversioned values."""
@@ -283,27 +300,27 @@ class RedisStore:
                 for bucket, at in chunked(values.keys[chosen])
             )
 
-    def write_blob(self, name: str, value: bytes) -> None:
-        """Set a blob. Its name holds the epoch, so no other trainer writes it."""
-        self.client.set(name, value)
+    def servers(self) -> tuple[str, ...]:
+        """Word that the process which holds each bucket has for itself; () if INFO is refused."""
+        names = [self.space.bucket_epoch(b) for b in range(BUCKETS)]
+        return unless_refused(lambda: self.client.run_ids(names), ())
 
-    def run_id(self) -> str:
-        """Word that a Redis process has for itself; "" if INFO is refused."""
-        return str(self._info("server").get("run_id", ""))
-
-    def pushed(self, rank: int, version: int, run_id: str) -> None:
-        """Mark a rank's share of `version` as written, after its last key.
+    def pushed(self, rank: int, manifest: VersionManifest, servers: tuple[str, ...]) -> None:
+        """Mark a rank's share of a version as written, after its last key.
 
         Args:
-            run_id: of the server that took its first key.
+            servers: that took its first keys.
 
         Raises:
             FencedError: another trainer has taken over.
             LostError: another server has taken over meanwhile, and may lack what the first server took.
         """
         keys = [self.space.epoch, self._pushed(rank)]
-        self._check(self._script(PUSHED)(keys=keys, args=[self.epoch, f"{self.epoch}-{version}"]))
-        if self.run_id() != run_id:
+        version = manifest.version
+        self._check(self._call(PUSHED, keys, [self.epoch, seal_mark(manifest)]))
+        if self.space.clustered:
+            self._chunks(mark_shares(self.space, rank, manifest))
+        if self.servers() != servers:
             raise LostError(f"another server answers for Redis at {self.url} since version {version} began")
 
     def flip(
@@ -320,79 +337,10 @@ class RedisStore:
         Raises:
             FencedError, LostError, HeldError: the version is not served.
         """
-        space, mark = self.space, f"{self.epoch}-{version}"
-        answer = self._script(FLIP)(
-            keys=[space.epoch, space.manifest, self._pushing, space.hold, *map(self._pushed, range(world))],
-            args=[self.epoch, manifest, before, space.versions, version, mark, int(over_hold)],
-        )
-        self._check(answer)
-
-    # ── removing ──
-
-    def scan(self, pattern: str) -> Iterator[list[bytes]]:
-        """Names of keys that match a pattern, in parts."""
-        cursor = 0
-        while True:
-            cursor, names = self.client.scan(cursor, match=pattern, count=2000)
-            if names:
-                yield [name if isinstance(name, bytes) else name.encode() for name in names]
-            if cursor == 0:
-                return
-
-    def unlink(self, names: Sequence[bytes]) -> int:
-        """Remove keys; returns how many there were."""
-        return int(self.client.unlink(*names)) if names else 0
-
-    def drop(self, names: Sequence[str]) -> None:
-        """Remove blobs that nobody reads any more."""
-        if names:
-            self.client.unlink(*names)
-
-    def interrupt(self) -> None:
-        """Break the connections, so that a thread which waits for an answer fails at once."""
-        self.client.interrupt()
-
-    def close(self) -> None:
-        self.client.close()
-
-    def _chunks(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
-        """Run script calls, CHUNKS_IN_FLIGHT in one round trip."""
-        pipe = self.client.pipeline(transaction=False)
-        for script, bucket, names, args in calls:
-            self._script(script)(
-                keys=[self.space.bucket_epoch(bucket), *names], args=[self.epoch, *args], client=pipe
-            )
-            if len(pipe) >= CHUNKS_IN_FLIGHT:
-                for answer in pipe.execute():
-                    self._check(answer)
-        for answer in pipe.execute():
-            self._check(answer)
-
-    def _info(self, *section: str) -> Any:
-        """Answer to INFO; {} if it is refused."""
-        try:
-            return self.client.info(*section)
-        except redis.ResponseError as error:
-            if not is_forbidden(error):
-                raise
-            return {}
+        space, mark = self.space, seal_mark(VersionManifest.from_json(manifest)) if world else ""
+        keys = [space.epoch, space.manifest, self._pushing, space.hold, *map(self._pushed, range(world))]
+        args = [self.epoch, manifest, before, space.versions, version, mark, int(over_hold)]
+        self._check(self._call(FLIP, keys, args))
 
     def _pushed(self, rank: int) -> str:
         return f"{self._pushing[: -len('pushing')]}pushed:{rank}"
-
-    def _script(self, source: str) -> Any:
-        if source not in self._scripts:
-            self._scripts[source] = self.client.register_script(source)
-        return self._scripts[source]
-
-    def _check(self, answer: object) -> None:
-        if answer == b"OK":
-            return
-        if answer == b"FENCED":
-            raise FencedError(
-                f"another trainer has taken over namespace {self.space.namespace!r} in Redis at {self.url}; "
-                "this one ends (run one trainer for each namespace)"
-            )
-        if answer == b"HELD":
-            raise HeldError(f"namespace {self.space.namespace!r} in Redis at {self.url} is held")
-        raise LostError(f"Redis at {self.url} no longer holds the version that was published there")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import redis
 
 from livectr.kernels.errors import InternalError, UserError
-from livectr.protos.redis_errors import OUTCOMES
+from livectr.protos.redis_errors import OUTCOMES, is_forbidden
 from livectr.protos.store import by_bucket
 
+T = TypeVar("T")
 I64 = npt.NDArray[np.int64]
 
 CHUNK_ROWS = 1000
@@ -58,7 +61,22 @@ def row_set_name(epoch: int, number: int) -> str:
 
 
 def chunked(keys: I64) -> Iterator[tuple[int, I64]]:
-    """Bucket and positions of at most CHUNK_ROWS keys, over all keys i64[n]."""
-    for bucket, at in by_bucket(keys):
-        for start in range(0, len(at), CHUNK_ROWS):
-            yield bucket, at[start : start + CHUNK_ROWS]
+    """Bucket and positions of at most CHUNK_ROWS keys, over all keys i64[n]; buckets take turns.
+
+    So the nodes of a cluster are written to side by side.
+    """
+    buckets = by_bucket(keys)
+    for start in range(0, max((len(at) for _, at in buckets), default=0), CHUNK_ROWS):
+        for bucket, at in buckets:
+            if start < len(at):
+                yield bucket, at[start : start + CHUNK_ROWS]
+
+
+def unless_refused(ask: Callable[[], T], otherwise: T) -> T:
+    """Answer of INFO; `otherwise` where it is refused."""
+    try:
+        return ask()
+    except redis.ResponseError as error:
+        if not is_forbidden(error):
+            raise
+        return otherwise

@@ -79,7 +79,7 @@ def claim_namespace(
             break
     if why is not None:
         LOG.warning("taken over as asked, although %s", why)
-    same = cursor is not None and cursor.is_at(held) and not store.pushing()
+    same = cursor is not None and cursor.is_at(held) and not store.pushing(held)
     lookout.start()
     if held is not None and same:
         same = store.is_complete(held) and not lookout.evictions.lost_since(held.evictions)

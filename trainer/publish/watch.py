@@ -86,7 +86,7 @@ class PublishedWatch:
     def read_hold(self) -> None:
         """Read the operator's words. Raises redis.RedisError."""
         client, space = self._store.client, self._store.space
-        text, release = client.mget([space.hold, space.release])
+        text, release = client.fetch([space.hold.encode(), space.release.encode()])
         hold = Hold.of(text)
         if hold != self.hold:
             LOG.info("namespace %r is %s", space.namespace, f"held: {hold.reason}" if hold else "released")

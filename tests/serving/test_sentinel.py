@@ -1,0 +1,123 @@
+"""Servers and a trainer behind a sentinel, which promotes the replica of a primary that dies or lags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import redis
+
+from livectr.protos.hold import Hold
+from livectr.protos.redis_client import connect_redis
+from livectr.protos.store import RowStatus
+from livectr.serving.app import App
+from livectr.serving.options import ServeOptions
+from livectr.serving.version.reader import Reader
+from livectr.trainer.publish import outcome
+from livectr.versions.holding import hold, release
+from tests.redis_servers import Watched, stop_replicating, until
+from tests.serving.losses import traffic
+from tests.serving.swap_pipeline import pipeline
+from tests.serving.swaps import publish, served, trainer, wait_for
+from tests.trainer.publishing import Trainer, rows_at, snapshot
+
+KEYS = np.arange(2000)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
+    with Watched() as watched:
+        yield watched
+
+
+def test_traffic_goes_on_through_a_failover(watched: Watched) -> None:
+    """Replies are right or marked; the next version comes from the new primary."""
+    publication = trainer(watched.url)
+    publish(publication)
+    app = App("rank", pipeline, ServeOptions(watched.url, near_cache_rows=60))
+    app.start()
+    try:
+        assert app.wait_ready(10)
+        hold(watched.url, "livectr", "a try")
+        assert Hold.of(watched.client(watched.primary).get("{livectr}:hold")) is not None
+        release(watched.url, "livectr")
+        until(lambda: watched.client(watched.primary).wait(1, 100) == 1)
+        with traffic(app) as running:
+            watched.kill(watched.primary)
+            wait_for(lambda: watched.address() == watched.replica, 30)
+
+            def published() -> bool:
+                try:
+                    publish(publication)
+                except redis.RedisError:
+                    return False
+                return True
+
+            until(published)
+            wait_for(lambda: served(app) == publication.version, 30)
+            before = running.right
+            wait_for(lambda: running.right > before + 20, 30)
+    finally:
+        app.stop()
+
+
+def test_a_promoted_replica_that_lacks_the_last_version(watched: Watched) -> None:
+    """The manifest goes back with its rows; the trainer sees it and publishes everything."""
+    writer = Trainer(watched.url)
+    reader = Reader(watched.url, "livectr", "f")
+    try:
+        first = writer.publish(snapshot(1, KEYS))
+        assert first is not None
+        reader.ping()
+        primary, replica = watched.client(watched.primary), watched.client(watched.replica)
+        until(lambda: primary.wait(1, 100) == 1)
+        stop_replicating(replica, primary)
+        second = writer.publish(snapshot(2, KEYS))
+        assert second is not None and reader.manifest() == second.manifest.to_json()
+        watched.kill(watched.primary)
+        replica.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]  # as its sentinel would
+        sentinel = watched.client(watched.sentinel)
+        sentinel.execute_command("SENTINEL REMOVE", Watched.SERVICE)
+        sentinel.execute_command("SENTINEL MONITOR", Watched.SERVICE, "127.0.0.1", watched.replica, 1)
+        until(lambda: reader.manifest() == first.manifest.to_json())
+        rows, status = reader.rows(first.manifest, {"ad": KEYS}, patient=True)["ad"]
+        assert not status.any() and (rows == rows_at(1, KEYS)).all()
+        assert writer.publish(snapshot(3, KEYS[:5])) is None
+        done = None
+        for step in range(4, 9):
+            done = done or writer.publish(snapshot(step, KEYS))
+        assert done is not None and done.manifest.version > 2
+        rows, status = reader.rows(done.manifest, {"ad": KEYS}, patient=True)["ad"]
+        assert set(status.tolist()) == {RowStatus.FOUND} and (rows == rows_at(done.manifest.step, KEYS)).all()
+    finally:
+        writer.publisher.close()
+        reader.close()
+
+
+def test_requests_ask_the_server_that_the_follower_asks(watched: Watched) -> None:
+    """A primary that sentinels have given up may live on: its connections are dropped, whole as they are."""
+    nobody = connect_redis("nobody", watched.url.replace("/ads", "/nobody"), timeout_s=2)
+    with pytest.raises(redis.ConnectionError, match="No master found for 'nobody'"):
+        nobody.ping()
+    nobody.close()
+    follower = connect_redis("f", watched.url, timeout_s=5)
+    requests = connect_redis("r", watched.url, timeout_s=5, beside=follower)
+    watched.client(watched.primary).set("who", "primary")
+    with pytest.raises(redis.ConnectionError, match="no sentinel has named the primary"):
+        requests.fetch([b"who"])
+    follower.ping()
+    assert requests.fetch([b"who"]) == [b"primary"]
+    replica = watched.client(watched.replica)
+    stop_replicating(replica, watched.client(watched.primary))
+    replica.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
+    replica.set("who", "replica")
+    sentinel = watched.client(watched.sentinel)
+    sentinel.execute_command("SENTINEL REMOVE", Watched.SERVICE)
+    sentinel.execute_command("SENTINEL MONITOR", Watched.SERVICE, "127.0.0.1", watched.replica, 1)
+    assert requests.fetch([b"who"]) == [b"primary"]
+    follower.connection_pool.disconnect()
+    assert follower.get("who") == b"replica" and requests.fetch([b"who"]) == [b"replica"]
+    for client in (follower, requests):
+        client.close()

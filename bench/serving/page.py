@@ -23,10 +23,10 @@ STAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "protobuf": ("the same bytes", "protobuf alone", ("message",)),
     "wait": ("a place among `max_active`", "", ()),
     "parse": ("16 columns and the bids", "ids and bids as NumPy arrays", ("columns",)),
-    "enrich": ("look-up rows of the user and 400 ads", "a round trip of one row to Redis", ("one row",)),
-    "extract": ("keys of 2,011 values", "a copy of the keys", ("keys",)),
-    "look_up": ("2,011 rows of 68 bytes", "a gather of these rows in NumPy", ("gather",)),
-    "score": ("{flops:.0f} MFLOP", "FLOPs at the core's peak", ("score",)),
+    "enrich": ("the user's look-up row", "a round trip of one row to Redis", ("one row",)),
+    "extract": ("keys of 11 fields of the context", "a copy of the keys", ("keys",)),
+    "look_up": ("11 rows, 400 partial results of 1.2 kB", "a gather of these in NumPy", ("gather",)),
+    "score": ("{flops:.0f} MFLOP", "FLOPs at the core's peak", ("score at hand",)),
     "respond": ("400 scores: probability, sort, lists", "sort and message alone", ("sort",)),
 }
 """Stage → its work, its limit, and the limit's probes."""
@@ -37,11 +37,11 @@ PROBES = {
     "pack": "client: make the request's message from Python's lists",
     "message": "protobuf: read the request, write the reply",
     "columns": "NumPy: arrays of 400 ids and 400 bids",
-    "keys": "memory: copy of 2,011 keys",
-    "gather": "memory: gather of 2,011 rows of 68 bytes from 20,000",
+    "keys": "memory: copy of 11 keys",
+    "gather": "memory: gather of 400 partial results of 1.2 kB from 20,000",
     "products": "PyTorch: the two large products, one thread, fp32",
-    "score": "core: the request's FLOPs at the measured peak",
-    "score at hand": "core: the same with the ads' part of the first layer at hand",
+    "score at hand": "core: the request's FLOPs at the measured peak",
+    "score": "core: the same without the ads' partial results at hand",
     "sort": "NumPy and protobuf: sort 400 scores, make the reply",
 }
 
@@ -65,7 +65,7 @@ def _stages(profile: Mapping[str, Any]) -> list[str]:
     whole = sum(measured.values())
     lines, least_us = [], 0.0
     for stage, (work, limit, names) in STAGES.items():
-        said = work.format(**profile["bytes"], flops=profile["flops"]["all"] / 1e6)
+        said = work.format(**profile["bytes"], flops=profile["flops"]["at hand"] / 1e6)
         least = sum(limits[name] for name in names)
         least_us += least
         share = f"{measured[stage] / whole:.0%}"

@@ -25,6 +25,8 @@ from livectr.protos import livectr_pb2 as pb
 METHOD = "/bench.Echo/Echo"
 FLOATS, HIDDEN, DIM = 17, (256, 128), 16
 OWN, SHARED = len(AD), len(USER) + len(VISIT)
+PARTIAL = 288
+"""Floats of an ad's partial result: of the first layer, the first order and FM's sums, in whole vectors."""
 
 
 def median_us(work: Callable[[], object], times: int) -> float:
@@ -77,12 +79,12 @@ def messages(request: Request, reply: Any, times: int) -> dict[str, float]:
 
 
 def memory(times: int) -> dict[str, float]:
-    """Copy of a request's keys, and gather of its rows from tables of 20,000 rows."""
+    """Copy of a context's keys, and gather of the candidates' partial results from those of 20,000 ads."""
     rng = np.random.default_rng(0)
-    keys = rng.integers(0, 1 << 62, CANDIDATES * OWN + SHARED)
-    table = rng.standard_normal((AD["ad_id"], FLOATS), np.float32)
-    rows = rng.integers(0, len(table), len(keys))
-    out = np.empty((len(rows), FLOATS), np.float32)
+    keys = rng.integers(0, 1 << 62, SHARED)
+    table = rng.standard_normal((AD["ad_id"], PARTIAL), np.float32)
+    rows = rng.integers(0, len(table), CANDIDATES)
+    out = np.empty((len(rows), PARTIAL), np.float32)
     return {
         "keys": median_us(keys.copy, times),
         "gather": median_us(lambda: np.take(table, rows, axis=0, out=out, mode="clip"), times),

@@ -43,6 +43,8 @@ PICTURE = ROOT / "docs" / "serving-flame.svg"
 BLOCK = 100
 FLAME_S, LEAD_S = 10.0, 5.0
 """Seconds of samples; seconds more that clients ask, while py-spy starts."""
+ANSWERED = {"role": "rank", "side": "stable", "code": "OK"}
+"""Labels of answered requests."""
 
 
 def measure(quick: bool) -> tuple[dict[str, Any], str]:
@@ -86,8 +88,10 @@ def _stages(address: str, port: int, blocks: int) -> dict[str, float]:
         drawn, before = requests(BLOCK, seed=number), scrape(port)
         client_us = 1e3 * float(np.mean([ask(request)[0] for request in drawn]))
         mean_us = partial(_mean_us, (before, scrape(port)))
-        stages = {s: mean_us("livectr_request_stage_seconds", role="rank", stage=s) for s in STAGES}
-        server_us = mean_us("livectr_request_seconds", role="rank")
+        stages = {
+            s: mean_us("livectr_request_stage_seconds", role="rank", side="stable", stage=s) for s in STAGES
+        }
+        server_us = mean_us("livectr_request_seconds", **ANSWERED)
         rest = {"protobuf": server_us - sum(stages.values()), "gRPC, client": client_us - server_us}
         found.append(stages | rest)
     return {name: float(np.median([block[name] for block in found])) for name in found[0]}
@@ -110,7 +114,7 @@ def _under_load(address: str, port: int, seconds: float, work: Callable[[], str]
     """Do some work while clients ask."""
 
     def count() -> float:
-        return _read(scrape(port), "livectr_request_seconds_count", {"role": "rank"})
+        return _read(scrape(port), "livectr_request_seconds_count", ANSWERED)
 
     first = count()
     load = threading.Thread(target=together, args=(address, CLIENTS, seconds + LEAD_S))

@@ -119,6 +119,7 @@ def build(
     if store is not None:
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
     cuts: dict[str, Any] = dict(ramp=options.ramp, interval_ms=options.batch_interval_ms)
+    cuts["longest_s"] = options.longest_wait_s
     batcher = Batcher(source, control, seen=progress.seen, finals=heads is not None, **cuts)
     monitor = make.monitor(step, heads)
     stages = Stages(

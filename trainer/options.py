@@ -31,6 +31,8 @@ class TrainOptions:
         online_batch: largest batch with orders learned example by example (trainer.des.online).
         batch_interval_ms: event time that a batch may not cross. A slow stream is then trained without
             waiting for full batches.
+        batch_wait_s: longest time by the clock that examples wait for a full batch; 0: for as long as it
+            takes; None: 1 second on a live kafka:// log, else 0.
         checkpoint: folder; None: nothing is kept.
         checkpoint_interval_s: least time between checkpoints; 0: one with each publish, as long as they take
             a tenth of the time at most.
@@ -95,6 +97,7 @@ class TrainOptions:
     batch_min: int = LEAST
     online_batch: int = ONLINE
     batch_interval_ms: int | None = None
+    batch_wait_s: float | None = None
     seed: int = 1
     namespace: str = "livectr"
     checkpoint: str | None = None
@@ -154,6 +157,8 @@ class TrainOptions:
             raise ConfigError(f"online_batch is {self.online_batch}; it must be at least 0 (0: none)")
         if self.batch_interval_ms is not None and self.batch_interval_ms < 1:
             raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
+        if self.batch_wait_s is not None and self.batch_wait_s < 0:
+            raise ConfigError(f"batch_wait_s is {self.batch_wait_s}; it must be at least 0 (0: no limit)")
         if self.device not in ("cpu", "gpu"):
             raise ConfigError(f"device is {self.device!r}; it must be cpu or gpu")
         if self.gpu_rows is not None and self.gpu_rows < 0:
@@ -180,6 +185,14 @@ class TrainOptions:
             raise ConfigError(f"min_examples is {self.min_examples}; it must be at least 0")
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
+
+    @property
+    def longest_wait_s(self) -> float | None:
+        """Longest time that examples wait for a full batch; None: no limit."""
+        if self.batch_wait_s is not None:
+            return self.batch_wait_s or None
+        live = not self.until_end and self.until_idle_s is None
+        return 1.0 if live and self.source.startswith("kafka://") else None
 
     @property
     def ramp(self) -> BatchRamp:

@@ -29,7 +29,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("metrics_window_s", "materialized", "common_features"),
     ),
     "Freshness and versions": (
-        *("batch_interval_ms", "idle_partition_s", "publish_interval_s", "min_examples", "keep_versions"),
+        *(
+            "batch_wait_s",
+            "batch_interval_ms",
+            "idle_partition_s",
+            "publish_interval_s",
+            "min_examples",
+            "keep_versions",
+        ),
         *("keep_every_s", "publish_gate_auc", "publish_gate_calibration", "publish_gate_clicks"),
         *(
             "publish_gate_window",

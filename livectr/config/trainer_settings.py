@@ -85,6 +85,12 @@ class TrainSettings:
     batch_interval_ms: int | None = setting(
         T.batch_interval_ms, "also end a batch at every multiple of this event time", commands=TRAIN, least=1
     )
+    batch_wait_s: float | None = setting(
+        T.batch_wait_s,
+        "longest time that examples wait for a full batch (0: no limit; default: 1s on a live kafka:// log)",
+        commands=TRAIN,
+        least=0,
+    )
     seed: int = setting(T.seed, "seed of initial values", commands=TRAIN, least=0)
     threads: int | None = setting(
         T.threads,

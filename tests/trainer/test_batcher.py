@@ -1,6 +1,8 @@
 """The global cut: batches are a function of the logs, not of N, of timing or of the fetch size."""
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.trainer.comm.control import Control
+from livectr.trainer.options import TrainOptions
 from livectr.trainer.ramp import BatchRamp
+from livectr.trainer.run import train
 from livectr.trainer.stream.batcher import NEVER, Batcher, Flags, cut
+from tests.trainer.ad_logs import ad_pipeline, write_kafka
 
 Log = dict[int, list[int]]
 """partition → non-decreasing orders of its examples"""
@@ -172,6 +177,52 @@ def test_a_complete_tick_is_cut_before_its_batch_is_full() -> None:
     assert cut(offers, parts, frontier=19, **requested) is None  # type: ignore[arg-type]
     found = cut(offers, parts, frontier=20, **requested)  # type: ignore[arg-type]
     assert found is not None and found.counts.tolist() == [2, 1]
+
+
+def test_a_batch_waits_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clock, from its first example that is settled; a full batch never waits."""
+    clock = [100.0]
+    monkeypatch.setattr("livectr.trainer.stream.batcher.time.monotonic", lambda: clock[0])
+    source = ScriptedSource({0: [1, 2, 3, 50]}, 1)
+    source.ready, source.waiting[0] = source.waiting[0][:3], source.waiting[0][3:]
+    monkeypatch.setattr(source, "poll", lambda max_wait_s: False)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(8), wait_s=0, longest_s=1.0)
+    for clock[0] in (100.0, 100.4, 100.99):
+        assert batcher.round(Flags()).cut is None
+    clock[0] = 101.0
+    found = batcher.round(Flags()).cut
+    assert found is not None and source.pop(int(found.counts[0])) == [(1, 0, 0), (2, 0, 1), (3, 0, 2)]
+    clock[0] = 200.0
+    source.ready = [(5, 0, 3)]  # it waits from now on
+    assert batcher.round(Flags()).cut is None
+    source.ready += [(6, 0, n) for n in range(4, 11)]
+    found = batcher.round(Flags()).cut
+    assert found is not None and found.counts.tolist() == [8]
+    assert batcher.seen == 11
+
+
+@pytest.mark.parametrize(
+    ("more", "wait_s"),
+    [
+        ({}, 1.0),
+        ({"batch_wait_s": 0}, None),
+        ({"batch_wait_s": 3}, 3.0),
+        ({"until_end": True}, None),
+        ({"until_idle_s": 5}, None),
+        ({"source": "file:x"}, None),
+        ({"source": "file:x", "batch_wait_s": 2.5}, 2.5),
+    ],
+)
+def test_a_live_log_of_kafka_waits_a_second(more: dict[str, Any], wait_s: float | None) -> None:
+    assert TrainOptions(**{"source": "kafka://h:1", **more}).longest_wait_s == wait_s
+
+
+def test_a_quiet_live_stream_is_learned(kafka_url: str, topic_name: Callable[[str], str]) -> None:
+    """400 impressions come, and nothing after them; a batch may hold 4,096."""
+    prefix = topic_name("quiet")
+    write_kafka(kafka_url, prefix, 400)
+    report = train(ad_pipeline(prefix), TrainOptions(kafka_url, batch_ramp=0, max_steps=1))
+    assert 100 < report.examples_trained < 400  # those whose label window has passed
 
 
 @pytest.mark.parametrize("interval_ms", [None, 10])

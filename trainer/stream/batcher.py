@@ -5,6 +5,9 @@ partition, number inside the partition). A watermark, the frontier, is the least
 any partition can have. A batch is the next examples of the sequence below the frontier, as many as the ramp
 says (trainer.ramp), so it is a function of the logs alone.
 
+On a live log there may be a longest wait. A batch that is not full when it has passed is cut as it is. While
+a run catches up, batches are full before that.
+
 Finals (ingest.join.label_join) ride along: they take no example's place, and a batch has at most as many
 finals as it may have examples.
 
@@ -12,6 +15,7 @@ finals as it may have examples.
 and the orders of the examples that are ready.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Protocol
@@ -54,6 +58,7 @@ def cut(
     ended: bool,
     batch_size: int,
     interval_ms: int | None,
+    overdue: bool = False,
 ) -> Cut | None:
     """Choose the examples of the next batch; None if there are too few below the frontier.
 
@@ -69,6 +74,7 @@ def cut(
         batch_size: B, over all ranks.
         interval_ms: width of an event-time tick. A batch does not cross from one tick into the next, and a
             complete tick is cut even if it does not fill a batch. None: only full batches until the end.
+        overdue: the batch has waited long enough, and is cut though it is not full.
     """
     order = np.concatenate(orders)
     settled = np.ones(len(order), bool) if ended else order < frontier
@@ -86,7 +92,7 @@ def cut(
         tick = order[batch] // interval_ms
         full &= tick[-1] == tick[0]
         batch = batch[tick == tick[0]]
-    if not full and not ended:
+    if not full and not ended and not overdue:
         complete = interval_ms is not None and frontier // interval_ms > order[batch[0]] // interval_ms
         if not complete:
             return None
@@ -161,6 +167,8 @@ class Batcher:
         finals: the source has finals.
         interval_ms: see `cut`.
         wait_s: time that a rank with nothing to offer waits for events before it exchanges again.
+        longest_s: longest time by the clock that an example below the frontier waits for its batch to be
+            full; None: for as long as it takes.
     """
 
     def __init__(
@@ -173,6 +181,7 @@ class Batcher:
         finals: bool = False,
         interval_ms: int | None = None,
         wait_s: float = 0.05,
+        longest_s: float | None = None,
     ) -> None:
         self.source = source
         self.control = control
@@ -182,6 +191,9 @@ class Batcher:
         self.interval_ms = interval_ms
         self.wait_s = wait_s
         self._wait = False
+        self._longest_s = longest_s
+        self._settled_s: float | None = None
+        """Instant of time.monotonic() since which an example below the rank's frontier has waited."""
 
     def round(self, flags: Flags) -> Round:
         """Poll the source, exchange headers, cut. Collective.
@@ -194,12 +206,14 @@ class Batcher:
         moved = self._fetch(limit)
         order, partition = self.source.orders(limit)
         frontier, ended = self.source.frontier, self.source.ended
-        head = np.array([len(order), frontier, ended, moved, *astuple(flags)], np.int64)
+        late = self._is_overdue(order, frontier)
+        head = np.array([len(order), frontier, ended, moved, late, *astuple(flags)], np.int64)
         heads = self.control.gather(head)
         counts, common = heads[:, 0], int(heads[:, 1].min())
-        all_ended = bool(heads[:, 2].all())
+        all_ended, overdue = bool(heads[:, 2].all()), bool(heads[:, 4].any())
+        partial = all_ended or overdue or self.interval_ms is not None
         next_cut = None
-        if counts.sum() >= size or (counts.any() and (all_ended or self.interval_ms is not None)):
+        if counts.sum() >= size or (counts.any() and partial):
             columns = [order, partition.astype(np.int64)]
             if self.finals:
                 columns.append(self.source.finals(limit).astype(np.int64))
@@ -212,16 +226,29 @@ class Batcher:
                 ended=all_ended,
                 batch_size=size,
                 interval_ms=self.interval_ms,
+                overdue=overdue,
             )
         if next_cut is not None:
             self.seen += next_cut.examples
+            self._settled_s = None
         self._wait = next_cut is None
         return Round(
-            flags=tuple(_flags(row) for row in heads[:, 4:]),
+            flags=tuple(_flags(row) for row in heads[:, 5:]),
             cut=next_cut,
             ended=all_ended and not counts.any(),
             moved=bool(heads[:, 3].any()),
         )
+
+    def _is_overdue(self, order: I64, frontier: int) -> bool:
+        """Whether the rank's first example has been below its frontier for longer than it may wait."""
+        if self._longest_s is None:
+            return False
+        if not len(order) or order[0] >= frontier:
+            self._settled_s = None
+            return False
+        now = time.monotonic()
+        self._settled_s = now if self._settled_s is None else self._settled_s
+        return now - self._settled_s >= self._longest_s
 
     def _fetch(self, limit: int) -> bool:
         """Poll unless this rank has a whole batch below its frontier: more events would only fill memory.

@@ -43,6 +43,8 @@ class ItemPartials:
         self._items: list[pa.Array] = []
         self._lock = threading.Lock()
         self._before = before
+        if before is not None:
+            before._before = None  # nobody asks it any more, and a chain of stores would never end
         self.made_at = time.monotonic()
 
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -194,6 +195,15 @@ def test_a_full_store_takes_no_more_and_knows_what_was_asked_for() -> None:
     store.find(np.array([2]))
     used = store.used()
     assert used is not None and used.to_pylist() == ["c", "a", "b"]
+    memory = weakref.ref(store.values)
+    following = ItemPartials(16, 1024, ItemPartials(16, 1024, store))
+    del store
+    assert memory() is None, "a store keeps the store before it alone"
+    store = ItemPartials(16, 1024)
+    store.add(keys[:3], pa.array(["a", "b", "c"]), rows[:3], asked=False)
+    store.find(np.array([2, 0, 1, 2]))
+    store.find(np.array([2, 0]))
+    store.find(np.array([2]))
     following = ItemPartials(16, 1024, store)
     first = following.wanted()
     assert first is not None and first.to_pylist() == ["c", "a", "b"]

@@ -35,7 +35,9 @@ FIXED = (
     "kernels.stream.clock",
     "kernels.stream.history",
     "kernels.stream.join",
+    "kernels.stream.json_columns",
     "kernels.stream.json_depth",
+    "kernels.stream.records",
     "trainer.comm.key_codec",
 )
 """Modules whose `_library()` is the same for every pipeline."""

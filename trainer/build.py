@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from livectr.ingest.common_features import sharing
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
@@ -52,7 +52,7 @@ from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
 from livectr.trainer.quality.seen import ItemCounts
 from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
-from livectr.trainer.stream.batcher import Batcher
+from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
 from livectr.trainer.tables.gpu_tables import gpu_tables
@@ -118,9 +118,8 @@ def build(
     publisher = None
     if store is not None:
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
-    cuts: dict[str, Any] = dict(ramp=options.ramp, interval_ms=options.batch_interval_ms)
-    cuts["longest_s"] = options.longest_wait_s
-    batcher = Batcher(source, control, seen=progress.seen, finals=heads is not None, **cuts)
+    times, finals = Times(options.batch_interval_ms, options.longest_wait_s), heads is not None
+    batcher = Batcher(source, control, ramp=options.ramp, seen=progress.seen, finals=finals, times=times)
     monitor = make.monitor(step, heads)
     stages = Stages(
         cut=batcher,

@@ -13,7 +13,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import train
-from livectr.trainer.stream.batcher import NEVER, Batcher, Flags, cut
+from livectr.trainer.stream.batcher import NEVER, Batcher, Flags, Times, cut
 from tests.trainer.ad_logs import ad_pipeline, write_kafka
 
 Log = dict[int, list[int]]
@@ -151,7 +151,7 @@ def test_finals_take_no_examples_place(
 def test_the_batcher_counts_examples_without_finals() -> None:
     log = {p: sorted(random.Random(p).choices(range(50), k=30)) for p in range(4)}
     source = ScriptedSource(log, 1)
-    batcher = Batcher(source, Control(), ramp=BatchRamp(8), finals=True, wait_s=0)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(8), finals=True, times=Times(poll_s=0))
     batches = []
     while not (round_ := batcher.round(Flags())).ended:
         if round_.cut is not None:
@@ -186,7 +186,7 @@ def test_a_batch_waits_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch
     source = ScriptedSource({0: [1, 2, 3, 50]}, 1)
     source.ready, source.waiting[0] = source.waiting[0][:3], source.waiting[0][3:]
     monkeypatch.setattr(source, "poll", lambda max_wait_s: False)
-    batcher = Batcher(source, Control(), ramp=BatchRamp(8), wait_s=0, longest_s=1.0)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(8), times=Times(longest_s=1.0, poll_s=0))
     for clock[0] in (100.0, 100.4, 100.99):
         assert batcher.round(Flags()).cut is None
     clock[0] = 101.0
@@ -231,7 +231,7 @@ def test_the_batcher_gives_the_same_batches_and_stops_polling_when_it_has_enough
 ) -> None:
     log = {p: sorted(random.Random(p).choices(range(50), k=30)) for p in range(4)}
     source = ScriptedSource(log, 1)
-    batcher = Batcher(source, Control(), ramp=BatchRamp(8), interval_ms=interval_ms, wait_s=0)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(8), times=Times(interval_ms, poll_s=0))
     batches, most_ready = [], 0
     while not (round_ := batcher.round(Flags(stop=True, due=2, publish=3))).ended:
         assert round_.flags == (Flags(True, False, 2, 3),)

@@ -11,7 +11,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import TrainOptions, train
-from livectr.trainer.stream.batcher import Batcher, Flags
+from livectr.trainer.stream.batcher import Batcher, Flags, Times
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_batcher import Log, ScriptedSource
@@ -32,7 +32,7 @@ def test_sizes_are_a_slope_between_two_bounds() -> None:
 def sizes(log: Log, seed: int, seen: int) -> list[int]:
     """Sizes of the batches of a log that arrives as a seed says."""
     source = ScriptedSource(log, seed)
-    batcher = Batcher(source, Control(), ramp=BatchRamp(32, 4, 2), seen=seen, wait_s=0)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(32, 4, 2), seen=seen, times=Times(poll_s=0))
     cuts = []
     while not (round_ := batcher.round(Flags())).ended:
         if round_.cut is not None:

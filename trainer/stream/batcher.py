@@ -58,7 +58,6 @@ def cut(
     ended: bool,
     batch_size: int,
     interval_ms: int | None,
-    overdue: bool = False,
 ) -> Cut | None:
     """Choose the examples of the next batch; None if there are too few below the frontier.
 
@@ -74,7 +73,6 @@ def cut(
         batch_size: B, over all ranks.
         interval_ms: width of an event-time tick. A batch does not cross from one tick into the next, and a
             complete tick is cut even if it does not fill a batch. None: only full batches until the end.
-        overdue: the batch has waited long enough, and is cut though it is not full.
     """
     order = np.concatenate(orders)
     settled = np.ones(len(order), bool) if ended else order < frontier
@@ -92,7 +90,7 @@ def cut(
         tick = order[batch] // interval_ms
         full &= tick[-1] == tick[0]
         batch = batch[tick == tick[0]]
-    if not full and not ended and not overdue:
+    if not full and not ended:
         complete = interval_ms is not None and frontier // interval_ms > order[batch[0]] // interval_ms
         if not complete:
             return None
@@ -158,6 +156,22 @@ class Round:
     moved: bool
 
 
+@dataclass(frozen=True)
+class Times:
+    """Times of a batcher.
+
+    Attributes:
+        interval_ms: see `cut`.
+        longest_s: longest time by the clock that an example below the frontier waits for its batch to be
+            full; None: for as long as it takes.
+        poll_s: time that a rank with nothing to offer waits for events before it exchanges again.
+    """
+
+    interval_ms: int | None = None
+    longest_s: float | None = None
+    poll_s: float = 0.05
+
+
 class Batcher:
     """First stage of a batch: cuts it from this rank's source together with the other ranks.
 
@@ -165,10 +179,7 @@ class Batcher:
         ramp: sizes of batches.
         seen: examples that were cut before, by earlier processes of the run.
         finals: the source has finals.
-        interval_ms: see `cut`.
-        wait_s: time that a rank with nothing to offer waits for events before it exchanges again.
-        longest_s: longest time by the clock that an example below the frontier waits for its batch to be
-            full; None: for as long as it takes.
+        times: when a batch is cut before it is full.
     """
 
     def __init__(
@@ -179,19 +190,15 @@ class Batcher:
         ramp: BatchRamp,
         seen: int = 0,
         finals: bool = False,
-        interval_ms: int | None = None,
-        wait_s: float = 0.05,
-        longest_s: float | None = None,
+        times: Times = Times(),
     ) -> None:
         self.source = source
         self.control = control
         self.ramp = ramp
         self.seen = seen
         self.finals = finals
-        self.interval_ms = interval_ms
-        self.wait_s = wait_s
+        self._times = times
         self._wait = False
-        self._longest_s = longest_s
         self._settled_s: float | None = None
         """Instant of time.monotonic() since which an example below the rank's frontier has waited."""
 
@@ -211,7 +218,7 @@ class Batcher:
         heads = self.control.gather(head)
         counts, common = heads[:, 0], int(heads[:, 1].min())
         all_ended, overdue = bool(heads[:, 2].all()), bool(heads[:, 4].any())
-        partial = all_ended or overdue or self.interval_ms is not None
+        partial = all_ended or overdue or self._times.interval_ms is not None
         next_cut = None
         if counts.sum() >= size or (counts.any() and partial):
             columns = [order, partition.astype(np.int64)]
@@ -224,9 +231,8 @@ class Batcher:
                 [o[:, 2] for o in offers] if self.finals else None,
                 frontier=common,
                 ended=all_ended,
-                batch_size=size,
-                interval_ms=self.interval_ms,
-                overdue=overdue,
+                batch_size=min(size, _settled(offers, common)) if overdue else size,
+                interval_ms=self._times.interval_ms,
             )
         if next_cut is not None:
             self.seen += next_cut.examples
@@ -241,14 +247,14 @@ class Batcher:
 
     def _is_overdue(self, order: I64, frontier: int) -> bool:
         """Whether the rank's first example has been below its frontier for longer than it may wait."""
-        if self._longest_s is None:
+        if self._times.longest_s is None:
             return False
         if not len(order) or order[0] >= frontier:
             self._settled_s = None
             return False
         now = time.monotonic()
         self._settled_s = now if self._settled_s is None else self._settled_s
-        return now - self._settled_s >= self._longest_s
+        return now - self._settled_s >= self._times.longest_s
 
     def _fetch(self, limit: int) -> bool:
         """Poll unless this rank has a whole batch below its frontier: more events would only fill memory.
@@ -262,7 +268,14 @@ class Batcher:
         settled = int(np.searchsorted(order, self.source.frontier))
         if settled >= limit:
             return False
-        return self.source.poll(self.wait_s if self._wait and not self.source.ended else 0.0)
+        return self.source.poll(self._times.poll_s if self._wait and not self.source.ended else 0.0)
+
+
+def _settled(offers: Sequence[I64], frontier: int) -> int:
+    """Examples below the frontier, or finals if they are more; at least 1."""
+    settled = np.concatenate([offer[offer[:, 0] < frontier] for offer in offers])
+    finals = int(np.count_nonzero(settled[:, 2])) if settled.shape[1] > 2 else 0
+    return max(1, finals, len(settled) - finals)
 
 
 def _flags(row: I64) -> Flags:

@@ -20,7 +20,7 @@ STABLE, CANARY = "stable", "canary"
 SIDE: ContextVar[str] = ContextVar("side", default=STABLE)
 """Side that this thread works for."""
 USER, REQUEST = "user", "request"
-"""What a request is drawn by."""
+"""Ways to draw a request."""
 FORM = "ns=NAMESPACE,share=SHARE[,by=user|request][,pipeline=FILE.py]"
 _SALT = b"livectr canary"
 

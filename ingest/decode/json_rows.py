@@ -316,7 +316,7 @@ class JsonRows:
 
 
 def _overlap(paths: Collection[tuple[str, ...]]) -> bool:
-    """Whether a path is the beginning of another."""
+    """Return true if a path is the beginning of another."""
     return any(path == other[: len(path)] for path in paths for other in paths if other is not path)
 
 

@@ -60,7 +60,7 @@ class Texts:
         return self if self.lines else Texts.of(self.texts)
 
     def are_objects(self, most_bytes: int | None = None) -> bool:
-        """Whether each text has 2 bytes or more, at most `most_bytes`, begins with `{` and ends with `}`."""
+        """Return true if each text has 2 to `most_bytes` bytes, begins with `{` and ends with `}`."""
         sizes = self.stops - self.starts
         if not len(self) or sizes.min() < 2 or (most_bytes is not None and sizes.max() > most_bytes):
             return False

@@ -8,7 +8,7 @@ from livectr.kernels.errors import ConfigError
 
 
 def hint(name: str = "name") -> str:
-    """What to write for a column that is named like an attribute."""
+    """Advice for a column that is named like an attribute."""
     return f"for a column that is named like an attribute write stream[{name!r}]"
 
 

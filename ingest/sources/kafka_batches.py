@@ -44,7 +44,7 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
     _pos: int
     _decompressed: bool
     blocks = False
-    """Whether all records come as one, whose value is a `RecordBlock`."""
+    """True: all records come as one, whose value is a `RecordBlock`."""
     unpacked_bytes = LIMITS.unpacked_bytes
     """Greatest size of a decompressed batch, for the whole process."""
 

@@ -109,7 +109,7 @@ class Kept:
         return Kept(address(partials) + 4 * size * np.arange(rows), (partials,))
 
     def rows(self, first: int, last: int) -> Kept:
-        """Those of the rows from `first` to before `last`."""
+        """Partial results of the rows from `first` to before `last`."""
         return replace(self, addresses=self.addresses[first:last])
 
 

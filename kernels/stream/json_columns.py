@@ -23,7 +23,7 @@ _BOOL, _STRING = 4, 5
 
 
 def reads(kind: pa.DataType) -> bool:
-    """Whether a column of this type can be read: numbers, bools, strings, and lists of them."""
+    """Return true if a column of this type can be read: numbers, bools, strings, and lists of them."""
     return (kind.value_type if pa.types.is_list(kind) else kind) in _TYPES
 
 

@@ -75,7 +75,7 @@ def split_plan(pipeline: Pipeline) -> SplitPlan | None:
 
 
 def _compiled(pipeline: Pipeline, config: ModelConfig) -> bool:
-    """Whether a compiled function computes a model."""
+    """Return true if a compiled function computes a model."""
     plan = pipeline.plan
     model = config.build(plan.fields, plan.fields, plan.dense_names, True, 0)
     return isinstance(model, LayeredModel) and model.forward_layers() is not None

@@ -40,7 +40,7 @@ class _Store:
     partials: ItemPartials
 
     def serves(self, lookup: VersionLookup, ttl_s: float) -> bool:
-        """Whether a request may use them."""
+        """Return true if a request may use them."""
         same = self.version is lookup.version and self.rows is lookup.cache
         return same and time.monotonic() - self.partials.made_at < ttl_s
 

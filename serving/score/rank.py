@@ -211,7 +211,7 @@ class Ranker:
         return replace(scores, complete=scores.complete and enriched.complete and complete)
 
     def logs(self, request_id: str) -> bool:
-        """Whether a request is one of the served log, whose features are then all needed."""
+        """Return true if a request is one of the served log; all its features are needed then."""
         return self.served is not None and self.served.wants(request_id)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ def shown(address: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_version_that_is_not_loaded_is_listed_beside_the_served_one(
     redis_url: str, serve: Serve, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a fresh row set, that names no earlier version."""
+    """Manifest of a fresh row set, which names no earlier version."""
     monkeypatch.setenv("COLUMNS", "120")
     publication = trainer(redis_url)
     publish(publication)

@@ -27,7 +27,7 @@ PASSWORD = "hunter2/with@signs"
 
 
 def shown(process: subprocess.Popen[str]) -> str:
-    """What `ps` shows of a server and its workers."""
+    """Command lines of a server and its workers, as `ps` shows them."""
     whole = psutil.Process(process.pid)
     return "\n".join(" ".join(one.cmdline()) for one in (whole, *whole.children(recursive=True)))
 

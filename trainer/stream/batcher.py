@@ -246,7 +246,7 @@ class Batcher:
         )
 
     def _is_overdue(self, order: I64, frontier: int) -> bool:
-        """Whether the rank's first example has been below its frontier for longer than it may wait."""
+        """Return true if the rank's first example has been below its frontier for longer than it may wait."""
         if self._times.longest_s is None:
             return False
         if not len(order) or order[0] >= frontier:

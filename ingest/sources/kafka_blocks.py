@@ -110,11 +110,17 @@ class _BlockRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
         return super()._unpack_records(tp, _Batches(records), *deserializers)  # type: ignore[no-any-return]
 
     def take(self, n: int | None = None) -> list[Any]:
-        """Take records up to a number and a size."""
+        """Take records up to a number and a size; an error after some of them comes with the next call."""
         taken: list[Any] = []
         size = 0
         while (n is None or len(taken) < n) and size < _TAKEN_BYTES:
-            more = super().take(1)
+            try:
+                more = super().take(1)
+            except Exception as error:
+                if not taken:
+                    raise
+                self._next_inline_exception = error
+                break
             if not more:
                 break
             taken += more

@@ -20,7 +20,7 @@ from livectr.ingest.language.streams import Table
 from livectr.protos.store import I64, LOOKUP
 from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_columns import I32
-from livectr.serving.request.lookup_table import LookupRoot, LookupTable
+from livectr.serving.request.lookup_table import NEVER, LookupRoot, LookupTable
 from livectr.serving.request.user_table import UserTable
 from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.follower import VersionFollower
@@ -72,6 +72,21 @@ class LookupResult:
     early: EarlyRows | None = None
 
 
+@dataclass(frozen=True)
+class _Read:
+    """Read of Redis.
+
+    Args:
+        now: instant of time.monotonic() before it.
+        swaps: calls of `changed` before it.
+        complete: Redis is known to have lost no key.
+    """
+
+    now: float
+    swaps: int
+    complete: bool
+
+
 class LookupRows:
     """Cache of look-up rows, with expired rows as the fallback while Redis is down or may have lost keys.
 
@@ -100,12 +115,8 @@ class LookupRows:
             tables: changed keys i64[n] by table; look-up tables have the prefix LOOKUP. None: unknown, so
                 all.
         """
-        self._swaps += 1
-        self._expire(tables)
-
-    def _expire(self, tables: Mapping[str, I64] | None) -> None:
-        """Let the rows of `changed` be read again."""
         with self._lock:
+            self._swaps += 1
             for topic, table in self._tables.items():
                 if tables is None:
                     table.expire(None)
@@ -147,16 +158,12 @@ class LookupRows:
                 complete = False
             else:
                 history_values, first = values[len(names) :], 0
+                read_when = _Read(now, swaps, complete)
                 for place, (query, old) in enumerate(zip(queries, expired, strict=True)):
                     if len(old):
                         read = values[first : first + len(old)]
                         first += len(old)
-                        found[place] = self._keep(
-                            query, found[place].table, old, read, now, complete=complete
-                        )
-                if swaps != self._swaps:
-                    for query, old in zip(queries, expired, strict=True):
-                        self._expire({LOOKUP + query.table.topic: old})
+                        found[place] = self._keep(query, found[place].table, old, read, read_when)
         # Expired rows were read just now; while Redis is away they are used as they are.
         since = now - self._ttl_s if complete else np.finfo(np.float64).min
         read_at = min((_oldest(at, since, now) for at in instants), default=now)
@@ -173,20 +180,19 @@ class LookupRows:
         table: LookupTable | UserTable,
         keys: I64,
         values: Sequence[bytes | None],
-        now: float,
-        *,
-        complete: bool,
+        when: _Read,
     ) -> FoundRows:
-        """Keep values that were read; a value that is missing may be a lost value unless `complete`.
+        """Keep values that were read; a missing value may be a lost value, unless the read is complete.
 
         Returns:
             The rows of the query.
         """
-        if not complete:
+        if not when.complete:
             there = [place for place, value in enumerate(values) if value is not None]
             keys, values = keys[there], [values[place] for place in there]
-        with foreign_values():
-            table.put(keys, values, now)
+        # With the lock of `changed`: a value that was read before a swap is never seen as a new one.
+        with foreign_values(), self._lock:
+            table.put(keys, values, when.now if when.swaps == self._swaps else NEVER)
         found = FoundRows(table, table.find(query.keys)[0])
         topic = query.table.topic
         with self._lock:  # the request goes on with its table, which is garbage after it

@@ -23,7 +23,8 @@ from livectr.protos.store import I64, decode_lookup_rows
 from livectr.serving.request.lookup_columns import FIRST, I32, LARGEST_BYTES, Column, column_of, grown
 
 Row = list[object] | None
-_NEVER = float("-inf")
+NEVER = float("-inf")
+"""Instant of a row that must be read again."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class LookupTable:
         self._values: list[bytes | None] = []
         self._read_at: npt.NDArray[np.float64] = np.zeros(FIRST)
         self._lock = threading.Lock()
-        self._append([None], [None], _NEVER)
+        self._append([None], [None], NEVER)
 
     def __len__(self) -> int:
         """Number of slots, with garbage."""
@@ -116,10 +117,10 @@ class LookupTable:
         """Let the rows of keys i64[n] be read again; None: all rows."""
         with self._lock:
             if keys is None:
-                self._read_at[:] = _NEVER
+                self._read_at[:] = NEVER
                 return
             numbers = self._numbers.find(np.ascontiguousarray(keys))
-            self._read_at[self._slot_of[numbers[numbers != MISSING]]] = _NEVER
+            self._read_at[self._slot_of[numbers[numbers != MISSING]]] = NEVER
 
     def moved(self) -> LookupTable:
         """Copy of the live rows as they are now. Only their keys are copied under the lock."""

@@ -19,9 +19,8 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.streams import Table
 from livectr.protos.store import I64, decode_lookup_rows
 from livectr.serving.request.lookup_columns import FIRST, I32
-from livectr.serving.request.lookup_table import LookupRoot, Row
+from livectr.serving.request.lookup_table import NEVER, LookupRoot, Row
 
-_NEVER = float("-inf")
 _RECENT = 64
 """Rows whose columns are kept: a few for each request under way."""
 
@@ -41,7 +40,7 @@ class UserTable:
         self._place = {name: place for place, name in enumerate(table.columns)}
         self._slot_of: dict[int, int] = {}
         self._values: list[bytes | None] = [None]
-        self._read_at = [_NEVER]
+        self._read_at = [NEVER]
         self._lock = threading.Lock()
         # A request puts the row of a new user, and then reads it.
         self._arrays = functools.lru_cache(_RECENT)(self._decode)
@@ -88,10 +87,10 @@ class UserTable:
         """As `LookupTable.expire`."""
         with self._lock:
             if keys is None:
-                self._read_at = [_NEVER] * len(self._values)
+                self._read_at = [NEVER] * len(self._values)
                 return
             for key in keys.tolist():
-                self._read_at[self._slot_of.get(key, 0)] = _NEVER
+                self._read_at[self._slot_of.get(key, 0)] = NEVER
 
     def moved(self) -> UserTable:
         """Copy of the live rows."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from livectr.ingest.addresses import kafka_servers
@@ -95,6 +96,34 @@ def test_aborted_transactions_and_markers_are_left_out(
     found, at = drained(kafka_url, topic, blocks=True)
     assert (list(of_blocks(found)), at) == ([(r.offset, r.key, r.value) for r in plain], end)
     assert len(plain) == 60 and all(isinstance(record.value, RecordBlock) for record in found)
+
+
+def test_batches_before_a_damaged_one_are_delivered(
+    kafka_url: str, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kafka-python delivers records: the error comes with the next poll."""
+    topic = topic_name("blocks")
+    create_topics(kafka_url, {topic: 1})
+    producer = KafkaProducer(bootstrap_servers=kafka_servers(kafka_url))
+    for n in range(3):
+        producer.send(topic, value=b"%d" % n, partition=0)
+        producer.flush(timeout=30)  # a batch each
+    producer.close()
+    valid = ReadableBatch.validate_crc
+    monkeypatch.setattr(ReadableBatch, "validate_crc", lambda batch: batch.base_offset != 2 and valid(batch))
+    place = TopicPartition(topic, 0)
+    bound_batches(1 << 24)
+    consumer = KafkaConsumer(bootstrap_servers=kafka_servers(kafka_url))
+    use_blocks(consumer)
+    consumer.assign([place])
+    consumer.seek(place, 0)
+    found: list[Any] = []
+    with pytest.raises(CorruptRecordError):
+        while True:
+            for records in consumer.poll(500).values():
+                found += records
+    assert list(of_blocks(found)) == [(0, None, b"0"), (1, None, b"1")]
+    consumer.close()
 
 
 def test_a_source_starts_and_ends_inside_a_batch(topic: str, send: Send, read: Read) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from livectr.ingest.language.streams import Table
-from livectr.protos.store import LOOKUP, Keyspace, encode_lookup_row
+from livectr.protos.store import I64, LOOKUP, Keyspace, encode_lookup_row
 from livectr.serving.errors import RefusedError
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
 from livectr.serving.request.lookup_table import LookupRoot, LookupTable, lookup_columns
+from livectr.serving.request.user_table import UserTable
 from livectr.serving.version.reader import DownError, Reader
 
 ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
@@ -126,6 +127,35 @@ def test_a_row_that_was_read_before_a_swap_is_not_kept_over_it() -> None:
     assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "old"]]]
     store.read = read  # type: ignore[method-assign]
     assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
+
+
+@pytest.mark.parametrize("of_user", [False, True])
+def test_a_row_that_was_read_before_a_swap_is_old_from_the_first(
+    of_user: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another request may look between the moments at which it is kept and found to be old."""
+    store = Store()
+    lookup_rows = LookupRows(cast(Reader, store))
+    asked = replace(query(ADS, 1), of_user=of_user)
+    kind = UserTable if of_user else LookupTable
+    put, seen = kind.put, []
+    store.put(ADS, 1, [1, "old"])
+
+    def look(table: Any, keys: I64, values: Any, now: float) -> None:
+        put(table, keys, values, now)
+        seen.append(float(table.find(keys)[1][0]))
+
+    read = store.read
+
+    def slow(names: Sequence[bytes], early: None) -> tuple[list[bytes | None], bool, None]:
+        found = read(names, early)
+        lookup_rows.changed({LOOKUP + "ads": np.array([1])})
+        return found
+
+    store.read = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(kind, "put", look)
+    lookup_rows.find([asked])
+    assert seen == [float("-inf")]
 
 
 def test_the_oldest_row_that_is_used_says_when_it_was_read() -> None:

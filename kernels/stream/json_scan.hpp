@@ -1,5 +1,6 @@
 // Scanner of strict JSON in one text: space, strings, numbers, and values that are skipped.
 #pragma once
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
@@ -118,6 +119,16 @@ class Scanner {
         return p;
     }
 
+    // A number that ends at `stop` is a float64; the general reader refuses one that is too large, in use or not.
+    bool in_range(const uint8_t* stop) const {
+        const char* const first = reinterpret_cast<const char*>(p_);
+        const char* const last = reinterpret_cast<const char*>(stop);
+        if (last - first <= 300 && std::find_if(first, last, [](char c) { return (c | 0x20) == 'e'; }) == last)
+            return true;
+        double value;
+        return std::from_chars(first, last, value).ec == std::errc();
+    }
+
     template <class T>
     bool number(const uint8_t* stop, uint64_t& word) {
         T value;
@@ -149,7 +160,7 @@ class Scanner {
             default: {
                 bool whole;
                 const uint8_t* const stop = number_end(whole);
-                return stop && (p_ = stop);
+                return stop && in_range(stop) && (p_ = stop);
             }
         }
         if (level > depth) return false;

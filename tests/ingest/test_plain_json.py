@@ -33,6 +33,7 @@ DEPTH = 5
 
 numbers = st.one_of(
     st.integers(-(1 << 70), 1 << 70),
+    st.integers(280, 420).map(lambda digits: 10**digits),
     st.integers(-100, 100),
     st.floats(allow_nan=False, allow_infinity=False),
     st.floats(width=32, allow_nan=False, allow_infinity=False),
@@ -152,6 +153,7 @@ SLOW._columns = None
 @example(
     [b'{"user":1,"query":"a","words":["x",null]}', b'{"user":1,"query":"a","device":{"os":"x","os":"y"}}']
 )
+@example([b'{"user":1,"query":"a","x":[2.8e+391,1e-400]}', b'{"user":1,"query":"a","x":1' + b"0" * 400 + b"}"])
 def test_both_readers_agree(block: list[bytes]) -> None:
     assert result(FAST, block) == result(SLOW, block)
 

@@ -174,24 +174,24 @@ def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
     yield f'static_assert(sizeof(Plan) == {8 * words}, "Plan has no padding");\n'
 
 
-def node_functions(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
-    """Generate `run_<i>` of every node. noinline: host compilers compile separate functions much faster than
-    a huge function."""
+def node_functions(plan: FeaturePlan, *, host: bool) -> Iterator[str]:
+    """Generate `run_<i>` of every node. Host compilers compile separate functions much faster than a huge
+    function."""
     names = Names(plan)
-    attribute = "__attribute__((noinline))" if noinline else "__device__ __forceinline__"
+    attribute = "__attribute__((noinline))" if host else "__device__ __forceinline__"
     for node in plan.nodes:
         if not node.is_root:
             yield f"// {_comment(node)} : {node.dtype}"
             yield "template <typename Block>"
             yield f"static {attribute} void run_{names.of(node)}(const Plan& p, const Block& block) {{"
-            yield f"    {_run(node, names, plan)}"
+            yield f"    {(_run_many(node, names, plan) if host else '') or _run(node, names, plan)}"
             yield "}"
 
 
 def _layers(plan: FeaturePlan) -> Iterator[str]:
     """Generate the nodes' functions and `run_layer<l>` of every layer."""
     names = Names(plan)
-    yield from node_functions(plan, noinline=False)
+    yield from node_functions(plan, host=False)
     for level, layer in enumerate(plan.layers[1:], start=1):
         calls = " ".join(f"run_{names.of(node)}(p, block);" for node in layer if not node.is_root)
         yield "template <typename Block>"
@@ -215,6 +215,24 @@ def _run(node: Expr, names: Names, plan: FeaturePlan) -> str:
     body = names.body(node, f"{each};")
     pool = f"p.pool{plan.layout.pools[id(node)]}"
     return f"block.{shape}({out}, {pool}, [&](int64_t row, auto& sink) {{ {body} }});"
+
+
+def _run_many(node: Expr, names: Names, plan: FeaturePlan) -> str:
+    """A call for many values at once, where the host has one; else nothing."""
+    assert node.device is not None, node
+    sources = [source for source in node.inputs if source.op != "constant"]
+    if node.device.rowwise or len(sources) != 1 or dtypes.element(node.dtype) in dtypes.TEXTS:
+        return ""
+    out, source = f"p.{names.member(node)}", f"p.{names.member(sources[0])}"
+    many = node.op == "key" and dtypes.element(sources[0].dtype) in dtypes.TEXTS
+    if not dtypes.is_list(node.dtype):
+        return f"block.keys({source}.values, block.rows, {out}.values);" if many else ""
+    kind = C_TYPES[dtypes.element(node.dtype)]
+    each = names.call(node).replace("items.at(i)", "from[i]")
+    body = "block.keys(from, n, to);" if many else f"for (int64_t i = 0; i < n; ++i) to[i] = {kind}({each});"
+    pool = f"p.pool{plan.layout.pools[id(node)]}"
+    arguments = f"const auto* from, int64_t n, {kind}* to"
+    return f"block.map({out}, {pool}, {source}, [&]({arguments}) {{ {body} }});"
 
 
 def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:

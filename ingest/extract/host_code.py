@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def host_source(plan: FeaturePlan) -> str:
     """Generate the translation unit of the host extractor."""
-    return "\n".join([*plan_struct(plan, host=True), *node_functions(plan, noinline=True), *_host(plan)])
+    return "\n".join([*plan_struct(plan, host=True), *node_functions(plan, host=True), *_host(plan)])
 
 
 def _host(plan: FeaturePlan) -> Iterator[str]:

@@ -137,7 +137,8 @@ void load(Lists<T>& column, const ArrowArray& array, int64_t first, int64_t rows
         const int64_t begin = items.offset + offsets[row];
         const int32_t size = offsets[row + 1] - offsets[row];
         if constexpr (LIES_AS_IT_IS<T>) {
-            if (valid == nullptr) {
+            // The last lists are copied: operators read up to LANES - 1 items behind a list.
+            if (valid == nullptr && offsets[row + 1] + LANES <= items.length) {
                 column.values[i] = Span<T>{const_cast<T*>(buffer<T>(items, 1)) + begin, size};
                 continue;
             }

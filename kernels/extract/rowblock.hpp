@@ -3,6 +3,7 @@
 // The rows of a block come in sequence, so the prefix sum of their sizes is a running end and needs no measuring
 // pass: a sink writes at the pool's end. A row that finds the pool full runs again with a larger pool.
 #pragma once
+#include "extract/many.hpp"
 #include "runtime/pool.cuh"
 #include "runtime/sinks.cuh"
 #ifdef LIVECTR_HOST
@@ -21,8 +22,11 @@ struct AlignedDelete {
 };
 using Memory = std::unique_ptr<uint8_t[], AlignedDelete>;
 
+// Bytes behind a list's items that may be read, and written before the next list: work is done LANES items at a time.
+constexpr int64_t SLACK = 8 * LANES;
+
 inline Memory aligned(int64_t bytes) {
-    return Memory(static_cast<uint8_t*>(::operator new[](size_t(bytes), std::align_val_t(POOL_ALIGNMENT))));
+    return Memory(static_cast<uint8_t*>(::operator new[](size_t(bytes + SLACK), std::align_val_t(POOL_ALIGNMENT))));
 }
 
 struct PoolLimit {};  // thrown where a pool would grow beyond its limit
@@ -96,7 +100,7 @@ struct PushItems {
         if (at == end) full = true;
         else *at++ = value;
     }
-    // Space is checked once, so that items can be computed side by side.
+    // Space is checked once, and items are computed LANES at a time: those beyond the list's end count for nothing.
     template <typename Item>
     inline __attribute__((always_inline)) void fill(int32_t n, Item item) {
         if (__builtin_expect(end - at < n, 0)) {
@@ -105,8 +109,11 @@ struct PushItems {
             return;
         }
         T* const first = at;
-#pragma GCC ivdep
-        for (int32_t i = 0; i < n; ++i) first[i] = item(i);
+        for (int32_t i = 0; i < n; i += LANES) {
+            T lanes[LANES];
+            for (int32_t k = 0; k < LANES; ++k) lanes[k] = item(i + k);
+            memcpy(first + i, lanes, sizeof lanes);
+        }
         at += n;
     }
 };
@@ -204,6 +211,27 @@ struct RowBlock {
             }
             out.values[row++] = Span<T>{begin, int32_t(count)};
             items.at = reinterpret_cast<uint8_t*>(sink.at);
+        }
+    }
+
+    static void keys(const Str* strings, int64_t n, int64_t* out) { livectr::keys(strings, n, out); }
+
+    // Lists of the same sizes: operate(items, count, results) runs over items that lie one behind the other.
+    template <typename T, typename From, typename F>
+    inline __attribute__((always_inline)) void map(const Lists<T>& out, const ::Pool& pool, const Lists<From>& in, F operate) const {
+        HostPool& items = &pool == output ? kept : this->items;
+        int64_t total = 0;
+        for (int32_t row = 0; row < rows; ++row) total += in.values[row].size;
+        T* at = reinterpret_cast<T*>(items.allocate(total * int64_t(sizeof(T))));
+        for (int32_t row = 0; row < rows;) {
+            const From* const first = in.values[row].data;
+            T* const begin = at;
+            do {
+                const int32_t size = in.values[row].size;
+                out.values[row++] = Span<T>{at, size};
+                at += size;
+            } while (row < rows && (in.values[row].size == 0 || in.values[row].data == first + (at - begin)));
+            operate(first, at - begin, begin);
         }
     }
 

@@ -65,23 +65,40 @@ static __device__ __forceinline__ uint64_t lower_ascii(uint64_t word) {
 // The size stays: ASCII first, eight bytes at once, then characters of two bytes where they lie.
 static __device__ inline void lower_to(uint8_t* out, Str s) {
     uint64_t seen = 0;
-    int32_t i = 0;
-    for (; i + 8 <= s.size; i += 8) {
-        const uint64_t word = eight_bytes(s.data + i), low = lower_ascii(word);
-        memcpy(out + i, &low, 8);
+    const auto eight = [&](int32_t at) {
+        const uint64_t word = eight_bytes(s.data + at), low = lower_ascii(word);
+        memcpy(out + at, &low, 8);
         seen |= word;
-    }
-    for (; i < s.size; ++i) {
-        out[i] = uint8_t(lower_ascii(s.data[i]));
-        seen |= s.data[i];
+    };
+    int32_t i = 0;
+    for (; i + 8 <= s.size; i += 8) eight(i);
+    if (s.size >= 8 && i < s.size) {
+        eight(s.size - 8);
+    } else {
+        for (; i < s.size; ++i) {
+            out[i] = uint8_t(lower_ascii(s.data[i]));
+            seen |= s.data[i];
+        }
     }
     if ((seen & EACH * 0x80) == 0) return;
-    for (i = 0; i + 1 < s.size; ++i) {
-        const uint8_t byte = s.data[i];
-        if (byte < 0xC3 || byte > 0xD5 || !continues(s.data[i + 1])) continue;
-        const uint32_t c = lower_two_byte(uint32_t(byte & 0x1F) << 6 | (s.data[i + 1] & 0x3F));
-        out[i] = uint8_t(0xC0 | c >> 6);
-        out[++i] = uint8_t(0x80 | (c & 0x3F));
+    for (i = 0; i + 1 < s.size;) {
+        if (i + 8 <= s.size) {
+            const uint64_t high = eight_bytes(s.data + i) & EACH * 0x80;
+            if (high == 0) {
+                i += 8;
+                continue;
+            }
+            i += lowest_bit(high) / 8;
+            if (i + 1 >= s.size) return;
+        }
+        const uint8_t byte = s.data[i], next = s.data[i + 1];
+        if (byte < 0xC3 || byte > 0xD5 || !continues(next)) {
+            ++i;
+            continue;
+        }
+        const uint32_t c = lower_two_byte(uint32_t(byte & 0x1F) << 6 | (next & 0x3F));
+        out[i++] = uint8_t(0xC0 | c >> 6);
+        out[i++] = uint8_t(0x80 | (c & 0x3F));
     }
 }
 
@@ -149,10 +166,23 @@ static __device__ __forceinline__ void character_ngrams(Str s, int32_t n, Sink& 
     }
 }
 
+// n words with a space between two, as they mostly lie in the text that they are from; then nothing is copied.
 template <typename Words, typename Sink>
 static __device__ __forceinline__ void word_ngrams(const Row<Words>& words, int32_t n, Sink& sink) {
     for (int32_t i = 0; i + n <= words.size(); ++i) {
-        for (int32_t k = 0; k < n; ++k) {
+        Str all = words.at(i);
+        int32_t k = 1;
+        for (; k < n; ++k) {
+            const Str next = words.at(i + k);
+            const uint8_t* const between = all.data + all.size;
+            if (next.data != between + 1 || *between != uint8_t(' ')) break;
+            all.size += 1 + next.size;
+        }
+        if (k == n) {
+            sink.view(all);
+            continue;
+        }
+        for (k = 0; k < n; ++k) {
             if (k > 0) sink.put(uint8_t(' '));
             sink.append(words.at(i + k));
         }

@@ -1,0 +1,73 @@
+// Operators on many values at once, for the host's vector instructions. Each gives the bits of its form for one value.
+#pragma once
+#include "runtime/columns.cuh"
+#include "runtime/hash.cuh"
+#ifdef LIVECTR_HOST
+
+#include <algorithm>
+
+namespace livectr {
+
+constexpr int32_t LANES = 8;
+using Words = uint64_t __attribute__((vector_size(8 * LANES)));
+
+// XXH64 of strings of less than 32 bytes side by side: every step runs for all, and counts where a string is long
+// enough for it. No byte outside of a string is used; those before a short one on its page are read.
+struct ShortStrings {
+    static constexpr int64_t LONGEST = 31;
+    static constexpr uint8_t NONE[8] = {};
+
+    static Words turned(Words x, int r) { return x << r | x >> (64 - r); }
+
+    // The last size % 8 bytes as a number.
+    static uint64_t rest(const uint8_t* p, uint64_t size) {
+        const uint64_t left = size & 7;
+        if (__builtin_expect(left != 0 && size < 8 && (reinterpret_cast<uintptr_t>(p) & 4095) < 8, 0)) {
+            uint64_t word = 0;
+            memcpy(&word, p, size_t(left));
+            return word;
+        }
+        return xxh64::read<uint64_t>(left != 0 ? p + size - 8 : NONE) >> (8 * (7 - left)) >> 8;
+    }
+
+    static void hash(const Str* strings, int64_t* out) {
+        using namespace xxh64;
+        Words size, word;
+        uint64_t longest = 0;
+        for (int32_t i = 0; i < LANES; ++i) longest |= size[i] = uint64_t(strings[i].size);
+        if (longest > LONGEST) {
+            for (int32_t i = 0; i < LANES; ++i) out[i] = int64_t(hash_bytes(strings[i].data, strings[i].size));
+            return;
+        }
+        Words h = size + P5;
+        for (uint64_t at = 8; at <= longest; at += 8) {
+            for (int32_t i = 0; i < LANES; ++i)
+                word[i] = read<uint64_t>(at <= uint64_t(strings[i].size) ? strings[i].data + at - 8 : NONE);
+            const Words next = turned(h ^ turned(word * P2, 31) * P1, 27) * P1 + P4;
+            h = size >= at ? next : h;
+        }
+        for (int32_t i = 0; i < LANES; ++i) word[i] = rest(strings[i].data, uint64_t(strings[i].size));
+        const auto four = (size & 4) != 0;
+        h = four ? turned(h ^ (word & 0xFFFFFFFF) * P1, 23) * P2 + P3 : h;
+        word = four ? word >> 32 : word;
+        for (uint64_t k = 0; k < 3; ++k) {
+            h = (size & 3) > k ? turned(h ^ (word & 0xFF) * P5, 11) * P1 : h;
+            word >>= 8;
+        }
+        h = (h ^ h >> 33) * P2;
+        h = (h ^ h >> 29) * P3;
+        h ^= h >> 32;
+        memcpy(out, &h, sizeof h);
+    }
+};
+
+// key() of n strings.
+inline void keys(const Str* strings, int64_t n, int64_t* out) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) ShortStrings::hash(strings + i, out + i);
+    for (; i < n; ++i) out[i] = int64_t(hash_bytes(strings[i].data, strings[i].size));
+}
+
+}  // namespace livectr
+
+#endif

@@ -22,6 +22,7 @@ from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.kernels.process.heap import loading, tune_malloc
 
 BATCH = 4096
 WAIT_S = 0.1
@@ -100,6 +101,8 @@ def measure(folder: str) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
+    with loading():  # as `livectr train` does
+        tune_malloc()
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     print(json.dumps(measure(parser.parse_args().folder)))

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.rows import row
@@ -66,10 +67,20 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     ]
 
 
-def train(logs: str, checkpoint: Path, redis: str) -> list[Sample]:
-    """A trainer over the whole of `logs`, sampled ten times a second from its first examples to its end."""
+def train(
+    logs: str,
+    checkpoint: Path,
+    redis: str,
+    *,
+    pipeline: str = PIPELINE,
+    look: Callable[[float], None] = lambda examples: None,
+) -> list[Sample]:
+    """A trainer over the whole of `logs`, sampled ten times a second from its first examples to its end.
+
+    look: called with each sample's examples.
+    """
     port = free_ports(1)
-    command = [*_livectr(), "train", "--pipeline", PIPELINE, "--source", logs, "--until-end"]
+    command = [*_livectr(), "train", "--pipeline", pipeline, "--source", logs, "--until-end"]
     command += ["--checkpoint", str(checkpoint), "--publish", redis, "--metrics-port", str(port)]
     errors = checkpoint.with_suffix(".log")
     samples: list[Sample] = []
@@ -80,6 +91,7 @@ def train(logs: str, checkpoint: Path, redis: str) -> list[Sample]:
                 examples = value(scrape(port), "livectr_examples_total")
                 if examples:
                     samples.append((examples, _resident_mib(process.pid)))
+                    look(examples)
                 time.sleep(0.1)
         finally:
             process.kill()

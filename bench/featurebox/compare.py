@@ -25,9 +25,9 @@ from bench.rows import row
 from livectr.ingest.extract.extractor import Extractor
 
 Rows = list[dict[str, object]]
-GOAL_POLARS, GOAL_SPARK = 2.0, 3.0
-GOAL_END_TO_END = 10.19
-"""FeatureBox's best against its staged baseline (§6)."""
+GOAL_POLARS, GOAL_SPARK = 3.0, 15.0
+GOAL_END_TO_END = 15.0
+"""FeatureBox's best against its staged baseline is 10.19 (§6)."""
 GOAL_FLAT = 0.95
 """Resident memory in the first quarter, as a share of that in the last."""
 

@@ -34,6 +34,7 @@ NAMES = (
     "start",
     "images",
     "memory",
+    "day",
 )
 """Modules of `bench`; they are listed here for a quick `--help`."""
 

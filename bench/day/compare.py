@@ -1,0 +1,64 @@
+"""Runs a trainer over the emulated day, and compares memory at its end with memory after its first quarter."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import redis
+
+from bench.day.log import FULL, HOURS, QUICK, write
+from bench.memory import ROOT, train
+from bench.rows import row
+from livectr.local.ports import free_ports
+from livectr.local.valkey import LocalRedis
+
+GOAL = 0.95
+"""Memory after a quarter of the day, as a share of that at its end."""
+Sample = tuple[float, float]
+
+
+def rows(quick: bool) -> list[dict[str, object]]:
+    """Memory of the trainer and of Redis. The log is written first, and read as fast as it goes."""
+    with (
+        tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder,
+        LocalRedis(f"127.0.0.1:{free_ports(1)}") as server,
+    ):
+        events, users = write(Path(folder) / "logs", QUICK if quick else FULL)
+        in_redis: list[Sample] = []
+
+        def look(examples: float) -> None:
+            used = client.info("memory")["used_memory"]
+            in_redis.append((examples, used / 2**20))
+
+        with redis.Redis.from_url(server.url) as client:
+            resident = train(
+                f"file:{folder}/logs",
+                Path(folder) / "checkpoint",
+                server.url,
+                pipeline=str(ROOT / "bench/day/pipeline.py"),
+                look=look,
+            )
+    workload = f"{HOURS} h of event time, {events:,} events of {users:,} users, rows expire after 3 h, with checkpoints"
+    return [
+        _flat("resident memory of the trainer, last tenth of a day", workload, resident, quick=quick),
+        _flat("memory of Redis, last tenth of a day", workload, in_redis, quick=quick),
+    ]
+
+
+def _flat(figure: str, workload: str, samples: Sequence[Sample], *, quick: bool) -> dict[str, object]:
+    trained = samples[-1][0]
+    early = [mib for examples, mib in samples if 0.2 <= examples / trained <= 0.3]
+    late = [mib for examples, mib in samples if examples / trained >= 0.9 and mib]
+    return row(
+        figure,
+        workload,
+        "MiB",
+        statistics.median(late),
+        peer_name="the same run after a quarter",
+        peer=statistics.median(early),
+        better="less",
+        goal=None if quick else GOAL,
+    )

@@ -34,8 +34,8 @@ _numbers = itertools.count()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: children would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at its width
-# An example that compiles a kernel, or that runs on a busy machine, is slow and right. `make test` tries the same
-# examples each time, so that a change is to blame when it fails; `make test-full` looks for new ones.
+# An example that compiles a kernel, or that runs on a busy machine, is slow and right. `make test` tries the
+# same examples each time, so that a change is to blame when it fails; `make test-full` looks for new ones.
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("search" if "--full" in sys.argv else "same")

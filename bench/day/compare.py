@@ -1,4 +1,4 @@
-"""Runs a trainer over the emulated day, and compares memory at its end with memory after its first quarter."""
+"""A trainer over the emulated day: memory at its end, beside memory after the first quarter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(quick: bool) -> list[dict[str, object]]:
                 pipeline=str(ROOT / "bench/day/pipeline.py"),
                 look=look,
             )
-    workload = f"{HOURS} h of event time, {events:,} events of {users:,} users, rows expire after 3 h, with checkpoints"
+    workload = f"{HOURS} h of event time, {events:,} events of {users:,} users, rows expire after 3 h"
     return [
         _flat("resident memory of the trainer, last tenth of a day", workload, resident, quick=quick),
         _flat("memory of Redis, last tenth of a day", workload, in_redis, quick=quick),

@@ -1,7 +1,7 @@
 """Writes a day of a site whose users and ads come and go, as Parquet, a file an hour: a function of the seed.
 
-In an hour ACTIVE users come, and half of the hour before stay; ads live LIFE_H hours, a few are new each hour, and
-each changes its price once. An impression is clicked the more likely the better ad and user fit.
+Half of an hour's users are those of the hour before; ads live LIFE_H hours, some are new each hour, and each
+changes its price once. An impression is clicked the more likely the better ad and user fit.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def _clicks(
 
 def _zipf(rng: np.random.Generator, n: int, size: int) -> I64:
     """int64[size] in [0, n), the k-th with probability about 1 / (k + 1)."""
-    return np.minimum(np.exp(rng.random(size) * np.log(n + 1)).astype(np.int64) - 1, n - 1)
+    ranks: I64 = np.exp(rng.random(size) * np.log(n + 1)).astype(np.int64) - 1
+    return np.minimum(ranks, n - 1)
 
 
 def _write(path: Path, table: pa.Table) -> None:

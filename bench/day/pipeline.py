@@ -1,4 +1,4 @@
-"""Learns the day: users, ads with their price at that time, the last clicks; rows leave three hours after their use."""
+"""Learns the day: users, ads, the last clicks. Rows leave three hours after their last use."""
 
 from livectr import Pipeline, Stream, Table, TablePolicy, label_join, ops, recent
 from livectr.models import DeepFM

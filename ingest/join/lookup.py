@@ -155,9 +155,10 @@ class LookupTable:
 
     def _compact(self) -> None:
         live = np.flatnonzero(self._row >= 0)
-        batch = self._log.take(self._row[live])
-        self._log = RowLog(self.schema)
-        self._log.append(batch)
+        live = live[np.argsort(self._row[live])]
+        old, self._log = self._log, RowLog(self.schema)
+        for part in old.split(self._row[live]):
+            self._log.append(old.take(part))
         self._row[live] = np.arange(len(live))
 
 

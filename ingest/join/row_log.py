@@ -3,6 +3,7 @@ tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from livectr.ingest.decode.arrow_rows import concat_rows
 
 I64 = npt.NDArray[np.int64]
 FOREVER = int(np.iinfo(np.int64).max)
+COLUMN_BYTES = (1 << 31) - 1
+"""Greatest size of a column of texts or lists in one batch: Arrow's offsets are int32."""
 
 
 @dataclass
@@ -31,10 +34,15 @@ class RowLog:
     Args:
         schema: of all rows.
         part_rows: greatest size of a merged part; None for no limit.
+        column_bytes: greatest size of a column of texts or lists in a merged part.
     """
 
-    def __init__(self, schema: pa.Schema, *, part_rows: int | None = None) -> None:
+    def __init__(
+        self, schema: pa.Schema, *, part_rows: int | None = None, column_bytes: int = COLUMN_BYTES
+    ) -> None:
         self.schema = schema
+        self._column_bytes = column_bytes
+        self._long = [i for i, field in enumerate(schema) if not pa.types.is_primitive(field.type)]
         self._limit = FOREVER if part_rows is None else part_rows
         self._parts: list[_Part] = []
         self.next = 0
@@ -56,6 +64,8 @@ class RowLog:
             adjacent = last.start + rows == part.start
             if not adjacent or rows > part.batch.num_rows or rows + part.batch.num_rows > self._limit:
                 break
+            if not self._fit([last.batch, part.batch]):
+                break
             joined = pa.concat_batches([last.batch, part.batch])
             part = _Part(last.start, joined, max(last.until, part.until))
             self._parts.pop()
@@ -72,10 +82,30 @@ class RowLog:
         return (self._parts[0].start, self._parts[0].batch) if len(self._parts) == 1 else None
 
     def join(self) -> None:
-        """Join all rows into one batch; no part between them may have been dropped."""
-        if len(self._parts) > 1:
-            batch = pa.concat_batches([part.batch for part in self._parts])
-            self._parts = [_Part(self._parts[0].start, batch, max(part.until for part in self._parts))]
+        """Join the rows into one batch, or as few as hold them; no part between may have been dropped."""
+        joined: list[list[_Part]] = []
+        for part in self._parts:
+            if joined and self._fit([*(other.batch for other in joined[-1]), part.batch]):
+                joined[-1].append(part)
+            else:
+                joined.append([part])
+        self._parts = [
+            _Part(
+                parts[0].start,
+                concat_rows([part.batch for part in parts]),
+                max(part.until for part in parts),
+            )
+            for parts in joined
+        ]
+
+    def _fit(self, batches: Sequence[pa.RecordBatch]) -> bool:
+        """True when one batch can hold the rows of all."""
+        return all(sum(batch.column(i).nbytes for batch in batches) <= self._column_bytes for i in self._long)
+
+    def split(self, rows: I64) -> list[I64]:
+        """Rows, sorted, of each part: each piece is of rows that `take` can give in one batch."""
+        starts = np.array([part.start for part in self._parts[1:]], np.int64)
+        return np.split(rows, np.searchsorted(rows, starts))
 
     def take(self, rows: I64) -> pa.RecordBatch:
         """Gather rows by number, in the order given; -1 gives a row of nulls.

@@ -73,6 +73,36 @@ def test_columns_of_joined_rows_are_the_table_itself() -> None:
     assert encoded.to_pylist() == gathered.to_pylist() == [6, 696, None, 600, 6]
 
 
+@given(st.lists(st.lists(st.text(max_size=40), min_size=1, max_size=6), max_size=12), st.integers(60, 300))
+def test_parts_stay_below_the_bytes_of_a_column(batches: list[list[str]], most: int) -> None:
+    schema = pa.schema({"x": pa.string()})
+    log, everything = RowLog(schema, column_bytes=most), list[str]()
+    for texts in batches:
+        log.append(pa.record_batch({"x": pa.array(texts, pa.string())}))
+        everything += texts
+    log.join()
+    assert log.take(np.arange(len(everything))).column("x").to_pylist() == everything
+    largest = max((pa.array(texts, pa.string()).nbytes for texts in batches), default=0)
+    assert all(part.batch.column("x").nbytes <= max(most, largest) for part in log._parts)
+    assert sum(map(len, log.split(np.arange(len(everything))))) == len(everything)
+
+
+@pytest.mark.full  # 5 GiB of memory
+def test_a_table_of_more_text_than_a_batch_can_hold() -> None:
+    """2.1 GiB of text in one column: Arrow's offsets are int32."""
+    table = LookupTable(Table("t", key="id", columns={"id": "int64", "text": "string"}))
+    size = 1 << 25
+    for number in range(68):
+        text = pa.array([chr(97 + number % 26) * size], pa.string())
+        table.upsert(pa.record_batch({"id": pa.array([number]), "text": text}))
+    table.join()
+    table._compact()
+    found = table.columns(np.array([0, 67, -1, 30]), ["text"])["text"]
+    assert [None if x is None else (len(x), x[0]) for x in found.to_pylist()] == [
+        (size, "a"), (size, chr(97 + 67 % 26)), None, (size, "e"),
+    ]  # fmt: skip
+
+
 def test_memory_stays_with_the_live_rows() -> None:
     """A table that is rewritten many times keeps its latest rows and a margin."""
     table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafka import TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import CoordinatorNotAvailableError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from livectr.ingest.addresses import connect_admin
@@ -26,6 +26,7 @@ LOG = logging.getLogger(__name__)
 Offsets = Mapping[Place, int]
 """Topic partition → offset of the first record that is not in the checkpoint."""
 RETRY_S = 5.0
+COORDINATOR_S = 4.0
 CLOSE_S = 5.0
 """Longest time that `close` waits for the broker."""
 
@@ -89,7 +90,15 @@ class GroupOffsets:
     def _send(self, admin: Any, offsets: Offsets) -> None:
         """Commit the offsets. Raises KafkaError when the broker refuses one of them."""
         wanted = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
-        answers = admin.alter_group_offsets(self._group, wanted)
+        limit_s = time.monotonic() + COORDINATOR_S
+        while True:
+            try:
+                answers = admin.alter_group_offsets(self._group, wanted)
+                break
+            except CoordinatorNotAvailableError:  # the first group of a cluster: brokers make their topic
+                if time.monotonic() > limit_s:
+                    raise
+                time.sleep(0.2)
         for error in answers.values():
             if error is not None and error.errno:
                 raise error("a member of the group may be running; name another group")

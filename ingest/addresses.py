@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 _USERS, _PASSWORDS = ("user", "user_file", "user_env"), ("password_file", "password_env")
-_OPTIONS = ("ca", "cert", "key", *_USERS, *_PASSWORDS, "sasl")
-_NEEDS = (("cert", "ca"), ("key", "ca"), ("cert", "key"), ("key", "cert"))
+_REGISTRY = ("registry_auth_file", "registry_auth_env", "registry_ca")
+_OPTIONS = ("ca", "cert", "key", *_USERS, *_PASSWORDS, "sasl", "registry", *_REGISTRY)
+_NEEDS = (
+    *(("cert", "ca"), ("key", "ca"), ("cert", "key"), ("key", "cert")),
+    *((name, "registry") for name in _REGISTRY),
+)
 _PROBE_S = 2.0
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
 _MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
@@ -83,6 +87,28 @@ def kafka_options(url: str) -> dict[str, Any]:
         options["sasl_plain_password"] = _secret(url, password, given[password])
     protocol = ("SASL_" if user else "") + ("SSL" if "ca" in given else "PLAINTEXT")
     return {**options, "security_protocol": protocol}
+
+
+def registry_options(url: str) -> dict[str, Any] | None:
+    """Arguments of the client of the schema registry that an address names; None: it names none.
+
+        kafka://b0:9092?registry=http://registry:8081
+        kafka://b0:9092?registry=https://registry&registry_ca=/tls/ca.crt&registry_auth_file=/run/registry
+
+    The file or variable holds "user:password".
+
+    Raises:
+        ConfigError: as `kafka_options`.
+    """
+    given = check_kafka(url)
+    if "registry" not in given:
+        return None
+    auth = _first(("registry_auth_file", "registry_auth_env"), given)
+    return {
+        "url": given["registry"],
+        "auth": _secret(url, auth, given[auth]) if auth else None,
+        "ca": given.get("registry_ca"),
+    }
 
 
 def check_kafka(url: str) -> dict[str, str]:

@@ -79,6 +79,22 @@ class RegisteredRows:
         if number not in self._readers or self._readers[number].trouble:
             self._readers[number] = _reader_of(self._registry, number)
 
+    def key(self, value: bytes | None) -> bytes | None:
+        """Message key as text: of a number, a string, or a record of one. Other keys stay as they are."""
+        if value is None or not is_registered(value) or len(value) < HEAD_BYTES:
+            return value
+        self.prepare(value)
+        reader = self._readers[schema_id(value)]
+        if reader.trouble:
+            return value
+        try:
+            found = reader.read(value[HEAD_BYTES:])
+        except Exception:  # as in `batch`; whoever parses the key says that it is none
+            return value
+        if isinstance(found, dict) and len(found) == 1:
+            (found,) = found.values()
+        return str(found).encode() if isinstance(found, int | str) else value
+
     def batch(self, values: Sequence[bytes], names: Sequence[str]) -> pa.RecordBatch:
         """Read messages of one schema, which is prepared, to the columns that the schema has.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from livectr.ingest.chunks import Chunk
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.decode import arrow_rows
 from livectr.ingest.decode.decoder import FURTHER, Decoder
@@ -33,6 +34,20 @@ class RegistryDecoder(Decoder):
     ) -> None:
         super().__init__(stream, dead_letters, **options)
         self._registered = rows
+
+    def messages(
+        self,
+        partition: int,
+        offsets: Sequence[int],
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        **rest: Any,
+    ) -> Chunk:
+        """Decode as `Decoder.messages`; keys that delete may be in the wire format, too."""
+        if keys is not None:
+            pairs = zip(keys, values, strict=True)
+            keys = [self._registered.key(key) if value is None else key for key, value in pairs]
+        return super().messages(partition, offsets, values, keys, **rest)
 
     def _kind(self, value: bytes | None) -> int:
         kind = super()._kind(value)

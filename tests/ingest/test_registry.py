@@ -184,9 +184,13 @@ def test_tables_references_and_json_schemas(
         [
             message(number, inline, ad),
             b"\0" + plain.to_bytes(4, "big") + json.dumps({**ad, "ad_id": 8}).encode(),
-            None,
+            *(None, None, None),
         ],
-        keys=[b"7", b"8", b"7"],
+        keys=[
+            *(b"7", b"8", b"7"),
+            message(registry.register(f"{topic}-key", '"long"'), "long", 8),
+            message(registry.register(f"{topic}-keys", record(fields[:1])), record(fields[:1]), {"ad_id": 9}),
+        ],
     )
     table = Table(topic, key="ad_id", columns={"ad_id": "int64", "kind": "string", "tags": "list<string>"})
     source = read(table, url=f"{kafka_url}?registry={registry.url}")
@@ -196,7 +200,7 @@ def test_tables_references_and_json_schemas(
     rows = [row for chunk in chunks for row in chunk.batch.to_pylist()]
     assert rows[:2] == [ad, {**ad, "ad_id": 8}]
     (deleted,) = [chunk.deleted for chunk in chunks if chunk.deleted is not None]
-    assert rows[2]["ad_id"] == 7 and deleted.tolist()[-1] is True
+    assert [row["ad_id"] for row in rows[2:]] == [7, 8, 9] and deleted.tolist()[-3:] == [True] * 3
 
 
 def test_a_registry_that_is_away_is_waited_for(

@@ -53,7 +53,7 @@ fi
 environment() {  # a folder, and the interpreter it is made with
     [ -x "$1/bin/python" ] || "$2" -m venv "$1"
     echo "setup: installing packages into $1 (torch is large: a few minutes the first time)"
-    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,gpu,json,otel,avro,dev]'
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,gpu,json,otel,dev]'
     touch "$1/ready"
 }
 

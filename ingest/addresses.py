@@ -136,6 +136,10 @@ def check_kafka(url: str) -> dict[str, str]:
         raise ConfigError(f"broker address {_shown(url)!r}: {user} needs password_file or password_env, too")
     if not user and (other := password or ("sasl" if "sasl" in given else "")):
         raise ConfigError(f"broker address {_shown(url)!r}: {other} needs user, user_file or user_env, too")
+    if "registry" in given and not given["registry"].startswith(("http://", "https://")):
+        raise ConfigError(
+            f"broker address {_shown(url)!r}: registry is not http://HOST:PORT or https://HOST:PORT"
+        )
     if given.get("sasl", _MECHANISMS[0]) not in _MECHANISMS:
         raise ConfigError(f"broker address {_shown(url)!r}: sasl must be {' or '.join(_MECHANISMS)}")
     return given

@@ -66,7 +66,7 @@ class RegisteredRows:
             import fastavro  # noqa: F401
         except ImportError:
             raise ConfigError(
-                "registry= in the source's address needs Avro: pip install 'livectr[avro]'"
+                "registry= in the source's address needs a reader of Avro: pip install fastavro"
             ) from None
         self._registry = registry
         self._readers: dict[int, _Reader] = {}

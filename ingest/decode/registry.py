@@ -41,7 +41,7 @@ class SchemaRegistry:
         stopping: tells that nobody waits any more.
 
     Raises:
-        ConfigError: the address has another form.
+        ConfigError: the file of authorities cannot be used.
     """
 
     def __init__(
@@ -52,8 +52,6 @@ class SchemaRegistry:
         ca: str | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise ConfigError(f"schema registry {url!r} is not http://HOST:PORT or https://HOST:PORT")
         self.url = url.rstrip("/")
         self._stopping = stopping
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}

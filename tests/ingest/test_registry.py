@@ -263,12 +263,11 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Re
     assert registry_options("kafka://b:9092") is None
     for address, says in (
         ("kafka://b:9092?registry_auth_env=X", "registry_auth_env needs registry, too"),
+        ("kafka://b:9092?registry=r:8081", "registry is not http://HOST:PORT"),
         ("kafka://b:9092?registry=http://r&registry_auth_env=NOT_THERE", "a variable that is not set"),
     ):
         with pytest.raises(ConfigError, match=says):
             registry_options(address)
-    with pytest.raises(ConfigError, match="is not http://HOST:PORT"):
-        SchemaRegistry("r:8081")
     with pytest.raises(ConfigError, match="is no schema registry"):
         SchemaRegistry(registry.url.replace("/apis/ccompat/v7", "/apis")).check()
     with pytest.raises(ConfigError, match="cannot be used"):

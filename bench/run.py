@@ -11,24 +11,35 @@ import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench.machine import commit, hardware
-from livectr.kernels.errors import InternalError
+from livectr.kernels.errors import ConfigError, InternalError
 
 ROW = ("figure", "workload", "unit", "ours", "peer_name", "peer", "ratio", "goal", "met")
 
 
-def run_benchmark(name: str, *, json_file: Path | None, quick: bool) -> None:
+def run_benchmark(
+    name: str, *, json_file: Path | None, quick: bool, options: Mapping[str, float] = MappingProxyType({})
+) -> None:
     """Run a benchmark, print its table and write its JSON. A missed goal is a result, not a failure.
 
     Args:
         name: of the module, with - for _.
         json_file: written with its folder; None: no file.
         quick: small workloads.
+        options: further arguments of its `run`.
+
+    Raises:
+        ConfigError: the benchmark has no such option.
     """
     run = importlib.import_module(f"bench.{name.replace('-', '_')}").run
-    found = run(quick=quick) if "quick" in inspect.signature(run).parameters else run()
+    takes = inspect.signature(run).parameters
+    for option in options:
+        if option not in takes:
+            raise ConfigError(f"bench {name} takes no --{option}")
+    found = run(**options, **({"quick": quick} if "quick" in takes else {}))
     given: dict[str, Any] = {"rows": found} if isinstance(found, list) else found
     result = {
         "name": name,

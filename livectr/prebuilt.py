@@ -37,6 +37,7 @@ FIXED = (
     "kernels.stream.join",
     "kernels.stream.json_columns",
     "kernels.stream.json_depth",
+    "kernels.stream.record_writer",
     "kernels.stream.records",
     "trainer.comm.key_codec",
 )

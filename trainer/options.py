@@ -34,6 +34,8 @@ class TrainOptions:
         batch_wait_s: longest time by the clock that examples wait for a full batch; 0: for as long as it
             takes; None: 1 second on a live kafka:// log, else 0.
         checkpoint: folder; None: nothing is kept.
+        group: consumer group for which rank 0 commits the offsets of checkpoints to the broker, for Kafka's
+            tools alone (trainer.stream.group_offsets); None: none.
         checkpoint_interval_s: least time between checkpoints; 0: one with each publish, as long as they take
             a tenth of the time at most.
         warm_start: another run's checkpoint, whose model a new run begins with; a resumed run ignores it.
@@ -101,6 +103,7 @@ class TrainOptions:
     seed: int = 1
     namespace: str = "livectr"
     checkpoint: str | None = None
+    group: str | None = None
     checkpoint_interval_s: float = 0.0
     warm_start: str | None = None
     warm_parts: str = "partial"
@@ -159,6 +162,8 @@ class TrainOptions:
             raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
         if self.batch_wait_s is not None and self.batch_wait_s < 0:
             raise ConfigError(f"batch_wait_s is {self.batch_wait_s}; it must be at least 0 (0: no limit)")
+        if self.group is not None:
+            check_group(self.group, self.source, self.checkpoint)
         if self.device not in ("cpu", "gpu"):
             raise ConfigError(f"device is {self.device!r}; it must be cpu or gpu")
         if self.gpu_rows is not None and self.gpu_rows < 0:
@@ -280,3 +285,13 @@ def check_placement(placement: str, rank_memory: int | None) -> None:
         raise ConfigError(f"placement is {placement!r}; it must be mod or balanced")
     if rank_memory is not None and placement == "mod":
         raise ConfigError("rank_memory is kept to by placement balanced alone; set that, or no rank_memory")
+
+
+def check_group(group: str, source: str, checkpoint: str | None) -> None:
+    """Raise ConfigError for settings of a consumer group that do not go together."""
+    if not group.strip():
+        raise ConfigError("group is empty; name the consumer group, or leave the setting out")
+    if not source.startswith("kafka://"):
+        raise ConfigError(f"group is {group!r}, but only a kafka:// source has consumer groups")
+    if checkpoint is None:
+        raise ConfigError("group needs checkpoint: offsets are committed to the broker after each checkpoint")

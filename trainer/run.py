@@ -33,6 +33,7 @@ from livectr.trainer.process import stop_signals
 from livectr.trainer.report import Report, report_of
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.batcher import Flags, Round
+from livectr.trainer.stream.group_offsets import GroupOffsets
 
 __all__ = ["Report", "TrainOptions", "train"]
 
@@ -62,7 +63,8 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
         options.check_files()
         parts, stages = build(pipeline, options, collectives, resources)
         add_log_field("version", lambda: published(parts))
-        report = Training(parts, stages, lambda: stop() or bool(deaths)).run()
+        offsets = group_offsets(options, resources) if collectives.rank == 0 else None
+        report = Training(parts, stages, lambda: stop() or bool(deaths), offsets).run()
         if deaths:
             raise InternalError(f"{deaths[0]}; the last step was committed, start the trainer again")
         if options.report is not None and collectives.rank == 0:
@@ -88,6 +90,15 @@ def compute_threads(count: int) -> Iterator[None]:
             os.environ["LIVECTR_THREADS"] = kernels
 
 
+def group_offsets(options: TrainOptions, resources: ExitStack) -> GroupOffsets | None:
+    """Offsets of the consumer group, closed with the run; None: no group."""
+    if options.group is None:
+        return None
+    offsets = GroupOffsets(options.source, options.group)
+    resources.callback(offsets.close)
+    return offsets
+
+
 def published(parts: Parts) -> int | None:
     """Version that this run has published last; None before the first."""
     last = parts.publisher.last if parts.publisher is not None else None
@@ -100,11 +111,19 @@ class Training:
     Args:
         parts, stages: made by `trainer.build.build`.
         stop: tells if the process was asked to end.
+        offsets: rank 0's, if the run has a consumer group.
     """
 
-    def __init__(self, parts: Parts, stages: Stages, stop: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        stages: Stages,
+        stop: Callable[[], bool] = lambda: False,
+        offsets: GroupOffsets | None = None,
+    ) -> None:
         self.parts, self.stages = parts, stages
         self.stop = stop
+        self._offsets = offsets
         self._fed = parts.progress.resumed
 
     def run(self) -> Report:
@@ -125,6 +144,8 @@ class Training:
                 if due and (commits.dirty or due == Due.RELEASED):
                     stages.drain()
                     commits.commit(CommitState.of(parts, checkpoint=due == Due.ALL))
+                    if due == Due.ALL:
+                        self._commit_offsets()
                 stages.advance(round_.cut)
                 commits.dirty |= round_.cut is not None
                 version = parts.publisher.last if parts.publisher else None
@@ -136,9 +157,19 @@ class Training:
             stopped = any(flags.stop for flags in round_.flags)
             if commits.wanted:
                 commits.finish(CommitState.of(parts, checkpoint=True), stopped=stopped)
+                self._commit_offsets()
             parts.monitor.gauges()
         complete = round_.ended or self._enough() or not stopped
         return report_of(parts, rows, time.monotonic() - started, commits.counts, complete=complete)
+
+    def _commit_offsets(self) -> None:
+        """Let the broker know the checkpoint's positions, for its tools. Collective."""
+        if self.parts.options.group is None:
+            return
+        mine = [(*place, at.offset) for place, at in self.parts.source.positions().items()]
+        every = self.parts.control.gather_json(mine)
+        if self._offsets is not None:
+            self._offsets.commit({(topic, number): at for part in every for topic, number, at in part})
 
     def _flags(self) -> Flags:
         """Header of this rank's next round."""

@@ -138,6 +138,10 @@ CHECKPOINT_TIMESTAMP = Gauge(
     "livectr_checkpoint_timestamp_seconds",
     "Time of the newest checkpoint, or of the start without one, seconds since 1970; 0: none are kept.",
 )
+GROUP_COMMIT_FAILURES = Counter(
+    "livectr_group_commit_failures_total",
+    "Attempts to commit a checkpoint's offsets for the consumer group that a broker did not take.",
+)
 DISK_FREE_BYTES = Gauge(
     "livectr_disk_free_bytes", "Bytes that this process can still write on the disk of a folder.", ["folder"]
 )
@@ -204,6 +208,7 @@ OF_RANK_0 = (
     LOST_VERSIONS,
     PUBLISH_CHECKS_FAILED,
     CHECKPOINT_TIMESTAMP,
+    GROUP_COMMIT_FAILURES,
     SKIPPED_BATCHES,
 )
 """Metrics of the run, which rank 0 alone knows."""

@@ -2,6 +2,7 @@
 
     decode      the source alone, on one core: bytes of the broker → Arrow columns
     features    source → label join → look-ups → features, on all cores
+    write       the producer alone, on one core, acknowledged; and `livectr simulate`, which makes the events
 
 Peers decode on one core, too: kafka-python's consumer or confluent-kafka's (librdkafka), and orjson. They end
 with a Python dictionary for each event, as a user's own code would. All read the same topics in turn.
@@ -23,7 +24,9 @@ ROUNDS = 3
 PARTITIONS = 2
 PEERS = {"kafka-python, orjson": ("kafka_python", 5.0), "confluent-kafka, orjson": ("confluent", 2.0)}
 """Peer → module, and the goal of the ratio."""
-GOAL_DECODE, GOAL_FEATURES = 500_000, 300_000
+GOAL_DECODE, GOAL_FEATURES, GOAL_WRITE = 500_000, 300_000, 200_000
+WRITERS = {"kafka-python": "kafka-python", "confluent-kafka": "confluent"}
+"""Peer → its way in `bench.kafka.write`."""
 
 
 def run(quick: bool = False) -> list[dict[str, object]]:
@@ -44,6 +47,11 @@ def run(quick: bool = False) -> list[dict[str, object]]:
                 rates.setdefault(name, []).append(_measured(peers, module, broker.url))
             features = _measured(sys.executable, "bench.kafka.features", broker.url)
             rates.setdefault("features", []).append(features)
+    with Broker(heap_mb=1024) as broker:
+        for _ in range(1 if quick else ROUNDS):
+            for way in ("ours", *WRITERS.values(), "simulate"):
+                written = _measured(peers, "bench.kafka.write", way, broker.url, str(events))
+                rates.setdefault(f"write {way}", []).append(written)
     rate = {name: statistics.median(found) for name, found in rates.items()}
     return [
         _own("decode, one core", workload, rate["ours"], GOAL_DECODE),
@@ -60,6 +68,18 @@ def run(quick: bool = False) -> list[dict[str, object]]:
             for name, (_, goal) in PEERS.items()
         ),
         _own("join and features, all cores", workload, rate["features"], GOAL_FEATURES),
+        *(
+            row(
+                "write, one core",
+                workload,
+                "events/s",
+                rate["write ours"],
+                peer_name=name,
+                peer=rate[f"write {way}"],
+            )
+            for name, way in WRITERS.items()
+        ),
+        _own("simulate, one core", workload, rate["write simulate"], GOAL_WRITE),
     ]
 
 

@@ -60,6 +60,7 @@ class Reason(StrEnum):
 
     BAD_JSON = "bad_json"
     BAD_ARROW = "bad_arrow"
+    BAD_AVRO = "bad_avro"
     MISSING_COLUMN = "missing_column"
     WRONG_TYPE = "wrong_type"
     OVERSIZE = "oversize"

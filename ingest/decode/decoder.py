@@ -1,7 +1,8 @@
 """Decoder of one topic: messages, lines and file batches become chunks of clean records.
 
 A message is one JSON object, or an Arrow IPC stream of many records. The latter begins with 0xFFFFFFFF, the
-continuation marker of the IPC format, which is no UTF-8. Only the columns in use are decoded.
+continuation marker of the IPC format, which is no UTF-8. Only the columns in use are decoded. Messages of a
+schema registry are for `ingest.decode.registry_decoder`.
 
 No record ends the process: a record that cannot be used becomes a dead letter. Foreseen mistakes are named.
 Any other exception while records are decoded is traced to its record by bisection.
@@ -28,13 +29,14 @@ from livectr.ingest.decode.json_rows import Bad
 from livectr.ingest.decode.message_key import parse_key
 from livectr.ingest.decode.pending import PendingLetters
 from livectr.ingest.decode.readers import readers_of
+from livectr.ingest.decode.registered import NO_REGISTRY, is_registered
 from livectr.ingest.decode.rows import Decoded
 from livectr.ingest.decode.texts import Texts
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 
 ARROW_MARK = b"\xff\xff\xff\xff"
-_JSON, _ARROW, _OVERSIZE, _NONE = range(4)
+_JSON, _ARROW, _OVERSIZE, _NONE, FURTHER = range(5)
 
 _I64 = npt.NDArray[np.int64]
 
@@ -131,8 +133,11 @@ class Decoder:
                 return self._json(partition, some[0], block, texts.__getitem__)
             if kind == _ARROW:
                 return self._arrow(partition, *some, start)  # type: ignore[arg-type]
+            if kind == FURTHER:
+                return self._further(partition, *some)  # type: ignore[arg-type]
             if kind == _OVERSIZE:
-                return self._oversize(partition, *some)  # type: ignore[arg-type]
+                detail = f"longer than {self._limits.record_bytes} bytes"
+                return self._refused(partition, *some, Reason.OVERSIZE, detail)  # type: ignore[arg-type]
             some_keys = keys[first:stop] if keys is not None else [None] * (stop - first)
             return self._deletes(partition, where[first:stop], some_keys)
 
@@ -237,11 +242,11 @@ class Decoder:
         return part
 
     def _kind(self, value: bytes | None) -> int:
-        if value is None:
-            return _NONE
-        if value[:4] == ARROW_MARK:
-            return _ARROW
-        return _JSON if len(value) <= self._record_bytes else _OVERSIZE
+        if value is None or value[:4] == ARROW_MARK:
+            return _NONE if value is None else _ARROW
+        if len(value) > self._record_bytes:
+            return _OVERSIZE
+        return FURTHER if is_registered(value) else _JSON
 
     def _json(self, partition: int, offsets: _I64, block: Texts, raw: Callable[[int], bytes]) -> Decoded:
         """Decode JSON messages.
@@ -278,10 +283,14 @@ class Decoder:
             self._pending.add(partition, int(offsets[row]), 0, item.reason, item.detail, raw(row))
         return Decoded.merged(parts, self._cleaner.schema)
 
-    def _oversize(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
+    def _further(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
+        return self._refused(partition, offsets, values, Reason.BAD_AVRO, NO_REGISTRY)
+
+    def _refused(
+        self, partition: int, offsets: _I64, values: Sequence[bytes], reason: Reason, detail: str
+    ) -> Decoded:
         for offset, value in zip(offsets.tolist(), values, strict=True):
-            detail = f"longer than {self._limits.record_bytes} bytes"
-            self._pending.add(partition, offset, 0, Reason.OVERSIZE, detail, value)
+            self._pending.add(partition, offset, 0, reason, detail, value)
         return Decoded.empty(self._cleaner.schema)
 
     def _arrow(self, partition: int, offsets: _I64, values: Sequence[bytes], start: Position) -> Decoded:
@@ -383,16 +392,8 @@ class Decoder:
         """Combine the parts and write pending letters; rows: count of rows read, usable or not."""
         self._pending.write(rows)
         part = Decoded.merged(parts, self._cleaner.schema)
-        return Chunk(
-            self._topic,
-            partition,
-            part.batch,
-            part.offset,
-            part.index,
-            int(time.time() * 1000),
-            after,
-            part.deleted,
-        )
+        rest = part.batch, part.offset, part.index, int(time.time() * 1000), after, part.deleted
+        return Chunk(self._topic, partition, *rest)
 
 
 def _raw_text(raw: Callable[[int], bytes], rows: _I64, row: int) -> bytes:

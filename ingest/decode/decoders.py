@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.decode.clean import Mask
 from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.registered import RegisteredRows
+from livectr.ingest.decode.registry_decoder import RegistryDecoder
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 
@@ -22,6 +25,7 @@ class Decoding:
         labels: topic → label column.
         masks: topic → filter in place of the declaration's compiled `where`.
         limits: records beyond them become dead letters.
+        registered: reads messages of a schema registry; None: the source's address names none.
     """
 
     columns: Mapping[str, Sequence[str]] | None = None
@@ -29,11 +33,12 @@ class Decoding:
     labels: Mapping[str, str] = field(default_factory=dict)
     masks: Mapping[str, Mask] = field(default_factory=dict)
     limits: RecordLimits = LIMITS
+    registered: RegisteredRows | None = None
 
     def decoders(self, streams: Sequence[Stream | Table], letters: DeadLetters) -> dict[str, Decoder]:
         """Topic → its decoder."""
         return {
-            stream.topic: Decoder(
+            stream.topic: self._class(
                 stream,
                 letters,
                 columns=(self.columns or {}).get(stream.topic),
@@ -44,3 +49,7 @@ class Decoding:
             )
             for stream in streams
         }
+
+    @property
+    def _class(self) -> Callable[..., Decoder]:
+        return Decoder if self.registered is None else partial(RegistryDecoder, self.registered)

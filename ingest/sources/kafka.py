@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -21,11 +22,13 @@ from kafka.errors import (
     UnsupportedCodecError,
 )
 
-from livectr.ingest.addresses import kafka_options, no_answer
+from livectr.ingest.addresses import kafka_options, no_answer, registry_options
 from livectr.ingest.chunks import BEGINNING, Chunk, Position
 from livectr.ingest.chunks import TopicPartition as Place
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters
 from livectr.ingest.decode.decoders import Decoding
+from livectr.ingest.decode.registered import RegisteredRows
+from livectr.ingest.decode.registry import SchemaRegistry
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.kafka_batches import bound_batches
@@ -60,8 +63,8 @@ class KafkaSource(BackgroundSource):
         max_queue_bytes: decoded bytes that may wait for `poll`.
 
     Raises:
-        ConnectError: no broker answers.
-        ConfigError: crc32c is not installed.
+        ConnectError: no broker or no schema registry answers.
+        ConfigError: crc32c is not installed, or fastavro for an address with a registry.
     """
 
     def __init__(
@@ -80,6 +83,10 @@ class KafkaSource(BackgroundSource):
             raise ConfigError("reading Kafka needs the checksum library: pip install crc32c")
         self._url = url
         self._until_end = until_end
+        if (registry := registry_options(url)) is not None:
+            client = SchemaRegistry(**registry, stopping=lambda: self._stopping)
+            decoding = replace(decoding, registered=RegisteredRows(client))
+            client.check()
         self._decoders = decoding.decoders(streams, dead_letters)
         bound_batches(decoding.limits.unpacked_bytes)
         self._tables = {stream.topic for stream in streams if isinstance(stream, Table)}

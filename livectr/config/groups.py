@@ -76,7 +76,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Starting, stopping, watching": (
         *("start_wait_s", "drain_s", "grace_s", "max_connection_age_s", "health_listen", "log_format"),
-        *("metrics_port", "metrics_listen"),
+        *("metrics_port", "metrics_listen", "group"),
     ),
     "Security": (
         *("tls_cert", "tls_key", "tls_client_ca", "token_file", "reflection", "redis_password_file"),

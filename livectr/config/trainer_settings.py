@@ -153,6 +153,12 @@ class TrainSettings:
         commands=TRAIN + VERSIONS,
         example="DIR",
     )
+    group: str | None = setting(
+        None,
+        "consumer group whose lag Kafka's tools show: offsets are committed after each checkpoint",
+        commands=TRAIN,
+        example="NAME",
+    )
     checkpoint_interval_s: float = setting(
         T.checkpoint_interval_s,
         "least time between checkpoints (0: a checkpoint with each publish)",

@@ -1,5 +1,6 @@
 """`livectr replay`: a log file becomes an event stream, in Kafka or in a folder of files."""
 
+import codecs
 import gzip
 import json
 import time
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from livectr.kernels.errors import ConfigError
 from livectr.logs.formats import LAYOUTS, BadRows, Layout, iso_ms, open_log, read_csv, read_parquet, with_time
+from livectr.logs.json_events import json_events, message_keys
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import Sink, holds, open_sink
 
@@ -64,7 +66,7 @@ Lines = list[tuple[bytes | None, bytes]]  # message key and JSON event
 def replay(
     options: ReplayOptions, *, progress: Callable[[int, int], None] = lambda done, rows: None
 ) -> dict[str, Any]:
-    """Send the whole file; returns topic, rows, bad_rows, seconds, rows_per_second.
+    """Send the whole file; returns topic, rows, bad_rows, seconds, rows_per_second, records_per_batch.
 
     `progress(bytes read, rows sent)` is called after each portion. Raises ConfigError, also when no row fits.
     """
@@ -107,6 +109,7 @@ def replay(
         "first_bad_rows": bad.first,
         "seconds": round(seconds, 3),
         "rows_per_second": round(rows / max(seconds, 1e-9)),
+        "records_per_batch": sink.records_per_batch and round(sink.records_per_batch, 1),
     }
 
 
@@ -155,11 +158,14 @@ def _json_lines(
 ) -> Iterator[Lines]:
     """JSON lines go out as they are, but for a time that has to become milliseconds."""
     lines: Lines = []
+    decode = json.JSONDecoder().decode
     for number, line in enumerate(content, 1):
         if not line.strip():
             continue
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         try:
-            event = json.loads(line)
+            event = decode(line.decode())
             if not isinstance(event, dict):
                 raise ValueError("no JSON object")
             if key and key not in event:
@@ -179,8 +185,8 @@ def _json_lines(
 
 
 def _as_lines(batch: pa.RecordBatch, key: str | None) -> Lines:
-    rows = batch.to_pylist()
-    return [(str(row[key]).encode() if key else None, json.dumps(row).encode()) for row in rows]
+    keys = message_keys(batch[key]) if key else [None] * batch.num_rows
+    return list(zip(keys, json_events(batch), strict=True))
 
 
 def _send(

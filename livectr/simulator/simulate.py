@@ -133,6 +133,7 @@ class _Writer:
             "broken_images": self.broken_images,
             "seconds": round(wall_s, 3),
             "records_per_second": round(self.records / max(wall_s, 1e-9)),
+            "records_per_batch": self.sink.records_per_batch and round(self.sink.records_per_batch, 1),
         }
 
     def _tick(self, tick: Tick) -> None:

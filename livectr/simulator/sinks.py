@@ -8,14 +8,14 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from livectr.ingest.sources.part_file import SUFFIXES
-from livectr.kernels.errors import ConfigError, InternalError
+from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.disk import write_all, writing
 
 PART_BYTES = 64 << 20  # size at which a partition continues in a new file
@@ -36,6 +36,10 @@ class Sink(Protocol):
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
         """Write many events at once, as Arrow IPC."""
+
+    @property
+    def records_per_batch(self) -> float | None:
+        """Mean number of records that went to a broker together; None: there is no broker."""
 
     def flush(self) -> None: ...
 
@@ -162,6 +166,10 @@ class FileSink:
             writer.write_batch(batch)
         unfinished.rename(path)
 
+    @property
+    def records_per_batch(self) -> None:
+        return None
+
     def flush(self) -> None:
         """Nothing waits: files are not buffered, so that events that do not fit find the disk full."""
 
@@ -178,11 +186,10 @@ class KafkaSink:
     """Idempotent producer: acknowledged records are there once, in order. Waits while the broker is away."""
 
     def __init__(self, url: str, topics: dict[str, int], tables: tuple[str, ...]) -> None:
-        from kafka import KafkaProducer
-        from kafka.errors import KafkaError
-
+        # Here, for a folder of files is written without Kafka's package.
         from livectr.ingest.addresses import connect_admin, kafka_options
         from livectr.local.kafka import create_topics
+        from livectr.simulator.producer import BatchProducer
 
         create_topics(url, topics, compacted=tables)
         with connect_admin(url) as admin:
@@ -193,43 +200,32 @@ class KafkaSink:
                         f"topic {name!r} has {actual} partitions, not {topics[name]}; "
                         f"say --partitions {actual}"
                     )
-        self._failed: KafkaError | None = None
-        self._producer: Any = KafkaProducer(
+        options = {
             **kafka_options(url),
-            linger_ms=LINGER_MS,
-            batch_size=256 << 10,
-            max_request_size=MAX_REQUEST_BYTES,
-            max_block_ms=FOR_EVER_MS,
-            delivery_timeout_ms=FOR_EVER_MS,
-            client_id="livectr-writer",
-        )
+            "linger_ms": LINGER_MS,
+            "max_block_ms": FOR_EVER_MS,
+            "delivery_timeout_ms": FOR_EVER_MS,
+            "client_id": "livectr-writer",
+        }
+        self._producer = BatchProducer(options, MAX_REQUEST_BYTES)
 
     def write(
         self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
     ) -> None:
-        for p, key, value in zip(partition.tolist(), keys, values, strict=True):
-            self._producer.send(topic, value, key=key, partition=p).add_errback(self._note)
-        self._check()
+        self._producer.write(topic, partition, keys, values)
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
         stream = io.BytesIO()
         with pa.ipc.new_stream(stream, batch.schema) as writer:
             writer.write_batch(batch)
-        self._producer.send(topic, stream.getvalue(), partition=partition).add_errback(self._note)
-        self._check()
+        self._producer.write(topic, np.array([partition], np.int32), [None], [stream.getvalue()])
 
-    def _note(self, error: Any) -> None:  # called in the producer's thread
-        self._failed = error
-
-    def _check(self) -> None:
-        if self._failed is not None:
-            raise InternalError(f"the broker did not take an event: {self._failed!r}")
+    @property
+    def records_per_batch(self) -> float | None:
+        return self._producer.records / self._producer.batches if self._producer.batches else None
 
     def flush(self) -> None:
         self._producer.flush()
-        self._check()
 
     def close(self) -> None:
-        self._producer.flush()
         self._producer.close()
-        self._check()

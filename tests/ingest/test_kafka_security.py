@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,23 +21,26 @@ from livectr.ingest.sources.source import open_source
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.local.kafka import Broker, create_topics
 from livectr.local.ports import free_ports
-from livectr.simulator.sinks import KafkaSink
+from livectr.simulator.sinks import KafkaSink, holds
+from livectr.trainer.run import TrainOptions, train
 from tests.serving.certificates import Authority
+from tests.trainer.ad_logs import PARTITIONS, ad_pipeline, events
 
 PASSWORD = "o=&? 7"
-LISTENERS = ("TLS", "MUTUAL", "LOGIN")
+LISTENERS = ("TLS", "MUTUAL", "LOGIN", "PLAIN")
 
 
 @dataclass(frozen=True)
 class Secured:
-    """Broker with a listener for TLS, one for client certificates, and one for passwords over TLS."""
+    """Broker with listeners for TLS, client certificates, passwords over TLS (SCRAM), and without (PLAIN)."""
 
     ports: dict[str, int]
     authority: Authority
     password_file: Path
 
     def url(self, listener: str, **options: object) -> str:
-        options = {"ca": self.authority.ca, **options}
+        if listener != "PLAIN":
+            options = {"ca": self.authority.ca, **options}
         return f"kafka://localhost:{self.ports[listener]}?" + "&".join(f"{k}={v}" for k, v in options.items())
 
     @property
@@ -57,20 +62,20 @@ class SecuredBroker(Broker):
             at = next(i for i, line in enumerate(text) if line.startswith(prefix))
             text[at] += "".join(f",{name}://localhost:{port}" for name, port in self._ports.items())
         at = next(i for i, line in enumerate(text) if line.startswith("listener.security.protocol.map="))
-        text[at] += ",TLS:SSL,MUTUAL:SSL,LOGIN:SASL_SSL"
+        text[at] += ",TLS:SSL,MUTUAL:SSL,LOGIN:SASL_SSL,PLAIN:SASL_PLAINTEXT"
         path.write_text("\n".join([*text, *self._lines]) + "\n")
         return path
 
     def _format(self, libs: Path, properties: Path) -> None:
         """Format with a user whose password is kept as SCRAM."""
-        scram = f'--add-scram=SCRAM-SHA-512=[name=ads,password="{PASSWORD}"]'
+        scram = [f'--add-scram=SCRAM-SHA-{n}=[name=ads,password="{PASSWORD}"]' for n in (256, 512)]
         java = self._java(
             libs,
             "kafka.tools.StorageTool",
             "format",
             "--cluster-id=MkU3OEVBNTcwNTJENDM2Qk",
             f"--config={properties}",
-            scram,
+            *scram,
         )
         assert java.wait() == 0, self.log.read_text()
 
@@ -88,29 +93,38 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     first = free_ports(len(LISTENERS))
     ports = {name: first + i for i, name in enumerate(LISTENERS)}
     lines = []
-    for name in LISTENERS:
+    for name in LISTENERS[:3]:
         prefix = f"listener.name.{name.lower()}"
         lines += [f"{prefix}.ssl.keystore.type=PEM", f"{prefix}.ssl.keystore.location={store}"]
         lines += [f"{prefix}.ssl.truststore.type=PEM", f"{prefix}.ssl.truststore.location={authority.ca}"]
     lines += ["listener.name.mutual.ssl.client.auth=required"]
-    lines += ["sasl.enabled.mechanisms=SCRAM-SHA-512"]
-    module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    lines += [f"listener.name.login.scram-sha-512.sasl.jaas.config={module}"]
+    lines += ["listener.name.login.sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256"]
+    lines += ["listener.name.plain.sasl.enabled.mechanisms=PLAIN"]
+    security = "org.apache.kafka.common.security"
+    module = f"{security}.scram.ScramLoginModule required;"
+    lines += [f"listener.name.login.scram-sha-{n}.sasl.jaas.config={module}" for n in (256, 512)]
+    module = f'{security}.plain.PlainLoginModule required user_ads="{PASSWORD}";'
+    lines += [f"listener.name.plain.plain.sasl.jaas.config={module}"]
     password = folder / "password"
     password.write_text(PASSWORD + "\n")
     with SecuredBroker(ports, lines):
         yield Secured(ports, authority, password)
 
 
-@pytest.mark.parametrize("listener", LISTENERS)
-def test_records_go_through(broker: Secured, listener: str) -> None:
+@pytest.mark.parametrize("way", ["TLS", "MUTUAL", "LOGIN", "LOGIN SCRAM-SHA-256", "PLAIN PLAIN"])
+def test_records_go_through(broker: Secured, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the admin, the producer and the source; a dead letter goes to its topic."""
     options: dict[str, object] = {}
+    listener, _, mechanism = way.partition(" ")
     if listener == "MUTUAL":
         options = dict(zip(("cert", "key"), broker.authority.issue("client"), strict=True))
     if listener == "LOGIN":
         options = broker.login
-    url, topic = broker.url(listener, **options), f"events-{listener.lower()}"
+    if mechanism:
+        monkeypatch.setenv("ADS_USER", "ads")
+        monkeypatch.setenv("ADS_PASSWORD", PASSWORD)
+        options = {"user_env": "ADS_USER", "password_env": "ADS_PASSWORD", "sasl": mechanism}
+    url, topic = broker.url(listener, **options), f"events-{way.lower().replace(' ', '-')}"
     create_topics(url, {topic: 1})
     with closing(KafkaSink(url, {topic: 1}, ())) as sink:
         values = [b'{"user_id": 1}', b'{"user_id": 2}', b"broken"]
@@ -132,21 +146,64 @@ def test_records_go_through(broker: Secured, listener: str) -> None:
         assert "livectr.dead_letters" in admin.list_topics()
 
 
-def test_strangers_get_no_answer(broker: Secured, tmp_path: Path) -> None:
+def test_the_whole_way_with_a_password(broker: Secured, tmp_path: Path) -> None:
+    """Events, tables, dead letters, a consumer group, and a look at what a topic holds."""
+    url = broker.url("LOGIN", **broker.login)
+    logs = events(300)
+    topics = {topic: PARTITIONS if topic in ("impressions", "clicks") else 1 for topic in logs}
+    with closing(KafkaSink(url, topics, ("users", "ads"))) as sink:
+        for topic, records in logs.items():
+            partition = np.array([p for p, _ in records], np.int32)
+            keys = [
+                str(record["user_id" if "user_id" in record else "ad_id"]).encode() for _, record in records
+            ]
+            sink.write(topic, partition, keys, [json.dumps(record).encode() for _, record in records])
+        sink.write("impressions", np.zeros(1, np.int32), [b"1"], [b"broken"])
+    assert holds(url, "impressions") == "301 messages"
+    options = TrainOptions(
+        url, checkpoint=str(tmp_path / "c"), group="ads", until_end=True, batch_ramp=0, threads=1
+    )
+    report = train(ad_pipeline(), options)
+    assert report.examples_trained == 300 and report.dead_letters == 1
+    with connect_admin(url) as admin:
+        offsets = admin.list_group_offsets({"ads": None})["ads"]
+        assert sum(at.offset for place, at in offsets.items() if place.topic == "impressions") == 301
+
+
+def test_every_client_takes_the_options_of_its_address() -> None:
+    root, found = Path(__file__).parents[2], 0
+    for folder in ("ingest", "trainer", "serving", "livectr"):
+        for path in (root / folder).rglob("*.py"):
+            for _, call in re.findall(
+                r"(Kafka(?:Consumer|Producer|AdminClient))\((.{0,80})", path.read_text(), re.S
+            ):
+                found += 1
+                assert "**kafka_options(" in call or "**options" in call, f"{path}: {call}"
+    assert found >= 6
+
+
+def test_strangers_are_told_why(broker: Secured, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("guess\n")
     stranger = Authority(tmp_path / "stranger")
     mine = dict(zip(("cert", "key"), stranger.issue("client"), strict=True))
-    for url in (
-        f"kafka://localhost:{broker.ports['TLS']}",
-        broker.url("TLS", ca=stranger.ca),
-        broker.url("MUTUAL"),
-        broker.url("MUTUAL", **mine),
-        broker.url("LOGIN"),
-        broker.url("LOGIN", user="ads", password_file=wrong),
+    for url, says in (
+        (f"kafka://localhost:{broker.ports['TLS']}", "it speaks TLS; say ca=FILE"),
+        (broker.url("TLS", ca=stranger.ca), "its certificate does not pass ca="),
+        (broker.url("MUTUAL"), "it wants a client's certificate"),
+        (broker.url("MUTUAL", **mine), "it refuses the certificate cert="),
+        (broker.url("LOGIN"), "it may ask for a user and a password"),
+        (
+            broker.url("LOGIN", user="ads", password_file=wrong),
+            "refuse this user and password by SCRAM-SHA-512",
+        ),
+        (broker.url("LOGIN", sasl="PLAIN", **broker.login), "refuse this user and password by PLAIN"),
+        (broker.url("PLAIN", ca=broker.authority.ca), "it does not speak TLS; leave ca out"),
+        ("kafka://localhost:1", "start one or correct the address"),
     ):
-        with pytest.raises(ConnectError), connect_admin(url, 3.0) as admin:
+        with pytest.raises(ConnectError, match=re.escape(says)) as error, connect_admin(url, 2.0) as admin:
             admin.list_topics()
+        assert "guess" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +212,13 @@ def test_strangers_get_no_answer(broker: Secured, tmp_path: Path) -> None:
         ("cafile=x", "there is no option 'cafile'; known are ca, cert"),
         ("ca=/nowhere/ca.crt", "ca cannot be read"),
         ("cert=x&key=y", "cert needs ca, too"),
-        ("ca=system&user=ads", "user needs password_file, too"),
+        ("ca=system&user=ads", "user needs password_file or password_env, too"),
+        ("user=ads&user_env=X&password_env=Y", "say user or user_env, not both"),
+        ("password_file=/dev/null", "password_file needs user, user_file or user_env, too"),
+        ("sasl=PLAIN", "sasl needs user, user_file or user_env, too"),
+        ("user=ads&password_env=NOWHERE_SET", "password_env names NOWHERE_SET, a variable that is not set"),
+        ("user_file=/nowhere&password_file=/dev/null", "user_file cannot be read"),
+        ("ca=/etc/hostname", "ca is no PEM file"),
         ("ca=system&user=ads&password_file=/dev/null&sasl=GSSAPI", "sasl must be SCRAM-SHA-512 or"),
     ],
 )

@@ -12,6 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.logs.json_events import json_events, message_keys
 from livectr.logs.replay import ReplayOptions, replay
 from livectr.simulator.sinks import holds
 from tests.livectr.log_samples import AVAZU_HEADER, avazu, criteo
@@ -104,11 +105,35 @@ def test_a_time_that_cannot_be_read_is_a_bad_row(tmp_path: Path) -> None:
 
 def test_json_lines_go_out_as_they_are(tmp_path: Path) -> None:
     good = ['{"user": 1, "x": {"deep": [1, 2]}}', '{"user":2,"y":"Hà Nội"}']
-    (tmp_path / "log.jsonl").write_text("\n".join([good[0], "{broken", "[1]", '{"x": 1}', "", good[1]]))
+    (tmp_path / "log.jsonl").write_text(
+        "\ufeff" + "\n".join([good[0], "{broken", "[1]", '{"x": 1}', "", good[1]])
+    )
     counts = send(tmp_path / "log.jsonl", "jsonl", tmp_path / "out", key="user")
     assert (counts["rows"], counts["bad_rows"]) == (2, 3)
     out = [p.read_bytes().decode() for p in sorted((tmp_path / "out" / "log").iterdir())]
     assert sorted("".join(out).splitlines()) == sorted(good)
+
+
+def test_json_events_equal_those_of_json_dumps() -> None:
+    columns: dict[str, list[Any]] = {
+        'a "b"': [1, None, -(2**63), 7],
+        "text": ["plain ~ text", None, 'quote " \\ \n \x7f \x1e', "Hà Nội"],
+        "ascii": ["a", None, "", "b c"],
+        "price": [1.5, None, 1e300, -0.0],
+        "yes": [True, None, False, True],
+        "many": [[1, 2], None, [], [3]],
+        "deep": [{"x": "}, {"}, None, {"x": "y"}, {"x": ""}],
+        "site": ["a", "b", "a", None],
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    batch = batch.set_column(7, "site", batch["site"].dictionary_encode())
+    wanted = [json.dumps(row).encode() for row in batch.to_pylist()]
+    assert list(json_events(batch)) == wanted
+    assert list(json_events(batch.slice(1, 2))) == wanted[1:3]
+    long = pa.RecordBatch.from_pydict({"n": range(25_000)})
+    assert list(json_events(long)) == [b'{"n": %d}' % n for n in range(25_000)]
+    for name in batch.schema.names[:6]:
+        assert message_keys(batch[name]) == [str(value).encode() for value in batch[name].to_pylist()]
 
 
 def test_parquet_with_timestamps_and_dictionaries(tmp_path: Path) -> None:

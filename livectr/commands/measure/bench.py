@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.checkout import import_from_checkout
-from livectr.commands.flags import command
+from livectr.commands.flags import command, duration_s, positive
 from livectr.config.parsing import nearest
 from livectr.kernels.errors import ConfigError
 
@@ -31,6 +31,7 @@ NAMES = (
     "publish",
     "serving",
     "mixed-load",
+    "freshness",
     "start",
     "images",
     "memory",
@@ -53,6 +54,10 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small workloads, to see that it runs; no figures to quote"
     )
+    parser.add_argument("--rate", type=positive, help="freshness: events a second [50000]")
+    parser.add_argument(
+        "--seconds", type=duration_s, metavar="DURATION", help="freshness: length of the run [300s]"
+    )
 
 
 def run(given: argparse.Namespace) -> int:
@@ -60,5 +65,10 @@ def run(given: argparse.Namespace) -> int:
     if given.name not in NAMES:
         raise ConfigError(f"there is no benchmark {given.name!r}; {nearest(given.name, NAMES)}")
     run = import_from_checkout("bench.run", "bench")
-    run.run_benchmark(given.name, json_file=Path(given.json) if given.json else None, quick=given.quick)
+    run.run_benchmark(
+        given.name,
+        json_file=Path(given.json) if given.json else None,
+        quick=given.quick,
+        options={name: getattr(given, name) for name in ("rate", "seconds") if getattr(given, name)},
+    )
     return 0

@@ -1,0 +1,140 @@
+"""Schema registry: schemas of messages by their id, over HTTP (Confluent's API, which others speak, too).
+
+A message in the registry's wire format is a zero byte, the schema's id in four bytes (big-endian), and the
+record in that schema. Schemas never change, so they are kept for good. While the registry is away, reading
+waits for it as for a broker.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from livectr.kernels.errors import ConfigError, ConnectError
+
+MARK = b"\0"
+HEAD_BYTES = 5
+_REQUEST_S = 5.0
+_BACKOFF_S = (0.2, 5.0)
+_WARN_EVERY_S = 30.0
+_UNKNOWN_S = 30.0
+"""Time for which an id without schema is not asked for again."""
+
+_log = logging.getLogger(__name__)
+
+
+class SchemaRegistry:
+    """Client of a registry.
+
+    Args:
+        url: http:// or https:// address, such as `http://registry:8081`.
+        auth: "user:password"; None: none is sent.
+        ca: PEM file of the authorities of its certificate; None: those of the machine.
+        stopping: tells that nobody waits any more.
+
+    Raises:
+        ConfigError: the file of authorities cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth: str | None = None,
+        ca: str | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._stopping = stopping
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if auth is not None:
+            self._headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
+        try:
+            self._tls = ssl.create_default_context(cafile=ca) if url.startswith("https:") else None
+        except OSError as error:
+            raise ConfigError(f"schema registry {url}: {ca} cannot be used ({error})") from None
+        self._answers: dict[str, Any] = {}
+        self._unknown: dict[str, float] = {}
+
+    def check(self) -> None:
+        """Check that a registry answers.
+
+        Raises:
+            ConnectError: nobody answers.
+            ConfigError: it refuses us, or it is something else.
+        """
+        try:
+            self._get("/schemas/types")
+        except urllib.error.HTTPError as error:
+            if error.code in (401, 403):
+                raise ConfigError(
+                    f"the schema registry {self.url} refuses us ({error}): check registry_auth_file or "
+                    "registry_auth_env"
+                ) from None
+            raise ConfigError(f"{self.url} is no schema registry: /schemas/types gives {error}") from None
+        except (OSError, ValueError) as error:
+            raise ConnectError(
+                f"no schema registry answers at {self.url} ({_why(error)}); start it or correct the address"
+            ) from None
+
+    def schema(self, number: int) -> dict[str, Any] | None:
+        """Schema of an id: `schema`, `schemaType` and `references`, as the registry has it.
+
+        It waits while the registry is away. None: the registry has no such id.
+        """
+        return self._wanted(f"/schemas/ids/{number}")
+
+    def version(self, subject: str, version: int) -> dict[str, Any] | None:
+        """Version of a subject, to which another schema refers; None: there is none."""
+        return self._wanted(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
+
+    def _wanted(self, path: str) -> dict[str, Any] | None:
+        if path in self._answers:
+            return self._answers[path]  # type: ignore[no-any-return]
+        if time.monotonic() < self._unknown.get(path, 0.0):
+            return None
+        backoff_s, warned_s = _BACKOFF_S[0], float("-inf")
+        while True:
+            try:
+                self._answers[path] = answer = dict(self._get(path))
+            except urllib.error.HTTPError as error:
+                if error.code == 404:
+                    self._unknown[path] = time.monotonic() + _UNKNOWN_S
+                    return None
+                trouble = str(error)
+            except (OSError, ValueError, TypeError) as error:
+                trouble = _why(error)
+            else:
+                if warned_s > 0:
+                    _log.warning("the schema registry %s answers again", self.url)
+                return answer
+            if time.monotonic() - warned_s > _WARN_EVERY_S:
+                warned_s = time.monotonic()
+                _log.warning("reading waits for the schema registry %s (%s)", self.url, trouble)
+            self._rest(backoff_s)
+            backoff_s = min(2 * backoff_s, _BACKOFF_S[1])
+
+    def _rest(self, seconds: float) -> None:
+        """Sleep. Raises ConnectError: nobody waits any more."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self._stopping():
+                raise ConnectError(f"the schema registry {self.url} did not answer until the end of the run")
+            time.sleep(0.05)
+
+    def _get(self, path: str) -> Any:
+        request = urllib.request.Request(self.url + path, headers=self._headers)
+        with urllib.request.urlopen(request, timeout=_REQUEST_S, context=self._tls) as answer:
+            return json.loads(answer.read())
+
+
+def _why(error: Exception) -> str:
+    return str(error.reason if isinstance(error, urllib.error.URLError) else error)

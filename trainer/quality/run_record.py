@@ -78,6 +78,7 @@ class RunRecord:
             "bins": bins,
         }
         self._log = RunLog(path, head, length)
+        self._resumed = bool(state)
         if state:
             self._windows.load({name: values for name, values in state.items() if name != LENGTH})
         self._began_ms = began_ms
@@ -101,6 +102,8 @@ class RunRecord:
 
     def start(self, moment: Moment, world: int) -> None:
         """Say that a process of the run begins."""
+        if not self._resumed:  # a run that kept no log until here
+            self._windows.before = moment.examples
         self._log.write("start", moment.step, {"examples": moment.examples, "world": world})
 
     def add(self, scored: Records, step: int) -> None:

@@ -68,11 +68,10 @@ def _cards(data: RunData) -> list[tuple[str, str, str]]:
     """Figures of the run: of its report, or of what is known before it."""
     report: dict[str, Any] = data.report
     model = data.models[0]
-    newest = data.windows[-1]["models"][model] if data.windows else {}
     measured = {name: report.get(name) for name in ("auc", "gauc", "logloss", "calibration")}
     whole = any(value is not None for value in measured.values())
-    values = measured if whole else {name: newest.get(name) for name in measured}
-    remark = "whole run" if whole else "newest window"
+    values = measured if whole else {name: quality.newest(data, model, name) for name in measured}
+    remark = "whole run" if whole else "last 20 %"
     last = data.samples[-1] if data.samples else {}
     examples = report.get("examples_trained", last.get("examples", 0))
     letters = report.get("dead_letters", sum(last.get("dead_letters", {}).values()))

@@ -71,6 +71,16 @@ def _curve(data: RunData, measure: str, axis: str) -> Figure:
     return Figure(title, chart.render(), note, data.models, table, axis)
 
 
+def newest(data: RunData, model: str, measure: str) -> float | None:
+    """Measure over the last 20 % of the examples; None where there is none."""
+    windows = data.last_windows()
+    if measure == "calibration":
+        clicks = sum(window["clicks"] for window in windows)
+        predicted = sum(window["models"][model]["predicted"] for window in windows)
+        return predicted / clicks if clicks else None
+    return _mean(windows, model, measure)[0]
+
+
 def _measured(windows: Sequence[dict[str, Any]]) -> int:
     return sum(window["measured"] for window in windows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from livectr.analysis.compare import Z95
@@ -101,7 +101,7 @@ def _growth(data: RunData, what: str, axis: str) -> Figure:
             ]
         )
         table = Table(["table", "rows", "bytes"], rows)
-    return _over(data, axis, title, series, f"All tables at the end: {text(total)}.", text, table)
+    return _over(data.samples, axis, title, series, f"All tables at the end: {text(total)}.", text, table)
 
 
 def _held(sample: dict[str, Any], name: str, what: str) -> float:
@@ -109,7 +109,7 @@ def _held(sample: dict[str, Any], name: str, what: str) -> float:
 
 
 def _over(
-    data: RunData,
+    samples: Sequence[dict[str, Any]],
     axis: str,
     title: str,
     series: Series,
@@ -118,18 +118,18 @@ def _over(
     table: Table | None = None,
 ) -> Figure:
     """Lines of samples over examples or over the clock."""
-    kept = thinned(data.samples)
+    kept = thinned(samples)
     column = "examples" if axis == "examples" else "at_ms"
-    place = [float(data.samples[i][column]) for i in kept]
+    place = [float(samples[i][column]) for i in kept]
     x = (
         linear(place, "examples", from_zero=True, exact=True)
         if axis == "examples"
         else clock(place, "time (UTC)")
     )
-    values = [v for line in series.values() for v in line if v == v]
+    values = [v for line in series.values() for v in line]
     chart = Chart(x, linear(values, "", from_zero=True), title, f"{len(kept)} samples. {note}")
     for i, (name, line) in enumerate(series.items()):
-        points = [(p, line[k]) for p, k in zip(place, kept, strict=True) if line[k] == line[k]]
+        points = [(p, line[k]) for p, k in zip(place, kept, strict=True)]
         at = [f"{int(p):,} examples" if axis == "examples" else moment(int(p)) for p, _ in points]
         chart.line(points, i, [f"{name}: {text(v)} at {p}" for p, (_, v) in zip(at, points, strict=True)])
     return Figure(title, chart.render(), note, list(series), table, axis)
@@ -166,8 +166,7 @@ def freshness_section(data: RunData) -> Section:
             "came while the run was there; what it found at its start is backfill.",
         )
     series: Series = {
-        name: [s["freshness"][part] if s["freshness"] else float("nan") for s in data.samples]
-        for name, part in (("median", "p50_s"), ("99 %", "p99_s"))
+        name: [s["freshness"][part] for s in known] for name, part in (("median", "p50_s"), ("99 %", "p99_s"))
     }
     rows = [
         [
@@ -182,7 +181,7 @@ def freshness_section(data: RunData) -> Section:
     table = Table(["time (UTC)", "version", "median, s", "99 %, s", "examples"], rows)
     note = f"Newest: version {known[-1]['version']}, median {known[-1]['freshness']['p50_s']:.2f} s."
     figure = _over(
-        data, "time", "Seconds from event to servable", series, note, lambda v: f"{v:.2f} s", table
+        known, "time", "Seconds from event to servable", series, note, lambda v: f"{v:.2f} s", table
     )
     about = (
         "Time from an event to the moment when servers can use a version that learned it, the wait for its "
@@ -197,7 +196,9 @@ def speed_section(data: RunData) -> Section:
     if len(data.samples) < 2:
         return Section(key, title, "There are no two samples yet.")
     line = [float(s["examples"]) for s in data.samples]
-    figure = _over(data, "time", "Examples learned", {"examples": line}, _speed(data), lambda v: f"{v:,.0f}")
+    figure = _over(
+        data.samples, "time", "Examples learned", {"examples": line}, _speed(data), lambda v: f"{v:,.0f}"
+    )
     return Section(key, title, "Examples learned over time; a flat part waits for events, or for a restart.",
                    [Figure(figure.title, figure.svg, figure.note)])  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -279,10 +280,15 @@ def test_live_shows_a_run_that_goes_on(tmp_path: Path, redis_url: str) -> None:
                     assert fetched(url + "/other")[0] == 404
                     again = [fetched(url + "/content", tag)[0] for tag in tags]
                     assert set(again) <= {200, 304}
+                    for _ in range(5):  # a browser that leaves at once
+                        with socket.create_connection(("127.0.0.1", port)) as rude:
+                            rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                            rude.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                    assert fetched(url + "/")[0] == 200
                 finally:
                     trainer.terminate()
                     out, err = trainer.communicate(timeout=120)
-            assert f"the run is shown at {url}/" in err and trainer.returncode == 0
+            assert f"the run is shown at {url}/" in err and "Traceback" not in err and trainer.returncode == 0
             report = json.loads(out.splitlines()[-1])
             last = json.loads((tmp_path / "run.log").read_text().splitlines()[-1])
             assert last["kind"] == "end" and last["report"]["examples_trained"] == report["examples_trained"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -101,12 +102,11 @@ def live_page(run_log: Path, address: str = ADDRESS, port: int = PORT) -> Iterat
         shown = follower
 
     try:
-        server = ThreadingHTTPServer((address, port), Handler)
+        server = _Server((address, port), Handler)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise InUseError(f"port {port} of {address} is taken; give --live another port") from None
         raise ConfigError(f"--live cannot listen on {address}:{port} ({error}); choose another one") from None
-    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     try:
@@ -115,6 +115,15 @@ def live_page(run_log: Path, address: str = ADDRESS, port: int = PORT) -> Iterat
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Note it; a browser that has gone needs no trace."""
+        ours = not isinstance(sys.exception(), OSError)
+        LOG.log(logging.ERROR if ours else logging.DEBUG, "live page: %s", client_address, exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):

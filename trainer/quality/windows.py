@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.trainer.quality.metrics import auc, example_losses, gauc, gauc_error
+from livectr.trainer.quality.metrics import example_losses, gauc_error, quality
 from livectr.trainer.quality.predictions import Records, layout
 
 SHARE, LEAST, MOST = 50, 500, 1_000_000
@@ -143,14 +143,14 @@ class Windows:
         user, logit, label = newest["user"], newest[self.roles[i]], newest["label"].astype(np.float32)
         n, (total, squares), bins = self.count, self._losses[i].tolist(), self._bins[i]
         spread = max(squares / n - (total / n) ** 2, 0.0)
-        area, (by_user, left_out) = auc(logit, label), gauc(user, logit, label)
+        found = quality(user, logit, label, np.zeros(len(label), np.bool_))
         predicted = float(bins[:, 2].sum())
         measures = {
-            "auc": area,
-            "auc_error": auc_error(area, int(label.sum()), len(label)),
-            "gauc": by_user,
+            "auc": found.auc,
+            "auc_error": auc_error(found.auc, int(label.sum()), len(label)),
+            "gauc": found.gauc,
             "gauc_error": gauc_error(user, logit, label),
-            "users_left_out": left_out,
+            "users_left_out": found.skipped_users,
             "logloss": total / n,
             "logloss_error": float(np.sqrt(spread / n)),
             "predicted": predicted,

@@ -16,15 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.trainer.quality.metrics import example_losses, gauc_error, quality
+from livectr.trainer.quality.metrics import Floats, example_losses, gauc_error, quality
 from livectr.trainer.quality.predictions import Records, layout
 
 SHARE, LEAST, MOST = 50, 500, 1_000_000
 MEASURED = 50_000
 FIRST_LOGIT, BIN_WIDTH, BINS = -10.0, 0.25, 80
 """Bins of scores, by logit; the outer bins hold all scores beyond."""
-
-F64 = npt.NDArray[np.float64]
 
 
 def window_size(before: int) -> int:
@@ -112,7 +110,7 @@ class Windows:
         while held - len(self._newest[0]) >= MEASURED:
             held -= len(self._newest.pop(0))
         for i, role in enumerate(self.roles):
-            logit = np.nan_to_num(part[role].astype(np.float64), nan=0.0, posinf=1e3, neginf=-1e3)
+            logit = _finite(part[role].astype(np.float64))
             losses = example_losses(logit, label)
             self._losses[i] += losses.sum(), np.square(losses).sum()
             place = np.clip((logit - FIRST_LOGIT) / BIN_WIDTH, 0, BINS - 1).astype(np.int64)
@@ -140,7 +138,8 @@ class Windows:
 
     def _measures(self, i: int, newest: Records) -> dict[str, Any]:
         """Measures of a model; None where there is none."""
-        user, logit, label = newest["user"], newest[self.roles[i]], newest["label"].astype(np.float32)
+        user, label = newest["user"], newest["label"].astype(np.float32)
+        logit = _finite(newest[self.roles[i]])
         n, (total, squares), bins = self.count, self._losses[i].tolist(), self._bins[i]
         spread = max(squares / n - (total / n) ** 2, 0.0)
         found = quality(user, logit, label, np.zeros(len(label), np.bool_))
@@ -162,6 +161,11 @@ class Windows:
                 for b in np.flatnonzero(bins[:, 0]).tolist()
             ]
         }
+
+
+def _finite(logit: Floats) -> Floats:
+    """Logits without the NaN and infinities of a model that has diverged."""
+    return np.nan_to_num(logit, nan=0.0, posinf=1e3, neginf=-1e3)
 
 
 def auc_error(area: float, clicks: int, examples: int) -> float:

@@ -252,6 +252,7 @@ def test_live_shows_a_run_that_goes_on(tmp_path: Path, redis_url: str) -> None:
         "0.5",
     ]
     train += ["--live", str(port), "--run-log", str(tmp_path / "run.log")]
+    train += ["--report", str(tmp_path / "report.json")]
     with subprocess.Popen(simulate, stdout=subprocess.DEVNULL) as traffic:
         try:
             while not (tmp_path / "logs" / "impressions").exists():
@@ -287,9 +288,9 @@ def test_live_shows_a_run_that_goes_on(tmp_path: Path, redis_url: str) -> None:
                     assert fetched(url + "/")[0] == 200
                 finally:
                     trainer.terminate()
-                    out, err = trainer.communicate(timeout=120)
+                    _, err = trainer.communicate(timeout=120)
             assert f"the run is shown at {url}/" in err and "Traceback" not in err and trainer.returncode == 0
-            report = json.loads(out.splitlines()[-1])
+            report = json.loads((tmp_path / "report.json").read_text())
             last = json.loads((tmp_path / "run.log").read_text().splitlines()[-1])
             assert last["kind"] == "end" and last["report"]["examples_trained"] == report["examples_trained"]
             with pytest.raises(urllib.error.URLError):
@@ -303,7 +304,8 @@ def test_ranks_leave_the_page_to_their_supervisor(run: Run, tmp_path: Path) -> N
     port, c = free_ports(1), tmp_path / "c"
     train = ["train", "--pipeline", PIPELINE, "--source", f"file:{run.folder / 'logs'}", "--until-end"]
     train += ["--threads", "1", "--ranks", "2", "--checkpoint", c, "--live", f"127.0.0.1:{port}"]
-    report = json.loads(command(*train).splitlines()[-1])
+    command(*train, "--report", tmp_path / "report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
     lines = [json.loads(line) for line in (c / "run.log").read_text().splitlines()]
     assert (
         lines[-1]["report"]["examples_trained"]
@@ -314,10 +316,11 @@ def test_ranks_leave_the_page_to_their_supervisor(run: Run, tmp_path: Path) -> N
     assert next(line for line in lines if line["kind"] == "start")["world"] == 2
 
 
-def test_live_changes_nothing_that_is_learned(run: Run) -> None:
+def test_live_changes_nothing_that_is_learned(run: Run, tmp_path: Path) -> None:
     logs = f"file:{run.folder / 'logs'}"
     train = ["train", "--pipeline", PIPELINE, "--source", logs, "--until-end", "--threads", "1"]
-    live = json.loads(command(*train, "--live", "0").splitlines()[-1])
+    command(*train, "--live", "0", "--report", tmp_path / "report.json")
+    live = json.loads((tmp_path / "report.json").read_text())
     for name in ("auc", "gauc", "logloss", "table_rows", "last_20_percent", "steps"):
         assert live[name] == run.report[name]
 

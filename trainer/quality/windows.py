@@ -165,7 +165,8 @@ class Windows:
 
 def _finite(logit: Floats) -> Floats:
     """Logits without the NaN and infinities of a model that has diverged."""
-    return np.nan_to_num(logit, nan=0.0, posinf=1e3, neginf=-1e3)
+    finite: Floats = np.nan_to_num(logit, nan=0.0, posinf=1e3, neginf=-1e3)
+    return finite
 
 
 def auc_error(area: float, clicks: int, examples: int) -> float:

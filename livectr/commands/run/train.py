@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json
-  livectr train --pipeline p.py --source file:/tmp/logs --until-end --live   # a page of the run, meanwhile
   livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c --publish redis://r:6379
   livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --restarts 3
   livectr train --pipeline p.py … --checkpoint /data/today --warm-start /data/yesterday
+  livectr train --pipeline p.py --source file:/tmp/logs --until-end --live  # a page, while it runs
   livectr train --ranks 2 --nodes 2 --node 0 --rendezvous host0:29400 …  # and --node 1
   livectr train --nodes 2 --node auto --rendezvous trainer-0.trainer:29400 --until-stopped …  # in pods"""
 
@@ -50,8 +50,8 @@ def add(commands: Any) -> None:
     parser = command(
         commands, "train", run, "learn from logs, commit checkpoints, publish versions", EXAMPLES
     )
-    add_settings(parser, "train")
     add_live(parser)
+    add_settings(parser, "train")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -110,7 +110,7 @@ class Windows:
         while held - len(self._newest[0]) >= MEASURED:
             held -= len(self._newest.pop(0))
         for i, role in enumerate(self.roles):
-            logit = _finite(part[role].astype(np.float64))
+            logit = _finite(part[role])
             losses = example_losses(logit, label)
             self._losses[i] += losses.sum(), np.square(losses).sum()
             place = np.clip((logit - FIRST_LOGIT) / BIN_WIDTH, 0, BINS - 1).astype(np.int64)
@@ -163,10 +163,9 @@ class Windows:
         }
 
 
-def _finite(logit: Floats) -> Floats:
-    """Logits without the NaN and infinities of a model that has diverged."""
-    finite: Floats = np.nan_to_num(logit, nan=0.0, posinf=1e3, neginf=-1e3)
-    return finite
+def _finite(logit: Floats) -> npt.NDArray[np.float64]:
+    """Logits f64[n] without the NaN and infinities of a model that has diverged."""
+    return np.clip(np.where(np.isnan(logit), 0.0, logit).astype(np.float64), -1e3, 1e3)
 
 
 def auc_error(area: float, clicks: int, examples: int) -> float:

@@ -54,7 +54,7 @@ def linear(
     return Axis(first * step, last * step, ticks, label)
 
 
-def clock(times_ms: Sequence[float], label: str, most: int = 5) -> Axis:
+def clock(times_ms: Sequence[float], label: str, most: int = 4) -> Axis:
     """Axis of times in ms since 1970, labelled in UTC."""
     low, high = min(times_ms, default=0.0), max(times_ms, default=1000.0)
     high = max(high, low + 1000.0)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from livectr.analysis.page import reading
 from livectr.analysis.page.axes import clock, linear, short
 from livectr.analysis.page.importance import Asked, importance
 from livectr.analysis.page.quality import groups_of
@@ -349,6 +350,15 @@ def test_axes_have_round_ticks() -> None:
         f"01-0{d} {h}:00" for d, h in ((1, "00"), (1, "12"), (2, "00"), (2, "12"), (3, "00"))
     ]
     assert (short(1_234_567), short(0.25, 0.05), short(5_000)) == ("1.23M", "0.25", "5,000")
+
+
+def test_samples_of_months_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_SAMPLES", 10)
+    lines = [{"kind": "run"}, *({"kind": kind, "n": n} for n in range(35) for kind in ("window", "sample"))]
+    thin = reading.thinned_samples(lines)
+    samples = [line["n"] for line in thin if line["kind"] == "sample"]
+    assert samples == [2, 6, 10, 14, 18, 22, 26, 30, 34]
+    assert len(thin) == 1 + 35 + len(samples)
 
 
 def test_groups_of_a_reliability_diagram_keep_every_example() -> None:

@@ -118,6 +118,20 @@ def test_areas_of_a_large_window_are_of_its_newest_examples(monkeypatch: pytest.
     assert sum(b[1] for b in window["models"]["rank"]["bins"]) == 500
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_window_ends_after_an_hour_of_event_time(seed: int) -> None:
+    """Not before it has 500 examples; the first example an hour after the window's first begins the next."""
+    held, hour = examples(4000), module.SPAN_MS
+    held["time_ms"] = np.arange(4000) * hour // 600  # 600 examples an hour
+    held["time_ms"][1000:] += 3 * hour
+    windows = Windows(ROLES)
+    windows.before = 100_000  # a fiftieth is 2,000
+    found = filled(windows, held, random.Random(seed)) + windows.finish()
+    ends = [w["examples"] - 100_000 for w in found]
+    assert ends == [600, 1100, 1700, 2300, 2900, 3500, 4000]
+    assert [w["first_ms"] for w in found[1:]] == held["time_ms"][ends[:-1]].tolist()
+
+
 def test_a_window_of_one_class_has_no_area() -> None:
     held, windows = examples(500), Windows(ROLES)
     held["label"], held["rank"][3] = 0, np.nan

@@ -1,8 +1,8 @@
 """Windows of a run's examples: measures, calibration and scores of each model, for the run log.
 
-A window holds a fiftieth of the examples before it, at least LEAST and at most MOST. So a learning curve has
-about fifty points at first and some hundred after millions of examples. Where windows end is a function of
-the log alone.
+A window holds a fiftieth of the examples before it, or those of an hour of event time if they are fewer; but
+at least LEAST. So a learning curve has about fifty points at first, some hundred after millions of examples,
+and 24 a day from then on. Where windows end is a function of the log alone.
 
 Sums and histograms are of all examples of a window. AUC and GAUC are of its newest MEASURED, which are held
 in memory and in checkpoints (about 40 bytes each).
@@ -19,7 +19,8 @@ import numpy.typing as npt
 from livectr.trainer.quality.metrics import Floats, example_losses, gauc_error, quality
 from livectr.trainer.quality.predictions import Records, layout
 
-SHARE, LEAST, MOST = 50, 500, 1_000_000
+SHARE, LEAST = 50, 500
+SPAN_MS = 3_600_000
 MEASURED = 50_000
 FIRST_LOGIT, BIN_WIDTH, BINS = -10.0, 0.25, 80
 """Bins of scores, by logit; the outer bins hold all scores beyond."""
@@ -27,7 +28,7 @@ FIRST_LOGIT, BIN_WIDTH, BINS = -10.0, 0.25, 80
 
 def window_size(before: int) -> int:
     """Examples of the window that follows `before` examples."""
-    return min(max(before // SHARE, LEAST), MOST)
+    return max(before // SHARE, LEAST)
 
 
 class Windows:
@@ -49,7 +50,7 @@ class Windows:
 
     def _begin(self) -> None:
         """Open a window."""
-        self.count = self._clicks = 0
+        self.count = self._clicks = self._opened_ms = 0
         self._times: list[int] = []
         self._newest: list[Records] = []
         self._losses = np.zeros((len(self.roles), 2))
@@ -68,9 +69,11 @@ class Windows:
         while start < len(scored):
             size = window_size(self.before)
             part = scored[start : start + size - self.count]
-            self._add(part)
+            part, full = self._within_span(part)
+            if len(part):
+                self._add(part)
             start += len(part)
-            if self.count == size:
+            if full or self.count == size:
                 closed.append(self._close())
         return closed
 
@@ -80,7 +83,7 @@ class Windows:
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """State for a checkpoint: equal for equal states."""
-        numbers = np.array([self.before, self.count, self._clicks, *self._times], np.int64)
+        numbers = np.array([self.before, self.count, self._clicks, self._opened_ms, *self._times], np.int64)
         newest = np.frombuffer(self._measured().tobytes(), np.uint8)
         return {
             "numbers": numbers,
@@ -92,9 +95,17 @@ class Windows:
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from a `state` of the same models."""
         self._begin()
-        self.before, self.count, self._clicks, *self._times = state["numbers"].tolist()
+        self.before, self.count, self._clicks, self._opened_ms, *self._times = state["numbers"].tolist()
         self._newest = [np.frombuffer(state["newest"].tobytes(), self._columns)] if self.count else []
         self._losses, self._bins = state["losses"].copy(), state["bins"].copy()
+
+    def _within_span(self, part: Records) -> tuple[Records, bool]:
+        """Examples before the first that is SPAN_MS after the window's first; True if there is that one."""
+        if not self.count:
+            self._opened_ms = int(part["time_ms"][0])
+        beyond = part["time_ms"] >= self._opened_ms + SPAN_MS
+        beyond[: max(0, LEAST - self.count)] = False
+        return (part[: int(beyond.argmax())], True) if beyond.any() else (part, False)
 
     def _add(self, part: Records) -> None:
         label = part["label"].astype(np.float64)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.analysis.page.page import content, frame
-from livectr.analysis.page.reading import lines_of, run_of, whole_lines
+from livectr.analysis.page.reading import lines_of, run_of, thinned_samples, whole_lines
 from livectr.kernels.errors import ConfigError, InUseError
 
 LOG = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Follower:
                 data = whole_lines(file.read())
         except FileNotFoundError:
             return False
-        self._lines += lines_of(self._path.name, data)
+        self._lines = thinned_samples(self._lines + lines_of(self._path.name, data))
         self._read += len(data)
         return anew or bool(data)
 

@@ -15,6 +15,9 @@ from livectr.trainer.quality.metrics import LAST
 from livectr.trainer.quality.predictions import FORMAT as PREDICTIONS
 from livectr.trainer.quality.run_log import VERSION, is_run_log
 
+MOST_SAMPLES = 2000
+"""Samples that are held: those of months are thinned."""
+
 F64 = npt.NDArray[np.float64]
 
 
@@ -79,7 +82,7 @@ def read_run_log(path: Path) -> RunData:
                 "it is a log of predictions, for livectr evaluate; livectr train --run-log writes a run log"
             )
         raise ConfigError(f"{path} is no run log; {more}.")
-    return run_of(path.name, lines_of(path.name, whole_lines(data)))
+    return run_of(path.name, thinned_samples(lines_of(path.name, whole_lines(data))))
 
 
 def whole_lines(data: bytes) -> bytes:
@@ -97,6 +100,15 @@ def lines_of(name: str, data: bytes) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"line {number} of {name} is damaged; it is no object with a kind.") from None
         lines.append(line)
+    return lines
+
+
+def thinned_samples(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines without every second sample, again and again until MOST_SAMPLES are left; the newest stays."""
+    while sum(line["kind"] == "sample" for line in lines) > MOST_SAMPLES:
+        places = [i for i, line in enumerate(lines) if line["kind"] == "sample"]
+        left_out = set(places[-2::-2])
+        lines = [line for i, line in enumerate(lines) if i not in left_out]
     return lines
 
 

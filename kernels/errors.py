@@ -4,7 +4,7 @@
      ├─ UserError            a user's mistake: a sentence that says what to change; the command line exits 2
      │   ├─ ConfigError      bad setting, pipeline file or unknown key
      │   ├─ ConnectError     broker, topic, Redis or server is not there; the command line exits 4
-     │   ├─ InUseError       another trainer has the checkpoint; the command line exits 4
+     │   ├─ InUseError       another trainer has the checkpoint, or a port is taken; the command line exits 4
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
      │   ├─ DiskFullError    nothing more can be written; the run goes on once there is space
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline, run or release

@@ -15,7 +15,7 @@ from contextlib import nullcontext, suppress
 from livectr import __version__
 from livectr.commands.flags import Parser
 from livectr.commands.logs import features, images, replay, simulate
-from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, tune
+from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, report, tune
 from livectr.commands.run import kernels, query, serve, train, verify, versions
 from livectr.commands.start import demo, example, kafka, redis
 from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
@@ -25,7 +25,7 @@ from livectr.kernels.process.signals import kept_handlers
 
 COMMANDS = (
     demo, example, simulate, replay, train, features, images, serve, query, verify, versions, kafka, redis,
-    inspect, kernels, evaluate, compare, tune, ablate, bench,
+    inspect, kernels, evaluate, report, compare, tune, ablate, bench,
 )  # fmt: skip
 """Modules of commands, in the order of `livectr --help`."""
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from livectr.ingest.common_features import sharing
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
@@ -37,7 +37,7 @@ from livectr.trainer.content.contents import Contents
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
-from livectr.trainer.parts import Extraction, Parts
+from livectr.trainer.parts import Closable, Extraction, Parts
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.process import local_rank
 from livectr.trainer.progress import Progress
@@ -50,6 +50,7 @@ from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
+from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import ItemCounts
 from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
 from livectr.trainer.stream.batcher import Batcher, Times
@@ -101,6 +102,10 @@ def build(
     contest = Contest.of(pipeline, restored.contest() if restored is not None else {}, rank)
     gate = PublishGate.of(options, restored.gate() if restored is not None else {}, rank)
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
+    kept = restored.record() if restored is not None else {}
+    record = RunRecord.of(pipeline, options, step.models if rank == 0 else (), progress.began_ms, kept)
+    if record is not None:
+        resources.callback(record.close)
     if restored is not None:
         restored.load(step, policies)
         if heads is not None:
@@ -127,7 +132,7 @@ def build(
         exchange=ExchangeStage(step, heads),
         fetch=FetchStage(depth=int(tiers is not None)),
         learn=LearnStage(step, policies, heads),
-        report=ReportStage(rank, progress, monitor, log, items, publisher, labels, contest, gate),
+        report=ReportStage(rank, progress, monitor, log, items, publisher, labels, contest, gate, record),
         commits=make.commits(step, source, heads, checkpoint, publisher, gate),
         push=publisher.push if publisher is not None else None,
     )
@@ -149,18 +154,13 @@ def build(
         labels=labels,
         contest=contest,
         gate=gate,
+        record=record,
         monitor=monitor,
         checkpoint=checkpoint,
         publisher=publisher,
         progress=progress,
     )
     return parts, stages
-
-
-class Closable(Protocol):
-    """Part that has to be closed."""
-
-    def close(self) -> None: ...
 
 
 T = TypeVar("T", bound=Closable)

@@ -139,6 +139,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> Checkpoint
         scores=parts.labels.state() if parts.labels is not None else {},
         contest=parts.contest.state() if parts.contest is not None else {},
         gate=parts.gate.state() if parts.gate is not None else {},
+        record=parts.record.state() if parts.record is not None else {},
         quality=parts.gate.report() | {"held": held} if parts.gate is not None else {},
         source=source.snapshot().parts(),
         policies=parts.policies.state() | (heads.policies() if heads is not None else {}),

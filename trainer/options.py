@@ -58,6 +58,7 @@ class TrainOptions:
         metrics_window_s: sliding window of the quality gauges, in event time.
         predictions: file for the log of test-then-train predictions.
         report: file for the report (JSON).
+        run_log: file for the run log (trainer.quality.run_log); None: none is kept.
         dead_letters: folder or URL for records that cannot be used; None: beside the source.
         dead_letter_spool_bytes: most bytes of letters that wait for their topic, beside the checkpoint.
         max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see
@@ -120,6 +121,7 @@ class TrainOptions:
     metrics_window_s: float = 3600.0
     predictions: str | None = None
     report: str | None = None
+    run_log: str | None = None
     dead_letters: str | None = None
     dead_letter_spool_bytes: int = SPOOL_BYTES
     max_record_bytes: int = LIMITS.record_bytes
@@ -245,12 +247,12 @@ class TrainOptions:
         return Path(self.checkpoint) / "predictions" if self.checkpoint is not None else None
 
     def check_files(self) -> None:
-        """Make the folders of the report and of the predictions, before hours of training.
+        """Make the folders of the report and of the logs, before hours of training.
 
         Raises:
             ConfigError: a file cannot be written.
         """
-        for name in ("report", "predictions"):
+        for name in ("report", "predictions", "run_log"):
             path = getattr(self, name)
             if path is None:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from livectr.ingest.common_features import CommonFeatures
 from livectr.ingest.dead_letters.letters import DeadLetters
@@ -28,10 +29,17 @@ from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog
+from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import ItemCounts
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
 from livectr.trainer.tables.policies import Policies
+
+
+class Closable(Protocol):
+    """Part that has to be closed."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class Parts:
         labels: scores that wait for final labels; of rank 0, if the pipeline has provisional negatives.
         contest: champion and challengers; of rank 0, if the pipeline has challengers.
         gate: holds versions of a bad model; of rank 0, if versions are published.
+        record: writes the run log; of rank 0, if there is one.
         checkpoint, publisher: None if the run has no place for them.
     """
 
@@ -80,6 +89,7 @@ class Parts:
     labels: FinalLabels | None
     contest: Contest | None
     gate: PublishGate | None
+    record: RunRecord | None
     monitor: Monitor
     checkpoint: Checkpointer | None
     publisher: Publisher | None

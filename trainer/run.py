@@ -30,6 +30,7 @@ from livectr.trainer.commits import CommitState, Due
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Parts
 from livectr.trainer.process import stop_signals
+from livectr.trainer.quality.run_record import Moment, gathered
 from livectr.trainer.report import Report, report_of
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.batcher import Flags, Round
@@ -69,6 +70,8 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
             raise InternalError(f"{deaths[0]}; the last step was committed, start the trainer again")
         if options.report is not None and collectives.rank == 0:
             report.write(Path(options.report))
+        if parts.record is not None:
+            parts.record.end(report.steps, report)
         return report
 
 
@@ -131,11 +134,14 @@ class Training:
         parts, stages, commits = self.parts, self.stages, self.stages.commits
         parts.contents.wait(parts.control, self.stop)
         started = time.monotonic()
+        if parts.record is not None:
+            parts.record.start(self._moment, parts.control.world)
         with parts.monitor:
             while True:
                 round_ = stages.cut.round(self._flags())
                 parts.watch.check(round_.flags)
                 commits.observe([flags.publish for flags in round_.flags], parts.progress.examples)
+                self._record(sample=round_.flags[0].sample)
                 parts.contents.follow()
                 commits.dirty |= round_.moved
                 if self._ends(round_):
@@ -154,10 +160,14 @@ class Training:
             stages.drain()
             if round_.ended:
                 stages.report.finish()
+            if parts.record is not None and (round_.ended or parts.checkpoint is None):
+                parts.record.finish(parts.progress.steps)
+            self._record(sample=parts.options.run_log is not None)
             stopped = any(flags.stop for flags in round_.flags)
             if commits.wanted:
                 commits.finish(CommitState.of(parts, checkpoint=True), stopped=stopped)
                 self._commit_offsets()
+                self._record(sample=parts.options.run_log is not None and parts.publisher is not None)
             parts.monitor.gauges()
         complete = round_.ended or self._enough() or not stopped
         return report_of(parts, rows, time.monotonic() - started, commits.counts, complete=complete)
@@ -184,7 +194,24 @@ class Training:
             quiet=parts.source.quiet and (self._fed or parts.control.world > 1),
             due=self.stages.commits.due if parts.control.rank == 0 else Due.NOTHING,
             publish=self.stages.commits.push,
+            sample=parts.record is not None and parts.record.due,
         )
+
+    @property
+    def _moment(self) -> Moment:
+        return Moment(self.parts.progress.steps, self.parts.progress.examples)
+
+    def _record(self, *, sample: bool) -> None:
+        """Note a new version; write a sample to the run log. Collective if `sample`."""
+        parts = self.parts
+        if parts.record is not None and parts.publisher is not None:
+            parts.record.published(parts.publisher.last)
+        if not sample:
+            return
+        earlier = parts.progress.earlier.get("dead_letters", {})
+        share = gathered(parts.control, parts.monitor.tables, parts.dead_letters.counts, earlier)
+        if parts.record is not None:
+            parts.record.sample(self._moment, share)
 
     @property
     def _begun(self) -> int:

@@ -45,6 +45,7 @@ from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, Records, records, roles_of
+from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
 from livectr.trainer.stream.batcher import Batcher, Cut
 from livectr.trainer.stream.feed import Batch, Feed
@@ -164,6 +165,7 @@ class ReportStage:
         labels: scores whose label windows have not passed; None where every label is final.
         contest: champion and challengers; None without challengers.
         gate: holds versions of a bad model; None if nothing is published.
+        record: writes the run log; None if there is none.
     """
 
     rank: int
@@ -175,6 +177,7 @@ class ReportStage:
     labels: FinalLabels | None = None
     contest: Contest | None = None
     gate: PublishGate | None = None
+    record: RunRecord | None = None
     depth = in_flight = 0
 
     def __call__(self, learned: Learned | None) -> None:
@@ -210,6 +213,8 @@ class ReportStage:
             self.log.append(scored)
         logits = {role: scored[role] for role in roles_of(scored)}
         self.monitor.add(scored["time_ms"], scored["user"], logits, scored["label"], is_cold(scored["seen"]))
+        if self.record is not None:
+            self.record.add(scored, self.progress.steps)
         if self.gate is not None:
             champion = self.contest.champion if self.contest is not None else "rank"
             self.gate.add(logits[champion], scored["label"])

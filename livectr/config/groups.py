@@ -20,6 +20,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
             "content",
             "report",
             "predictions",
+            "run_log",
             "max_steps",
             "seed",
         ),

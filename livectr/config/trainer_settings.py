@@ -313,3 +313,6 @@ class TrainSettings:
     report: str | None = setting(
         T.report, "write the report (JSON) here at the end", commands=TRAIN, example="FILE"
     )
+    run_log: str | None = setting(
+        T.run_log, "log of the run while it goes on, for `livectr report`", commands=TRAIN, example="FILE"
+    )

@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
 COMMANDS = (
     "demo", "simulate", "replay", "train", "features", "images", "serve", "query", "verify", "versions",
-    "kafka", "redis", "inspect", "compare", "bench",
+    "kafka", "redis", "inspect", "report", "compare", "bench",
 )  # fmt: skip
 
 

@@ -247,7 +247,7 @@ class Checkpointer:
         if self.control.rank == 0:
             kept = safetensors.numpy.save(dict(content.statistics))
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
-            kinds = ("items", "scores", "contest", "gate")
+            kinds = ("items", "scores", "contest", "gate", "record")
             for kind, state in ((kind, getattr(content, kind)) for kind in kinds):
                 if state:
                     data = safetensors.numpy.save(dict(state))

@@ -54,6 +54,7 @@ class CheckpointState:
         contest: state of trainer.quality.contest.Contest, which rank 0 writes; empty: there are no
             challengers.
         gate: state of trainer.quality.gate.PublishGate, which rank 0 writes; empty: nothing is published.
+        record: state of trainer.quality.run_record.RunRecord, which rank 0 writes; empty: no run log.
         quality: measures of the newest window of rank 0, and the reason for which versions are held.
         policies: state of this rank's table policies (trainer.tables.policies).
         row: layout of a table row (kernels.table.layout.RowLayout.describe).
@@ -78,6 +79,7 @@ class CheckpointState:
     scores: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     contest: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     gate: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    record: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     quality: Mapping[str, Any] = field(default_factory=dict)
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     row: tuple[str, ...] = ()

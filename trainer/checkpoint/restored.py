@@ -109,6 +109,10 @@ class Restored:
         """State of trainer.quality.gate.PublishGate; {} where nothing was published."""
         return self._arrays("gate")
 
+    def record(self) -> dict[str, npt.NDArray[Any]]:
+        """State of trainer.quality.run_record.RunRecord; {} without a run log."""
+        return self._arrays("record")
+
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         tensors: dict[str, npt.NDArray[Any]] = {}
         for entry in self._files(kind):

@@ -128,6 +128,7 @@ class Flags:
         rows: rows that the rank has read.
         unusable: rows of these that cannot be used.
         suspect: too many of the rank's rows cannot be used (trainer.stream.data_watch).
+        sample: the run log is due for a sample (trainer.quality.run_record); rank 0's counts.
     """
 
     stop: bool = False
@@ -137,6 +138,7 @@ class Flags:
     rows: int = 0
     unusable: int = 0
     suspect: bool = False
+    sample: bool = False
 
 
 @dataclass(frozen=True)
@@ -279,5 +281,5 @@ def _settled(offers: Sequence[I64], frontier: int) -> int:
 
 
 def _flags(row: I64) -> Flags:
-    stop, quiet, due, publish, rows, unusable, suspect = row.tolist()
-    return Flags(bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect))
+    stop, quiet, due, publish, rows, unusable, suspect, sample = row.tolist()
+    return Flags(bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect), bool(sample))

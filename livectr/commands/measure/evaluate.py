@@ -13,9 +13,9 @@ from livectr.kernels.process.logs import log_to_stderr
 
 MEASURES = ("gauc", "auc", "cold_gauc", "cold_auc", "logloss", "calibration")
 EXAMPLES = """\
-  livectr train … --predictions run.log
-  livectr evaluate run.log
-  livectr evaluate run.log --plot gauc.svg --bars gauc-bars.png
+  livectr train … --predictions predictions
+  livectr evaluate predictions
+  livectr evaluate predictions --plot gauc.svg --bars gauc-bars.png
   livectr evaluate images.log ids.log --period 1h --plot cold.png --measure cold_gauc
   livectr evaluate --pipeline p.py --checkpoint c --source file:tomorrow --from-start --to scored
   livectr evaluate --pipeline p.py --checkpoint c --source kafka://… --to scored --part 0/4

@@ -8,11 +8,12 @@ import json
 import os
 import socket
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command
+from livectr.commands.run.live import add_live, shown_live
 from livectr.commands.settings import (
     add_settings,
     given_settings,
@@ -39,6 +40,7 @@ EXAMPLES = """\
   livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c --publish redis://r:6379
   livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --restarts 3
   livectr train --pipeline p.py … --checkpoint /data/today --warm-start /data/yesterday
+  livectr train --pipeline p.py --source file:/tmp/logs --until-end --live  # a page, while it runs
   livectr train --ranks 2 --nodes 2 --node 0 --rendezvous host0:29400 …  # and --node 1
   livectr train --nodes 2 --node auto --rendezvous trainer-0.trainer:29400 --until-stopped …  # in pods"""
 
@@ -48,11 +50,17 @@ def add(commands: Any) -> None:
     parser = command(
         commands, "train", run, "learn from logs, commit checkpoints, publish versions", EXAMPLES
     )
+    add_live(parser)
     add_settings(parser, "train")
 
 
 def run(given: argparse.Namespace) -> int:
     """Train in this process (alone, or as a rank of torchrun), or start and supervise the ranks."""
+    with ExitStack() as resources:
+        return _run(given, resources)
+
+
+def _run(given: argparse.Namespace, resources: ExitStack) -> int:
     from livectr.trainer.process import share_cores
 
     world = os.environ.get("WORLD_SIZE")
@@ -73,6 +81,7 @@ def run(given: argparse.Namespace) -> int:
         end_at_sigterm(_code(complete=not settings.until_end))
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's agent: no rank outlives it
         follow_parent()
+    settings = shown_live(given.live, settings, resources)
     ranks = settings.ranks * settings.nodes
     if world is None or "TORCHELASTIC_RUN_ID" in os.environ:  # not when a supervisor starts ranks again
         _check_age(settings)

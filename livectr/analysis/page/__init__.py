@@ -1,0 +1,1 @@
+"""Page of a run: one HTML file out of its run log."""

@@ -16,16 +16,16 @@ from livectr import __version__
 from livectr.commands.flags import Parser
 from livectr.commands.logs import features, images, replay, simulate
 from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, tune
-from livectr.commands.run import kernels, query, serve, train, verify, versions
-from livectr.commands.start import demo, example, kafka, redis
+from livectr.commands.run import check, kernels, query, serve, train, verify, versions
+from livectr.commands.start import demo, example, init, kafka, redis
 from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
 from livectr.kernels.process.disk import is_full
 from livectr.kernels.process.logs import tell
 from livectr.kernels.process.signals import kept_handlers
 
 COMMANDS = (
-    demo, example, simulate, replay, train, features, images, serve, query, verify, versions, kafka, redis,
-    inspect, kernels, evaluate, compare, tune, ablate, bench,
+    demo, init, check, example, simulate, replay, train, features, images, serve, query, verify, versions, kafka,
+    redis, inspect, kernels, evaluate, compare, tune, ablate, bench,
 )  # fmt: skip
 """Modules of commands, in the order of `livectr --help`."""
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."
@@ -35,6 +35,7 @@ start here:
   livectr demo --log kafka --ranks 2
 
 your own logs:
+  livectr init --from impressions.csv --label clicked      a pipeline file and a log from a CSV
   livectr example display_ads --to my_ads      a pipeline file to start from
   livectr inspect --pipeline my_pipeline.py
   livectr train --pipeline my_pipeline.py --source kafka://localhost:9092 --publish redis://localhost:6379

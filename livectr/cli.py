@@ -24,8 +24,8 @@ from livectr.kernels.process.logs import tell
 from livectr.kernels.process.signals import kept_handlers
 
 COMMANDS = (
-    demo, init, check, example, simulate, replay, train, features, images, serve, query, verify, versions, kafka,
-    redis, inspect, kernels, evaluate, compare, tune, ablate, bench,
+    demo, init, check, example, simulate, replay, train, features, images, serve, query, verify, versions,
+    kafka, redis, inspect, kernels, evaluate, compare, tune, ablate, bench,
 )  # fmt: skip
 """Modules of commands, in the order of `livectr --help`."""
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."

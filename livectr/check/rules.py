@@ -13,7 +13,7 @@ from livectr.guess.columns import shortened
 from livectr.guess.times import shown
 from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED
 from livectr.ingest.language.event_times import LIKELY
-from livectr.ingest.language.streams import roots_of
+from livectr.ingest.language.streams import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
 
 RIGHT, DOUBTFUL, WRONG = "✓", "!", "✗"
@@ -60,7 +60,7 @@ def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> l
         return found
     found += [*_columns(sample), *_times(pipeline, sample, now_ms), *_labels(pipeline, sample)]
     found += [*_joins(pipeline, sample), *_lookups(pipeline, sample), *_histories(pipeline, sample)]
-    return found + [*_fields(pipeline, sample), *_numbers(pipeline, sample)]
+    return [*found, *_fields(pipeline, sample), *_numbers(pipeline, sample)]
 
 
 def _rows(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ def _letters(sample: Sample) -> Iterator[Finding]:
         share = count / max(1, read.rows if read is not None else len(sample))
         at = f"{letter.topic} partition {letter.place[1]}"
         at += f", offset {letter.offset}" if letter.offset >= 0 else ""
-        found = f"{count:,} rows ({share:.1%}), such as {at}: {shortened(letter.value)}"
+        found = f"{_count(count, 'row')} ({share:.2%}), such as {at}: {shortened(letter.value)}"
         detail = letter.detail if letter.detail[-1:] in ".?" else letter.detail + "."
         yield Finding(WRONG if share > MOST_UNUSABLE else DOUBTFUL, f"dead letters, {reason}", found, detail)
     if not sample.letters.counts:
@@ -166,7 +166,8 @@ def _labels(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     log = pipeline.log
     of = f"label column {log.label!r}" if log.label is not None else f"join on {', '.join(log.on)}"
     if not clicks:
-        sure = rows >= SURE_ROWS or (log.clicks is not None and sample.stats.unmatched_clicks > 0)
+        joined = log.clicks is not None and sample.stats.events.get(log.clicks.topic, 0) >= FEW
+        sure = rows >= (FEW if joined else SURE_ROWS)
         more = "" if sure else f" Clicks may be rare: try --rows {SURE_ROWS}."
         yield Finding(
             WRONG if sure else DOUBTFUL, "labels", found, f"no row has a click: is the {of} right?{more}"
@@ -209,8 +210,8 @@ def _lookups(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
         topic = lookup.table.topic
         counts = sample.stats.lookups.get(topic, {})
         hits, misses = counts.get("found", 0), counts.get("missing", 0)
-        share = hits / max(1, hits + misses)
-        found = f"{hits:,} of {hits + misses:,} rows have one of its {sample.tables.get(topic, 0):,} rows ({share:.0%})"
+        share, held = hits / max(1, hits + misses), sample.tables.get(topic, 0)
+        found = f"{hits:,} of {hits + misses:,} rows have one of its {held:,} rows ({share:.0%})"
         ids = f"{pipeline.log.impressions.topic}.{lookup.on} and {topic}.{lookup.table.key}"
         if not sample.tables.get(topic):
             yield Finding(
@@ -230,7 +231,8 @@ def _histories(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     for root in pipeline.history_roots:
         column = sample.columns.column(root.name)
         lengths = np.array([len(one) if one is not None else 0 for one in column.to_pylist()])
-        found = f"{lengths.mean():.1f} long on average, at most {lengths.max()}; {np.mean(lengths == 0):.0%} empty"
+        empty = np.mean(lengths == 0)
+        found = f"{lengths.mean():.2g} long on average, at most {lengths.max()}; {empty:.0%} empty"
         if lengths.max() == 0 and len(sample) >= FEW:
             advice = (
                 "no user has a click before: look at more --rows, at within=, and at the keys of both topics."
@@ -241,7 +243,7 @@ def _histories(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
 
 
 def _fields(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
-    rows = len(sample)
+    rows, stream = len(sample), pipeline.log.impressions
     for name, expr in pipeline.plan.sparse.items():
         keys, offsets = sample.keys[name]
         empty = np.diff(offsets) == 0
@@ -250,18 +252,16 @@ def _fields(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
             empty |= np.logical_and.reduce(nulls)
         different = len(np.unique(keys))
         share = float(empty.mean())
-        found = f"{different:,} different keys" + (f", {share:.1%} of rows have none" if share else "")
+        found = _count(different, "different key") + (f", {share:.1%} of rows have none" if share else "")
+        timed = {root.name for root in roots_of(expr)} == {f"{stream.topic}.{stream.time}"}
         if share == 1:
             yield Finding(WRONG, f"field {name}", found, "no row has a key: look at its columns above.")
-        elif different <= 1:
-            yield Finding(
-                DOUBTFUL, f"field {name}", found, "every row has the same key, which teaches nothing."
-            )
-        elif different > ROW_ID * rows and rows >= FEW and len(keys) <= rows:
-            advice = "nearly every row has a key of its own, which is never seen again: leave it out, or bucketize."
+        elif different <= 1 and not timed:  # an hour may be all that the sample has
+            advice = "every row has the same key, which teaches nothing."
             yield Finding(DOUBTFUL, f"field {name}", found, advice)
-        elif share > 0.5:
-            yield Finding(DOUBTFUL, f"field {name}", found, "most rows have no key: is the column filled?")
+        elif different > ROW_ID * rows and rows >= FEW and len(keys) <= rows:
+            advice = "nearly every row has a key of its own, never seen again: leave it out, or bucketize."
+            yield Finding(DOUBTFUL, f"field {name}", found, advice)
         else:
             yield Finding(RIGHT, f"field {name}", found)
 
@@ -275,7 +275,17 @@ def _numbers(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
             f"{sample.replaced:,} numbers were infinite or none, read as 0",
             advice,
         )
+    learned = {
+        name
+        for feature, expr in pipeline.plan.dense.items()
+        if needs_statistics(expr)
+        for name in pipeline.plan.dense_names
+        if name == feature or name.startswith(f"{feature}[")
+    }
     for name, values in zip(pipeline.plan.dense_names, sample.dense.T, strict=True):
+        if name in learned:
+            yield Finding(RIGHT, f"dense {name}", "follows running statistics, which training begins")
+            continue
         least, mean, most = float(values.min()), float(values.mean()), float(values.max())
         found = f"{least:.4g} to {most:.4g}, mean {mean:.4g}"
         if max(abs(least), abs(most)) > 1000:
@@ -283,3 +293,7 @@ def _numbers(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
             yield Finding(DOUBTFUL, f"dense {name}", found, advice)
         else:
             yield Finding(RIGHT, f"dense {name}", found)
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number:,} {of}" + ("" if number == 1 else "s")

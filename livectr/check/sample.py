@@ -15,10 +15,13 @@ from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.stats import SourceStats
+from livectr.ingest.language.dtypes import arrow_type
 from livectr.ingest.pipeline import Pipeline
 
 MOST_EVENTS = 200
 """Events that are read for each row that is wanted, before impressions that wait for clicks are released."""
+SHORT_LOG = 20
+"""Events left in the log for each row that is wanted, up to which the log is read to its end."""
 POP_ROWS = 4096
 EXAMPLE_BYTES = 200
 """Bytes of a dead letter that are shown."""
@@ -122,21 +125,25 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
                 found += settled
             elif examples.ended:
                 break
+        while not examples.ended and examples.behind <= SHORT_LOG * rows:
+            examples.poll(0.05)  # the end of a short log is near: then every click has its impression or none
         stats = examples.stats
         tables = {topic: len(table.rows()[0]) for topic, table in examples.tables.items()}
     finally:
         examples.close()
     kept = [part for part in parts if len(part)]
+    examples_only = np.concatenate([*(~part.final for part in kept), np.empty(0, np.bool_)])
     leaves_ms = pipeline.log.leaves_ms
-    empty = examples_of_none(pipeline)
-    columns = pa.concat_tables([_plain(part.columns) for part in kept]) if kept else empty
-    batch = columns.combine_chunks().to_batches()[0] if len(columns) else empty.to_batches()[0]
-    features = extract(batch)
+    none_batch = _no_columns(pipeline)
+    none = pa.Table.from_batches([none_batch])
+    columns = pa.concat_tables([_plain(part.columns) for part in kept]) if kept else none
+    columns = columns.filter(pa.array(examples_only))
+    features = extract(columns.combine_chunks().to_batches()[0] if len(columns) else none_batch)
     return Sample(
         columns=columns,
-        label=_joined([part.label for part in kept], np.float32),
-        time_ms=_joined([part.time_ms for part in kept], np.int64),
-        late_ms=_joined([part.order - leaves_ms - part.time_ms for part in kept], np.int64),
+        label=_joined([part.label for part in kept], np.float32)[examples_only],
+        time_ms=_joined([part.time_ms for part in kept], np.int64)[examples_only],
+        late_ms=_joined([part.order - leaves_ms - part.time_ms for part in kept], np.int64)[examples_only],
         keys=_keys_of(pipeline, features),
         dense=features.dense,
         replaced=extract.replaced,
@@ -149,14 +156,11 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
     )
 
 
-def examples_of_none(pipeline: Pipeline) -> pa.Table:
+def _no_columns(pipeline: Pipeline) -> pa.RecordBatch:
     """Columns of the plan's roots, without rows."""
-    from livectr.ingest.language.dtypes import arrow_type
-
     fields = [(root.name, arrow_type(root.dtype)) for root in pipeline.plan.roots]
     schema = pa.schema(fields)
-    batch = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
-    return pa.Table.from_batches([batch])
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
 
 
 def _plain(batch: pa.RecordBatch) -> pa.Table:

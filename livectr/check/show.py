@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from livectr.check.rules import DOUBTFUL, RIGHT, WRONG, Finding
+from livectr.guess.text import ALIKE, prefix_of
 from livectr.inspection.show import make_console
 
 WORDS = {RIGHT: "right", DOUBTFUL: "doubtful", WRONG: "wrong"}
@@ -20,7 +21,7 @@ def show(found: Sequence[Finding], title: str) -> None:
     table.add_column("what", overflow="fold")
     table.add_column("found", overflow="fold")
     colours = {RIGHT: "green", DOUBTFUL: "yellow", WRONG: "bold red"}
-    for one in found:
+    for one in _merged(found):
         text = one.found + (f"\n{one.advice}" if one.advice else "")
         table.add_row(f"[{colours[one.mark]}]{one.mark}[/]", _plain(one.what), _plain(text))
     console = make_console()
@@ -43,6 +44,27 @@ def as_json(found: Sequence[Finding], rows: int) -> str:
         {"is": WORDS[one.mark], "what": one.what, "found": one.found, "advice": one.advice} for one in found
     ]
     return json.dumps({"ok": all(one.mark != WRONG for one in found), "rows": rows, "checks": checks})
+
+
+def _merged(found: Sequence[Finding]) -> list[Finding]:
+    """Findings; what is right of many columns with a running number is one line."""
+    merged: list[Finding] = []
+    at = 0
+    while at < len(found):
+        same = [
+            one
+            for one in found[at:]
+            if one.mark == RIGHT and prefix_of(one.what) == prefix_of(found[at].what)
+        ]
+        count = next((n for n, one in enumerate(found[at:]) if one not in same), len(found) - at)
+        if count >= ALIKE:
+            what = f"{found[at].what} … {found[at + count - 1].what.split(' ', 1)[1]}"
+            merged.append(Finding(RIGHT, what, f"{count} alike; the first: {found[at].found}"))
+        else:
+            count = 1
+            merged.append(found[at])
+        at += count
+    return merged
 
 
 def _plain(text: str) -> str:

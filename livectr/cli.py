@@ -17,6 +17,7 @@ from livectr.commands.flags import Parser
 from livectr.commands.logs import features, images, replay, simulate
 from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, tune
 from livectr.commands.run import check, kernels, query, serve, train, verify, versions
+from livectr.commands.settings import start_log
 from livectr.commands.start import demo, example, init, kafka, redis
 from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
 from livectr.kernels.process.disk import is_full
@@ -81,6 +82,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         given.arguments = list(sys.argv[1:] if arguments is None else arguments)
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")
+        if hasattr(given, "log_role"):
+            start_log(given, given.log_role)
         code = given.run(given)
         sys.stdout.flush()
         return int(code or 0)

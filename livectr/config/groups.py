@@ -76,6 +76,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Starting, stopping, watching": (
         *("start_wait_s", "drain_s", "grace_s", "max_connection_age_s", "health_listen", "log_format"),
+        "log_level",
         *("metrics_port", "metrics_listen"),
     ),
     "Security": (

@@ -83,7 +83,8 @@ def next_commands(facts: Facts, folder: Path) -> list[str]:
     return [
         f"livectr check {file} {source}",
         "livectr redis --listen 127.0.0.1:26379 &",
-        f"livectr train {file} {source} --until-end --checkpoint {place}/checkpoint --publish {redis}",
+        f"livectr train {file} {source} --until-end --checkpoint {place}/checkpoint "
+        f"--start-wait-s 10 --publish {redis}",
         f"livectr serve rank {file} --redis {redis} --listen 127.0.0.1:50051 &",
         f"livectr query rank --server 127.0.0.1:50051 {_question(facts)}",
     ]

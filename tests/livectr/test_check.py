@@ -188,6 +188,16 @@ def test_joins_and_tables(check: Checker) -> None:
     assert "40%" in checks["table ads"][1]
 
 
+def test_repeats_are_counted(check: Checker) -> None:
+    shown(check, [row(number // 2) for number in range(ROWS)])
+    pipeline = LABELLED.replace('label="click")', 'label="click", dedup=("user", "campaign"), window="5ms")')
+    code, checks, whole = check.json(pipeline, "--rows", "100000")
+    assert (code, whole["rows"]) == (0, ROWS // 2)
+    mark, found, advice = checks["repeated shown"]
+    assert (mark, found) == ("doubtful", "600 of 1,200 rows repeat an earlier one and count once")
+    assert "was the log written twice" in advice
+
+
 def test_histories_have_lengths(check: Checker) -> None:
     joined(check, clicks=CLICKS)
     pipeline = JOINED.replace("import Stream, Table, label_join", "import Stream, Table, label_join, recent")

@@ -104,8 +104,8 @@ def train(
 def train_options(pipeline: Pipeline | str | Path, source: str, **settings: Any) -> TrainOptions:
     """Options of a run, resolved as `livectr train` resolves them.
 
-    A `TrainOptions` of your own has the shipped defaults alone. These have, the later over the earlier: defaults,
-    the pipeline's `settings`, LIVECTR_<NAME> variables, and `settings`.
+    A `TrainOptions` of your own has the shipped defaults alone. These have, the later over the earlier:
+    defaults, the pipeline's `settings`, LIVECTR_<NAME> variables, and `settings`.
 
     Args:
         pipeline: a pipeline, or the path of its file.

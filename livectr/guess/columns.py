@@ -27,6 +27,9 @@ ID_NAME = re.compile(
 AMOUNT_NAME = re.compile(
     r"(^|_)(age|price|cost|amount|count|num|total|score|rate|rating|duration|length|size)"
 )
+NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+STRAY = 0.01
+"""Share of values of another form up to which a column keeps its form; their rows are set aside."""
 SEPARATORS = "|;,"
 
 LEFT_OUT = "left out"
@@ -87,12 +90,18 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
 
 
 def as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Texts as int64 or float64; None where a value is no number, or an id with leading zeros."""
+    """Texts as int64 or float64, null where a stray one is no number; None: they are no numbers, or ids with
+    leading zeros."""
     if pc.any(pc.match_substring_regex(values, r"^\s*[+-]?0\d")).as_py():
         return None
+    numeric = pc.fill_null(pc.match_substring_regex(values, NUMBER), False)
+    present = len(values) - values.null_count
+    if not present or pc.sum(numeric).as_py() < (1 - STRAY) * present:
+        return None
+    trimmed = pc.utf8_trim_whitespace(pc.if_else(numeric, values, pa.scalar(None, values.type)))
     for kind in (pa.int64(), pa.float64()):
         try:
-            return pc.utf8_trim_whitespace(values).cast(kind)
+            return trimmed.cast(kind)
         except pa.ArrowInvalid:
             continue
     return None

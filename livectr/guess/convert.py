@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from livectr.guess.facts import Facts
 from livectr.guess.roles import labels
-from livectr.guess.rows import Progress, read_rows
+from livectr.guess.rows import Progress, format_of, read_rows
 from livectr.guess.times import milliseconds
 from livectr.ingest.language.dtypes import arrow_type
 from livectr.kernels.errors import ConfigError
@@ -145,5 +145,6 @@ def _fitting(
     for row in np.flatnonzero(wrong).tolist():
         value = given[row].as_py()
         reason = f"column {name!r} is empty" if value is None else f"column {name!r} is {value!r}"
-        bad.add(first + row + 1, f"{reason}, not {facts.kept[name].dtype}", str(value))
+        header = format_of(facts.path) == "csv"
+        bad.add(first + row + 1 + header, f"{reason}, not {facts.kept[name].dtype}", str(value))
     return ~wrong

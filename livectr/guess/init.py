@@ -108,7 +108,11 @@ def _question(facts: Facts) -> str:
                 candidates.append(f"{name}={','.join(values)}")
         elif value := _text(facts, name, last):
             context.append(f"{name}={value}")
-    return f"--context {shlex.join(context)} --candidates {shlex.join(candidates)}"
+    if not candidates:  # nothing but the user and numbers: numbers make the candidates differ
+        numbers = [name for name, use in facts.kept.items() if use.role == "number"][:1]
+        candidates = [f"{name}={_text(facts, name, 0)},{_text(facts, name, last)}" for name in numbers]
+    said = f"--context {shlex.join(context)} " if context else ""
+    return f"{said}--candidates {shlex.join(candidates)}"
 
 
 def _items(facts: Facts) -> list[int]:

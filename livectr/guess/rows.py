@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from livectr.kernels.errors import ConfigError
 from livectr.logs.formats import LAYOUTS, BadRows, header_of, open_log, read_csv, read_parquet
@@ -25,6 +26,8 @@ SUFFIXES = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
 }
 SEPARATORS = ",\t;|"
+NOTHING = ("NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N")
+"""Texts of a CSV file that mean that there is no value."""
 JSON_ROWS = 20_000
 
 Progress = Callable[[int], None]
@@ -84,7 +87,14 @@ def _csv(content: IO[bytes], path: Path, bad: BadRows) -> Iterator[pa.RecordBatc
     content.seek(0)
     if all(_is_number(name) for name in names if name):
         raise ConfigError(f"{path}: the first line must name the columns; it is {first.decode().strip()!r}.")
-    yield from read_csv(content, layout, dict.fromkeys(filter(None, names), "string"), bad)
+    for batch in read_csv(content, layout, dict.fromkeys(filter(None, names), "string"), bad):
+        yield pa.RecordBatch.from_arrays(list(map(_without_marks, batch.columns)), schema=batch.schema)
+
+
+def _without_marks(values: pa.Array) -> pa.Array:
+    """Texts, null where they are a mark for nothing."""
+    marked = pc.is_in(values, pa.array(NOTHING))
+    return pc.if_else(marked, pa.scalar(None, values.type), values) if pc.any(marked).as_py() else values
 
 
 def _is_number(text: str) -> bool:

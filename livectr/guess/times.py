@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from livectr.guess.columns import STRAY
 from livectr.ingest.language.event_times import LIKELY
 from livectr.logs.formats import iso_ms
 
@@ -63,8 +64,12 @@ def form_of(values: pa.Array | pa.ChunkedArray) -> TimeForm | None:
     some = [value for value in values.take(_spread(len(values))).to_pylist() if value is not None]
     if not some or isinstance(some[0], bool):
         return None
-    if isinstance(some[0], str) and not all(map(_is_number, some)):
-        return TimeForm("text") if all(map(_is_time, some)) else None
+    if isinstance(some[0], str):
+        fitting = [text for text in some if _is_number(text)]
+        if len(fitting) < (1 - STRAY) * len(some):
+            times = sum(map(_is_time, some))
+            return TimeForm("text") if times >= (1 - STRAY) * len(some) else None
+        some = fitting
     try:
         numbers = np.array(some, np.float64)
     except (ValueError, TypeError):

@@ -243,13 +243,35 @@ def test_a_user_of_several_columns(here: Path, capsys: pytest.CaptureFixture[str
     assert 'key="user",' in (here / "shop" / "pipeline.py").read_text()
 
 
+def test_stray_values_and_marks_for_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shop_rows()
+    for row in rows[::7]:
+        row["price"] = "NULL"
+    rows[50]["price"], rows[60]["seen_at"], rows[70]["age"] = "cheap", "yesterday", "NA"
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    output = capsys.readouterr()
+    assert "│ price      │ float64 │ number" in output.out and "│ age        │ int64   │ number" in output.out
+    assert "set aside: 2 rows that do not fit (" in output.err
+    assert "row 52: column 'price' is 'cheap', not float64" in output.err  # the header is row 1
+    assert "row 62: column 'seen_at' is 'yesterday', not int64" in output.err
+    assert examples(here / "shop").num_rows == ROWS - 2
+
+
+def test_a_query_without_items_has_candidates(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{name: row[name] for name in ("user_id", "seen_at", "price", "clicked")} for row in shop_rows()]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    out = capsys.readouterr().out
+    assert "No column is named like an item; say --item COLUMN if there is one." in out
+    assert "--candidates price=" in out.splitlines()[-1]
+
+
 def test_rows_that_do_not_fit_are_set_aside(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = shop_rows()
     rows[100]["clicked"] = None
     rows[200]["seen_at"] = None
     assert init(write_csv(here / "shop.csv", rows)) == 0
     err = capsys.readouterr().err
-    assert "set aside: 2 rows" in err and "row 101: column 'clicked' is empty, not int32" in err
+    assert "set aside: 2 rows" in err and "row 102: column 'clicked' is empty, not int32" in err
     assert examples(here / "shop").num_rows == ROWS - 2
 
 

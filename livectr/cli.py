@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 4 something
 is not there or in use, 5 a training that was stopped before the log's end, 130 Ctrl-C; 1 to 5 with one
-sentence on standard error.
+sentence on standard error, or with the table of `livectr check`.
 """
 
 import argparse

@@ -15,8 +15,8 @@ from livectr.cli import main
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
 COMMANDS = (
-    "demo", "simulate", "replay", "train", "features", "images", "serve", "query", "verify", "versions",
-    "kafka", "redis", "inspect", "compare", "bench",
+    "demo", "init", "check", "simulate", "replay", "train", "features", "images", "serve", "query", "verify",
+    "versions", "kafka", "redis", "inspect", "compare", "bench",
 )  # fmt: skip
 
 

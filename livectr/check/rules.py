@@ -95,7 +95,8 @@ def _letters(sample: Sample) -> Iterator[Finding]:
         share = count / max(1, read.rows if read is not None else len(sample))
         at = f"{letter.topic} partition {letter.place[1]}"
         at += f", offset {letter.offset}" if letter.offset >= 0 else ""
-        found = f"{_count(count, 'row')} ({share:.2%}), such as {at}: {shortened(letter.value)}"
+        found = f"{_count(count, 'row')} ({share:.2%}), such as {at}"
+        found += f": {shortened(letter.value)}" if letter.value else ""
         detail = letter.detail if letter.detail[-1:] in ".?" else letter.detail + "."
         yield Finding(WRONG if share > MOST_UNUSABLE else DOUBTFUL, f"dead letters, {reason}", found, detail)
     if not sample.letters.counts:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import livectr
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language.event_times import EventTime
@@ -19,6 +20,7 @@ from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.materialized.writer import until_end
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError
+from livectr.models import LR
 from tests.ingest.partition_reader import Reader
 
 WINDOW_MS = 60_000
@@ -135,6 +137,20 @@ def test_one_two_and_four_ranks_read_the_same(tmp_path: Path) -> None:
     for ranks in (2, 4):
         several, again = read(tmp_path, ranks=ranks)
         assert sorted(several) == sorted(one) and again == repeats
+
+
+def test_the_model_is_that_of_the_log_without_repeats(tmp_path: Path) -> None:
+    rows = random_rows(1500)
+    log = labelled(stream(), label="click", dedup=("request", "ad"), window="1m")
+    made = Pipeline(log, sparse={"ad": log.ad}, rank=LR(), settings={"batch_size": 64, "threads": 1})
+    with_, without = (
+        livectr.train(made, kept, checkpoint=tmp_path / name)
+        for name, kept in (("with", rows), ("without", [rows[number] for number in once(rows)]))
+    )
+    assert with_.report.examples_trained == without.report.examples_trained == len(once(rows)) < 1400
+    assert with_.report.stream["duplicates"] == {"shown": 1500 - len(once(rows))}
+    models = [livectr.read_embeddings(run.checkpoint, "ad") for run in (with_, without)]
+    assert models[0].equals(models[1])
 
 
 def test_a_run_to_the_end_forgets_nothing(tmp_path: Path) -> None:

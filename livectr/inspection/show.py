@@ -78,7 +78,10 @@ def show_pipeline(
             highlight=False,
         )
     else:
-        console.print(f"label: column {log.label}", highlight=False)
+        once = (
+            f"; rows of equal {', '.join(log.dedup)} count once within {log.dedup_ms} ms" if log.dedup else ""
+        )
+        console.print(f"label: column {log.label}{once}", highlight=False, soft_wrap=True)
     show_operators(placement, console, cut=not _piped())
     if svg is not None:
         console.print(f"drew {svg}", highlight=False, markup=False, soft_wrap=True)

@@ -19,6 +19,7 @@ from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.materialized.writer import until_end
 from livectr.ingest.pipeline import Pipeline
+from livectr.inspection.show import show_pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.models import LR
 from tests.ingest.partition_reader import Reader
@@ -188,6 +189,12 @@ def test_pipelines_without_dedup_keep_their_fingerprint() -> None:
     log = labelled(stream(), label="click")
     assert "dedup" not in repr(log) and "dedup_ms=60000" in repr(pipeline().log)
     assert Pipeline(log, sparse={"ad": log.ad}, rank=None).fingerprint != pipeline().fingerprint
+
+
+def test_inspect_names_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    show_pipeline(pipeline(), rows=64)
+    said = capsys.readouterr().out
+    assert "label: column click; rows of equal request, ad count once within 60000 ms" in said
 
 
 def test_mistakes_are_sentences() -> None:

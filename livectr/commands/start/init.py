@@ -68,12 +68,13 @@ def run(given: argparse.Namespace) -> int:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("looking", total=path.stat().st_size)
+        size = path.stat().st_size
+        task = bar.add_task("looking", total=size)
         made = init(
             path,
             wanted,
             Path(given.out) if given.out else None,
-            lambda what, done: bar.update(task, description=f"{what} {path.name}", completed=done),
+            lambda what, done: bar.update(task, description=f"{what} {path.name}", completed=min(done, size)),
         )
     _show(made)
     return 0

@@ -78,9 +78,8 @@ def show_pipeline(
             highlight=False,
         )
     else:
-        once = (
-            f"; rows of equal {', '.join(log.dedup)} count once within {log.dedup_ms} ms" if log.dedup else ""
-        )
+        known = f"within {log.dedup_ms / 1000:g} s"
+        once = f"; rows of equal {', '.join(log.dedup)} count once {known}" if log.dedup else ""
         console.print(f"label: column {log.label}{once}", highlight=False, soft_wrap=True)
     show_operators(placement, console, cut=not _piped())
     if svg is not None:

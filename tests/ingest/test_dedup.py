@@ -192,9 +192,10 @@ def test_pipelines_without_dedup_keep_their_fingerprint() -> None:
 
 
 def test_inspect_names_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    show_pipeline(pipeline(), rows=64)
+    log = labelled(stream(), label="click", dedup=("request", "ad"), window="1m")
+    show_pipeline(Pipeline(log, sparse={"ad": log.ad}, rank=LR()), rows=64)
     said = capsys.readouterr().out
-    assert "label: column click; rows of equal request, ad count once within 60000 ms" in said
+    assert "label: column click; rows of equal request, ad count once within 60 s" in said
 
 
 def test_mistakes_are_sentences() -> None:

@@ -107,6 +107,9 @@ def test_fresh_versions_and_many_letters_are_told() -> None:
     found = dict(facts_of(report))
     assert found["freshness"] == "event to servable p50 4.9 s, p99 7.31 s, of 1,200 examples"
     assert found["versions"] == "4 with 5,000 rows; the newest is 7"
+    unpublished = dict(facts_of(Report(10, 2, 1.0, 10.0, 1, 10, 0, 0, 0)))
+    assert unpublished["versions"] == "none: --publish REDIS publishes, as soon as --min-examples are learned"
+    assert unpublished["dead letters"] == "none"
     assert found["dead letters"] == "3 rows (2 bad_time, 1 bad_json)"
     assert found["time"].endswith("on 2 ranks; stopped before the end of the log")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from livectr.library.embeddings import read_embeddings
     from livectr.library.features import features
     from livectr.library.scoring import score
-    from livectr.library.training import Trained, train
+    from livectr.library.training import Trained, train, train_options
     from livectr.serving.calls.channels import ClientTls
     from livectr.serving.calls.failures import CallError
     from livectr.serving.client import Client, PreRankClient, RankClient, RecommendClient, RecommendItems
@@ -63,6 +63,7 @@ _HOMES = {
     "recent": "livectr.ingest.language.streams",
     "score": "livectr.library.scoring",
     "train": "livectr.library.training",
+    "train_options": "livectr.library.training",
 }
 """Public name → the module that defines it."""
 
@@ -105,6 +106,7 @@ __all__ = [
     "recent",
     "score",
     "train",
+    "train_options",
 ]
 
 

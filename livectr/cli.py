@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 4 something
 is not there or in use, 5 a training that was stopped before the log's end, 130 Ctrl-C; 1 to 5 with one
-sentence on standard error.
+sentence on standard error, or with the table of `livectr check`.
 """
 
 import argparse
@@ -16,16 +16,17 @@ from livectr import __version__
 from livectr.commands.flags import Parser
 from livectr.commands.logs import features, images, replay, simulate
 from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, report, tune
-from livectr.commands.run import kernels, query, serve, train, verify, versions
-from livectr.commands.start import demo, example, kafka, redis
+from livectr.commands.run import check, kernels, query, serve, train, verify, versions
+from livectr.commands.settings import start_log
+from livectr.commands.start import demo, example, init, kafka, redis
 from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
 from livectr.kernels.process.disk import is_full
 from livectr.kernels.process.logs import tell
 from livectr.kernels.process.signals import kept_handlers
 
 COMMANDS = (
-    demo, example, simulate, replay, train, features, images, serve, query, verify, versions, kafka, redis,
-    inspect, kernels, evaluate, report, compare, tune, ablate, bench,
+    demo, init, check, example, simulate, replay, train, features, images, serve, query, verify, versions,
+    kafka, redis, inspect, kernels, evaluate, report, compare, tune, ablate, bench,
 )  # fmt: skip
 """Modules of commands, in the order of `livectr --help`."""
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."
@@ -35,6 +36,7 @@ start here:
   livectr demo --log kafka --ranks 2
 
 your own logs:
+  livectr init --from impressions.csv --label clicked      a pipeline file and a log from a CSV
   livectr example display_ads --to my_ads      a pipeline file to start from
   livectr inspect --pipeline my_pipeline.py
   livectr train --pipeline my_pipeline.py --source kafka://localhost:9092 --publish redis://localhost:6379
@@ -80,6 +82,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         given.arguments = list(sys.argv[1:] if arguments is None else arguments)
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")
+        if hasattr(given, "log_role"):
+            start_log(given, given.log_role)
         code = given.run(given)
         sys.stdout.flush()
         return int(code or 0)

@@ -276,7 +276,7 @@ def _worker(role: str, worker: int, probe_pipe: int) -> int:
     end_at_sigterm()
     options = ServeOptions(**{**fields, "pipeline_file": Path(fields["pipeline_file"])})
     assert options.pipeline_file is not None
-    log_to_stderr(options.log_format, {**given["log_fields"], "worker": worker})
+    log_to_stderr(options.log_format, {**given["log_fields"], "worker": worker}, options.log_level)
     try:
         probes = PipeProbes(probe_pipe)
         keep_pandas_out()

@@ -53,6 +53,7 @@ class ServeOptions:
         grace_s: seconds that requests have to end when the server no longer takes new ones.
         start_wait_s: seconds to wait at the start for a Redis that does not answer.
         log_format: "text" or "json"; workers log as their supervisor does.
+        log_level: "debug", "info", "warning" or "error".
         health_listen: HOST:PORT of the health service for probes, without TLS; None: only at `listen`.
         max_connection_age_s: seconds after which a client has to connect again, to another server where there
             is one; a server that drains waits for this. 0: never.
@@ -99,6 +100,7 @@ class ServeOptions:
     grace_s: float = 5.0
     start_wait_s: float = 0.0
     log_format: str = "text"
+    log_level: str = "info"
     health_listen: str | None = None
     max_connection_age_s: float = 0.0
     tls_cert: str | None = None

@@ -44,6 +44,11 @@ class Report:
         rows: topic → rows that came, unusable rows, and the commonest complaint.
         hints: likely mistakes in the data.
         field_keys: field → keys that were learned (of common features once a group).
+        table_bytes: table → memory of its rows and index, over all ranks.
+        dead_letter_reasons: reason → rows that could not be used.
+        version: the newest version in Redis; None: nothing was published.
+        freshness: of this process's versions: examples, and p50_s and p99_s from event to servable version;
+            events before the run began do not count. {}: there are none.
     """
 
     examples_trained: int
@@ -76,6 +81,10 @@ class Report:
     hints: list[str] = field(default_factory=list)
     table_rows: dict[str, int] = field(default_factory=dict)
     field_keys: dict[str, int] = field(default_factory=dict)
+    table_bytes: dict[str, int] = field(default_factory=dict)
+    dead_letter_reasons: dict[str, int] = field(default_factory=dict)
+    version: int | None = None
+    freshness: dict[str, float] = field(default_factory=dict)
 
     def whole(self) -> Report:
         """This report, for measures that need the whole run.
@@ -123,6 +132,7 @@ def report_of(
         ),
         "precision": step.precision,
         "tables": {name: len(table) for name, table in step.tables.items()},
+        "table_bytes": {name: table.nbytes for name, table in step.tables.items()},
         "field_keys": progress.keys_by_field(),
     }
     shares = parts.control.gather_json(own)
@@ -130,6 +140,7 @@ def report_of(
     stream = summed([share["stream"] for share in shares]) | {name: counts[name] for name in OF_PROCESS}
     roles = _quality(parts)
     rank: dict[str, Any] = roles.get("rank", {})
+    last = parts.publisher.last if parts.publisher is not None else None
     return Report(
         examples_trained=progress.examples,
         steps=progress.steps,
@@ -155,6 +166,10 @@ def report_of(
         hints=parts.watch.hints(),
         table_rows=summed([share["tables"] for share in shares]),
         field_keys=summed([share["field_keys"] for share in shares]),
+        table_bytes=summed([share["table_bytes"] for share in shares]),
+        dead_letter_reasons=counts["dead_letters"],
+        version=last.version if last is not None else None,
+        freshness=parts.publisher.delays.report() if parts.publisher is not None else {},
     )
 
 

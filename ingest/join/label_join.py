@@ -1,7 +1,8 @@
 """Joiners: the event sequence of a partition becomes labelled examples.
 
-`LabelJoin` joins clicks to impressions within a window of event time. `Labelled` reads a log whose label is a
-column. Both depend on the sequence alone and emit examples with non-decreasing `order`:
+`LabelJoin` joins clicks to impressions within a window of event time. `Labelled`, of `ingest.join.labelled`,
+reads a log whose label is a column. Both depend on the sequence alone and emit examples with non-decreasing
+`order`:
 
     LabelJoin   an impression leaves at its deadline, max(ts + window, mark); with a wait at
                 max(ts + wait, mark), a late positive at its click's mark, and a final, where there are
@@ -11,7 +12,7 @@ column. Both depend on the sequence alone and emit examples with non-decreasing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from typing import Any, Protocol
@@ -122,18 +123,11 @@ class Joiner(Protocol):
         """Load state from `export` into a new joiner."""
 
 
-def joiner(pipeline: Pipeline, partition: int, letters: DeadLetters) -> Joiner:
-    """Joiner of a pipeline: a label join where the log has clicks, else the label column."""
-    if pipeline.log.clicks is None:
-        return Labelled(pipeline, partition)
-    return LabelJoin(pipeline, partition, letters)
-
-
 def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     """Topic of each event stream → columns that features, keys, times and labels read."""
     view = pipeline.log
     names = [root.params[0].column for root in pipeline.request_roots]
-    names += [view.impressions.key, *view.on, *(lookup.on for lookup in pipeline.joined)]
+    names += [view.impressions.key, *view.on, *view.dedup, *(lookup.on for lookup in pipeline.joined)]
     names += [name for name in (view.impressions.time, view.label, pipeline.item_column) if name is not None]
     used = {view.impressions.topic: tuple(dict.fromkeys(names))}
     if view.clicks is not None:
@@ -147,7 +141,7 @@ def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     """Topic of each event stream → columns that a usable record must have."""
     view = pipeline.log
     if view.clicks is None:
-        return {view.impressions.topic: (view.label,) if view.label is not None else ()}
+        return {view.impressions.topic: (*((view.label,) if view.label is not None else ()), *view.dedup)}
     return {view.impressions.topic: view.on, view.clicks.topic: view.on}
 
 
@@ -170,6 +164,13 @@ def cast_saved(table: pa.Table, schema: pa.Schema) -> pa.Table:
             "features need; go on with the --materialized features that the checkpoint was made with"
         )
     return table.select(schema.names).cast(schema) if not missing else schema.empty_table()
+
+
+def keys_of(batch: pa.RecordBatch | None, names: Sequence[str]) -> I64:
+    """Key of some columns for each row: int64[n]; without a batch, of no row."""
+    if batch is None:
+        return np.empty(0, np.int64)
+    return reduce(combine_keys, (key_of(batch.column(name)) for name in names))
 
 
 class LabelJoin:
@@ -254,12 +255,7 @@ class LabelJoin:
 
     def _keys(self, events: Events) -> list[I64]:
         """Join keys of the events, by topic."""
-        return [
-            reduce(combine_keys, (key_of(batch.column(name)) for name in self._on))
-            if batch is not None
-            else np.empty(0, np.int64)
-            for batch in events.batches
-        ]
+        return [keys_of(batch, self._on) for batch in events.batches]
 
     def _refuse(self, events: Events, full: npt.NDArray[np.bool_], key: I64) -> None:
         """Write dead letters for events for which there is no room."""
@@ -333,49 +329,3 @@ class LabelJoin:
         open_ = self._finals | ~np.isin(join["clicked"], (IN_WINDOW, AFTER_WAIT))
         leaves |= (join["state"] == PROVISIONAL) & open_
         return leaves
-
-
-class Labelled:
-    """Log whose label is a column: 1, or true, is a click.
-
-    An instance key is partition · 2⁴⁰ + record number, counted without records that the stream's filter
-    removed.
-    """
-
-    def __init__(self, pipeline: Pipeline, partition: int) -> None:
-        self._label = pipeline.log.label
-        self._payload = Payload(pipeline)
-        self._first = partition << 40
-        self._count = 0
-        self.behaviors = BehaviorHistories(())
-        self.stats = JoinStats()
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._payload.schema
-
-    @property
-    def pending(self) -> int:
-        return 0
-
-    @property
-    def bytes(self) -> int:
-        return 0
-
-    def advance(self, events: Events, bound: int) -> Ready:
-        batch = events.batches[0]
-        if batch is None:
-            empty = pa.RecordBatch.from_pylist([], schema=self._payload.schema)
-            return Ready(empty, np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.bool_))
-        instance = self._first + self._count + np.arange(len(events))
-        self._count += len(events)
-        user, time = events.users[0], events.times[0]
-        label = batch.column(self._label).to_numpy(zero_copy_only=False) > 0
-        rows = self._payload.rows(batch, {}, user, instance, time)
-        return Ready(rows, label.astype(np.float32), events.mark, np.zeros(len(rows), np.bool_))
-
-    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        return {"count": self._count, "stats": asdict(self.stats)}, {}
-
-    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        self._count, self.stats = state["count"], JoinStats(**state["stats"])

@@ -12,7 +12,8 @@ import pyarrow as pa
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
-from livectr.ingest.join.label_join import Ready, cast_saved, joiner
+from livectr.ingest.join.label_join import Ready, cast_saved
+from livectr.ingest.join.labelled import joiner
 from livectr.ingest.join.merge import Merge
 from livectr.ingest.join.reorder import Piece
 from livectr.ingest.join.state import PartitionState

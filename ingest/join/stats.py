@@ -23,6 +23,7 @@ class SourceStats:
     events: Mapping[str, int]
     """Topic → records read that pass the stream's filter."""
     duplicates: Mapping[str, int]
+    """Topic → records that repeat an earlier one: of a label join's keys, or of a labelled log's `dedup`."""
     late_clicks: int
     unmatched_clicks: int
     late_positives: int

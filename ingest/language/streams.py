@@ -8,7 +8,7 @@ an expression. A column with the name of an attribute of the class (`key`, `time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
 from livectr.ingest.language.hidden import mark
+from livectr.ingest.language.roots import needs_statistics as needs_statistics
+from livectr.ingest.language.roots import roots_of as roots_of
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.join import MAX_BYTES
 
@@ -173,6 +175,7 @@ class View:
         delayed: way to learn labels that come late.
         wait_ms: time after which an impression without a click leaves as a provisional negative; 0: the
             window.
+        dedup, dedup_ms: columns of a labelled log whose equal values make a repeat, and the window.
     """
 
     impressions: Stream
@@ -184,6 +187,8 @@ class View:
     join_bytes: int = MAX_BYTES
     delayed: Delayed = "wait"
     wait_ms: int = 0
+    dedup: tuple[str, ...] = ()
+    dedup_ms: int = 0
 
     def __post_init__(self) -> None:
         for name in set(self.impressions.columns) & set(self.__dataclass_fields__):
@@ -238,9 +243,8 @@ class View:
 
     def __repr__(self) -> str:
         # As in a stream, default values are not part of the fingerprint.
-        usual = {
-            name: self.__dataclass_fields__[name].default for name in ("join_bytes", "delayed", "wait_ms")
-        }
+        later = ("join_bytes", "delayed", "wait_ms", "dedup", "dedup_ms")
+        usual = {name: self.__dataclass_fields__[name].default for name in later}
         names = [name for name in self.__dataclass_fields__ if name not in usual]
         names += [name for name, value in usual.items() if getattr(self, name) != value]
         shown = [f"{name}={getattr(self, name)!r}" for name in names]
@@ -319,21 +323,44 @@ def label_join(
     )
 
 
-def labelled(stream: Stream, *, label: str) -> View:
+def labelled(
+    stream: Stream,
+    *,
+    label: str,
+    dedup: str | tuple[str, ...] = (),
+    window: str | int = "10m",
+    max_bytes: str | int = MAX_BYTES,
+) -> View:
     """Read a log whose label is a column: a number, 0 or 1, or a bool. Rows with other labels are rejected.
 
     Args:
         stream: the impressions.
         label: name of the label column.
+        dedup: columns that identify an impression, with the stream's key. A row with the values of an earlier
+            row does not count within the window.
+        window: event time for which a row is known by its `dedup` columns.
+        max_bytes: memory of each partition; a quarter is for known rows of 192 bytes, the oldest go first.
 
     Raises:
-        ConfigError: the column is no number or bool.
+        ConfigError: the label is no number or bool, or `dedup` cannot identify a row.
+
+    Example:
+        log = labelled(impressions, label="clicked", dedup=("request_id", "ad_id"), window="30m")
     """
     if dtypes.element(stream[label].dtype) not in dtypes.FIXED or dtypes.is_list(stream[label].dtype):
         raise ConfigError(
             f"labelled: {stream.topic}.{label} is {stream[label].dtype}; a label must be a number or bool"
         )
-    return View(stream, label=label)
+    names = (dedup,) if isinstance(dedup, str) else tuple(dedup)
+    if not names:
+        return View(stream, label=label)
+    for name in names:
+        if (kind := stream[name].dtype) not in ("int64", "int32", "string"):
+            raise ConfigError(f"labelled: dedup {stream.topic}.{name} is {kind}, not int64, int32 or string")
+    if stream.time is None:
+        raise ConfigError(f"labelled: dedup has a window of time, so {stream.topic} needs a time column")
+    window_ms, room = duration_ms(window, "labelled window"), parse_bytes(max_bytes, "labelled max_bytes")
+    return View(stream, label=label, join_bytes=room, dedup=names, dedup_ms=window_ms)
 
 
 def recent(item: Expr, n: int, within: str | int, where: Expr | None = None) -> Expr:
@@ -371,30 +398,3 @@ def _check_where(where: object, ref: ColumnRef) -> None:
         used = root.params[0]
         if not isinstance(used, ColumnRef) or used.source != ref.source:
             raise ConfigError(f"recent({ref.name}): where needs columns of {ref.source} alone, not {root}")
-
-
-def roots_of(*exprs: Expr) -> tuple[Expr, ...]:
-    """Root nodes that expressions depend on, once per name, in order of first appearance."""
-    by_name: dict[str, Expr] = {}
-    for node in _below(*exprs):
-        if node.is_root:
-            by_name.setdefault(node.name, node)
-    return tuple(by_name.values())
-
-
-def needs_statistics(*exprs: Expr) -> bool:
-    """Return true when an expression depends on running statistics, so that its values depend on the
-    training."""
-    return any(node.device is not None and node.device.statistic is not None for node in _below(*exprs))
-
-
-def _below(*exprs: Expr) -> Iterator[Expr]:
-    """Nodes of expressions, the expressions included, in order of first appearance."""
-    seen: set[int] = set()
-    stack = list(reversed(exprs))
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            stack.extend(reversed(node.inputs))

@@ -19,6 +19,7 @@ from types import TracebackType
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Id of the request that this thread answers; the client chose it."""
 FORMATS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
 
 _fields: dict[str, Callable[[], object]] = {}
 _NAME = "livectr"
@@ -40,12 +41,13 @@ def log_fields() -> dict[str, object]:
     return {name: value() for name, value in _fields.items()}
 
 
-def log_to_stderr(format: str, fields: Mapping[str, object] | None = None) -> None:
+def log_to_stderr(format: str, fields: Mapping[str, object] | None = None, level: str = "info") -> None:
     """Write log messages to standard error; a later call replaces an earlier one.
 
     Args:
         format: one of FORMATS.
         fields: fields of every JSON line.
+        level: one of LEVELS; messages below it are left out.
     """
     for name, value in (fields or {}).items():
         add_log_field(name, lambda value=value: value)  # type: ignore[misc]
@@ -64,7 +66,7 @@ def log_to_stderr(format: str, fields: Mapping[str, object] | None = None) -> No
     if not root.handlers:  # a program that has its own handlers keeps them
         handler.set_name(_NAME)
         root.addHandler(handler)
-        root.setLevel(logging.INFO)
+        root.setLevel(level.upper())
 
 
 def logs_json() -> bool:

@@ -59,6 +59,16 @@ def _add_flags(group: Any, names: Collection[str]) -> None:
             group.add_argument(flag, metavar=field.metadata["example"] or name.upper(), **keywords)
 
 
+def add_log_flags(parser: Any, role: str) -> None:
+    """Add the flags of the log to a command without other settings; `livectr.cli` starts its log.
+
+    Args:
+        role: of the process, in JSON lines.
+    """
+    _add_flags(parser, ("log_format", "log_level"))
+    parser.set_defaults(config=None, log_role=role)
+
+
 def given_settings(given: argparse.Namespace) -> dict[str, Any]:
     """Setting → text of its flag, of the flags that were given."""
     return {n.removeprefix("setting_"): v for n, v in vars(given).items() if n.startswith("setting_")}
@@ -112,4 +122,4 @@ def start_log(given: argparse.Namespace, role: str) -> None:
     fields: dict[str, object] = {"release": __version__, "role": role}
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         fields["rank"] = int(os.environ["RANK"])
-    log_to_stderr(outer_setting(given, "log_format"), fields)
+    log_to_stderr(outer_setting(given, "log_format"), fields, outer_setting(given, "log_level"))

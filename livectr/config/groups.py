@@ -76,6 +76,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("max_list", "max_string_bytes", "max_top_k", "max_values"),
     ),
     "Starting, stopping, watching": (
+        "log_level",
         *("start_wait_s", "drain_s", "grace_s", "max_connection_age_s", "health_listen", "log_format"),
         *("metrics_port", "metrics_listen", "group"),
     ),

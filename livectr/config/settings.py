@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from livectr.config.field import EVERY, INSPECT, VERIFY, VERSIONS, setting
 from livectr.config.server_settings import ServeSettings
 from livectr.config.trainer_settings import TrainSettings
-from livectr.kernels.process.logs import FORMATS
+from livectr.kernels.process.logs import FORMATS, LEVELS
 from livectr.serving.options import ServeOptions as S
 from livectr.trainer.options import TrainOptions as T
 
@@ -63,6 +63,13 @@ class CommonSettings:
         commands=EVERY,
         example="text|json",
         among=FORMATS,
+    )
+    log_level: str = setting(
+        S.log_level,
+        "least level of messages on standard error",
+        commands=EVERY,
+        example="|".join(LEVELS),
+        among=LEVELS,
     )
     health_listen: str | None = setting(
         S.health_listen,

@@ -78,7 +78,9 @@ def show_pipeline(
             highlight=False,
         )
     else:
-        console.print(f"label: column {log.label}", highlight=False)
+        known = f"within {log.dedup_ms / 1000:g} s"
+        once = f"; rows of equal {', '.join(log.dedup)} count once {known}" if log.dedup else ""
+        console.print(f"label: column {log.label}{once}", highlight=False, soft_wrap=True)
     show_operators(placement, console, cut=not _piped())
     if svg is not None:
         console.print(f"drew {svg}", highlight=False, markup=False, soft_wrap=True)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.config.parsing import parse
+from livectr.config.settings import Settings
 from livectr.config.sources import resolve
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream, Table
@@ -100,15 +101,44 @@ def train(
         return Trained(run(pipeline, options), folder)
 
 
-def _options(pipeline: Pipeline, source: str, checkpoint: Path, settings: Mapping[str, Any]) -> TrainOptions:
-    """Options of the run. Raises ConfigError for a setting that cannot be."""
-    given = {"until_end": True, **settings, "source": source, "checkpoint": str(checkpoint)}
+def train_options(pipeline: Pipeline | str | Path, source: str, **settings: Any) -> TrainOptions:
+    """Options of a run, resolved as `livectr train` resolves them.
+
+    A `TrainOptions` of your own has the shipped defaults alone. These have, the later over the earlier:
+    defaults, the pipeline's `settings`, LIVECTR_<NAME> variables, and `settings`.
+
+    Args:
+        pipeline: a pipeline, or the path of its file.
+        source: "file:DIR" or "kafka://HOST:PORT".
+        settings: the settings of `livectr train` (docs/configuration.md).
+
+    Returns:
+        Options for `livectr.trainer.run.train`, which trains as a rank under torchrun.
+
+    Raises:
+        ConfigError: there is no such setting, or its value is wrong.
+
+    Example:
+        >>> options = livectr.train_options(pipeline, "file:logs", until_end=True, batch_size=512)
+    """
+    resolved = _resolved(to_pipeline(pipeline), {**settings, "source": source})
+    return TrainOptions(
+        **{field.name: getattr(resolved, field.name) for field in dataclasses.fields(TrainOptions)}
+    )
+
+
+def _resolved(pipeline: Pipeline, given: Mapping[str, Any]) -> Settings:
     checked = {name: parse(name, value, "livectr.train") for name, value in given.items()}
-    resolved = resolve(checked, pipeline=pipeline.settings)
+    return resolve(checked, pipeline=pipeline.settings)
+
+
+def _options(pipeline: Pipeline, source: str, checkpoint: Path, settings: Mapping[str, Any]) -> TrainOptions:
+    """Options of a run of one rank. Raises ConfigError for a setting that cannot be."""
+    given = {"until_end": True, **settings, "checkpoint": str(checkpoint)}
+    resolved = _resolved(pipeline, given)
     if resolved.ranks * resolved.nodes > 1 or resolved.restarts:
         raise ConfigError("livectr.train is one rank; for ranks, nodes and restarts run `livectr train`")
-    names = [field.name for field in dataclasses.fields(TrainOptions)]
-    return TrainOptions(**{name: getattr(resolved, name) for name in names})
+    return train_options(pipeline, source, **given)
 
 
 def _topics(pipeline: Pipeline) -> dict[str, Stream | Table]:

@@ -114,7 +114,7 @@ def read_csv(
     """
     names = list(layout.columns or ())
     if layout.header:
-        names = _header(content, layout)
+        names = header_of(content, layout)
     for name in (*(layout.columns or ()), *types):
         if name not in names:
             raise ConfigError(f"the file has no column {name!r}; its columns are {', '.join(names)}.")
@@ -153,7 +153,8 @@ def read_csv(
         yield _typed(batch.select(wanted), known, first, bad, lines, skipped)
 
 
-def _header(content: IO[bytes], layout: Layout) -> list[str]:
+def header_of(content: IO[bytes], layout: Layout) -> list[str]:
+    """Names in the first line. Raises ConfigError for a line that names nothing, or a column twice."""
     try:
         line = content.readline().decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -46,7 +46,7 @@ def command(folder: Path, source: str, *more: str, ranks: int = 1) -> list[str]:
     pipeline = write_pipeline(folder / "pipeline.py", ranks)
     flags = {"pipeline": pipeline, "source": source, "checkpoint": folder / "checkpoint", "ranks": ranks}
     flags |= {"report": folder / "report.json"}
-    return ["train", "--until-end", *(f"--{name}={value}" for name, value in flags.items()), *more]
+    return ["train", "--until-end", "--json", *(f"--{name}={value}" for name, value in flags.items()), *more]
 
 
 def report(folder: Path) -> dict[str, object]:

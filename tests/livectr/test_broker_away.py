@@ -46,7 +46,17 @@ def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp
         create_topics(broker.url, {"shown": 1})
         produce(broker.url)
         command = [sys.executable, "-m", "livectr", "train", "--pipeline", str(pipeline)]
-        options = ["--source", broker.url, "--max-steps", "2", "--batch-size", "50", "--batch-ramp", "0"]
+        options = [
+            "--source",
+            broker.url,
+            "--max-steps",
+            "2",
+            "--batch-size",
+            "50",
+            "--batch-ramp",
+            "0",
+            "--json",
+        ]
         with subprocess.Popen(command + options, stdout=subprocess.PIPE, stderr=stderr, text=True) as trainer:
             try:
                 wait(lambda: "livectr.trainer.quality.monitor" in errors.read_text(), trainer, errors)

@@ -15,8 +15,8 @@ from livectr.cli import main
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
 COMMANDS = (
-    "demo", "simulate", "replay", "train", "features", "images", "serve", "query", "verify", "versions",
-    "kafka", "redis", "inspect", "report", "compare", "bench",
+    "demo", "init", "check", "simulate", "replay", "train", "features", "images", "serve", "query", "verify",
+    "versions", "kafka", "redis", "inspect", "report", "compare", "bench",
 )  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def test_train_publish_serve_query_inspect(
     """Every command of a small life, from logs to a CTR."""
     url, logs = f"{redis_url}/3", f"file:{tmp_path / 'logs'}"
     assert main(["simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "1000"]) == 0
-    train = ["train", "--pipeline", DISPLAY_ADS, "--source", logs, "--until-end", "--threads", "1"]
+    train = ["train", "--pipeline", DISPLAY_ADS, "--source", logs, "--until-end", "--threads", "1", "--json"]
     train += ["--publish", url, "--checkpoint", str(tmp_path / "checkpoint"), "--namespace", "cli"]
     done = livectr(*train)
     assert done.returncode == 0, done.stderr

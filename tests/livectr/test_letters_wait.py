@@ -70,7 +70,7 @@ def test_commits_go_on_while_letters_wait_and_a_kill_loses_none(tmp_path: Path) 
             trainer.wait()
             broker.start()
             resumed = subprocess.run(
-                [*command, "--until-end"], stderr=stderr, stdout=subprocess.PIPE, timeout=DEADLINE_S
+                [*command, "--until-end", "--json"], stderr=stderr, stdout=subprocess.PIPE, timeout=DEADLINE_S
             )
         finally:
             trainer.kill()

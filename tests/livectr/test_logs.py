@@ -48,7 +48,7 @@ def train(tmp_path: Path) -> list[str]:
     )
     flags = ["--pipeline", str(tmp_path / "pipeline.py"), "--source", write_files(tmp_path / "logs", 300)]
     flags += ["--until-end", "--threads", "1", "--batch-size", "64", "--batch-ramp", "0"]
-    return ["train", *flags, "--log-format", "json"]
+    return ["train", *flags, "--log-format", "json", "--json"]
 
 
 def test_a_trainer_of_two_ranks(train: list[str], tmp_path: Path) -> None:

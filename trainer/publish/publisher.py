@@ -48,6 +48,7 @@ from livectr.protos.manifest import Freshness, VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
+from livectr.trainer.publish.delays import Delays
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.push import PushStage, Share
 from livectr.trainer.publish.redis_store import RedisStore
@@ -105,6 +106,7 @@ class Publisher:
         self._number = self._version = 0
         self._row_set, self._before = "", b""
         self._unpublished, self._since_begin = Freshness(), Freshness()
+        self.delays = Delays()
         self._closing = Event()
         self._garbage = GarbageCollector(store, collect_after_s, self._closing)
         self.push = PushStage(store, self._garbage, self._closing)
@@ -371,6 +373,7 @@ class Publisher:
         self._unpublished = Freshness()
         if self.control.rank == 0:
             self._show(manifest)
+            self.delays.add(manifest.freshness, time.time_ns() // 1_000_000)
             telemetry.PUBLISH_SECONDS.observe(time.time() - manifest.created_ms / 1000)
             telemetry.PUBLISHED_ROWS.inc(pending.rows)
             self._garbage.flipped(manifest, full=pending.full)

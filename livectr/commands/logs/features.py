@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, group
+from livectr.commands.settings import add_log_flags
 from livectr.kernels.process.heap import loading
-from livectr.kernels.process.logs import log_to_stderr
 
 ABOUT = """\
 Features that cost much and hardly change can be computed once (materialized features). `materialize` reads
@@ -60,6 +60,7 @@ def add(commands: Any) -> None:
         metavar="I/N",
         help="compute the partitions p with p mod N = I; the last part puts all together [0/1]",
     )
+    add_log_flags(make, "features")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -68,7 +69,6 @@ def run(given: argparse.Namespace) -> int:
         from livectr.ingest.materialized.parts import Part
         from livectr.logs.materialize import materialize
 
-    log_to_stderr("text")
     names = [name.strip() for name in given.features.split(",")] if given.features is not None else None
     out, part = Path(given.out), Part.parse(given.part)
     return materialize(given.pipeline, source=given.source, out=out, names=names, part=part)

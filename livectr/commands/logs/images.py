@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count, group
+from livectr.commands.settings import add_log_flags
 from livectr.kernels.process.heap import loading
 
 ABOUT = """\
@@ -74,6 +75,7 @@ def add(commands: Any) -> None:
         metavar="I/N",
         help="encode the pictures of shards s with s mod N = I; other processes encode the others [0/1]",
     )
+    add_log_flags(encode, "images")
     show = command(
         actions, "show", run_show, "show what a folder of features holds", "  livectr images show features/"
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count, positive
+from livectr.commands.settings import add_log_flags
 from livectr.kernels.errors import ConfigError
 
 EXAMPLES = """\
@@ -48,6 +49,7 @@ def add(commands: Any) -> None:
         "--append", action="store_true", help="write behind what the topic holds; else it has to be empty"
     )
     parser.add_argument("--bad-rows", metavar="FILE", help="write rows that do not fit here, with the reason")
+    add_log_flags(parser, "replay")
 
 
 def run(given: argparse.Namespace) -> int:

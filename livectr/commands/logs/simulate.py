@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from livectr.commands.flags import command, count, duration_s, positive, seed
+from livectr.commands.settings import add_log_flags
 from livectr.kernels.errors import ConfigError, ConnectError
 
 EXAMPLES = """\
@@ -130,6 +131,7 @@ def _add_output(parser: Any) -> None:
         metavar="DURATION",
         help="wait for a broker that does not answer yet [0]",
     )
+    add_log_flags(parser, "simulate")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -4,8 +4,8 @@ import argparse
 from typing import Any
 
 from livectr.commands.flags import command
+from livectr.commands.settings import add_log_flags
 from livectr.kernels.process.heap import loading
-from livectr.kernels.process.logs import log_to_stderr
 
 EXAMPLES = """\
   livectr tune --pipeline p.py --source file:logs --grid dense_lr=1e-3,3e-3
@@ -34,6 +34,7 @@ def add(commands: Any) -> None:
         help="a setting of the model and its values; several make all combinations",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
+    add_log_flags(parser, "tune")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -41,5 +42,4 @@ def run(given: argparse.Namespace) -> int:
     with loading():
         from livectr.analysis.tune import tune
 
-    log_to_stderr("text")
     return tune(given.pipeline, given.source, given.grid, as_json=given.json)

@@ -7,7 +7,7 @@ from typing import Any
 
 from livectr.commands.flags import command, count, duration_s
 from livectr.commands.run.query import add_tls, tls_of
-from livectr.commands.settings import start_log
+from livectr.commands.settings import add_log_flags
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.signals import end_at_sigterm
 
@@ -45,15 +45,8 @@ def add(roles: Any) -> None:
     parser.add_argument(
         "--channels", type=count, default=1, metavar="N", help="connections to the server [1]"
     )
-    parser.add_argument(
-        "--log-format",
-        default=argparse.SUPPRESS,
-        dest="setting_log_format",
-        metavar="text|json",
-        help="of messages on standard error [text]",
-    )
     add_tls(parser)
-    parser.set_defaults(config=None)
+    add_log_flags(parser, "json")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -64,7 +57,6 @@ def run(given: argparse.Namespace) -> int:
     """
     end_at_sigterm()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    start_log(given, "json")
     try:
         import uvicorn
 

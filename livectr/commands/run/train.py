@@ -34,9 +34,11 @@ from livectr.secrets import without_flags
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings
+    from livectr.trainer.report import Report
 
 EXAMPLES = """\
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json
+  livectr train --pipeline p.py --source file:/tmp/logs --until-end --json | jq .auc
   livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c --publish redis://r:6379
   livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --restarts 3
   livectr train --pipeline p.py … --checkpoint /data/today --warm-start /data/yesterday
@@ -52,6 +54,7 @@ def add(commands: Any) -> None:
     )
     add_live(parser)
     add_settings(parser, "train")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON in place of a table")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -96,10 +99,21 @@ def _run(given: argparse.Namespace, resources: ExitStack) -> int:
     report = train(pipeline, options_of(TrainOptions, settings))
     code = _code(complete=report.complete or not settings.until_end)
     if int(os.environ.get("RANK", 0)) == 0:
-        print(json.dumps(dataclasses.asdict(report)), flush=True)
+        _show(report, as_json=given.json)
     # A supervisor says itself that its ranks were stopped.
     alone = world is None or ("TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] == "0")
     return _end(code, settings) if alone else code
+
+
+def _show(report: Report, *, as_json: bool) -> None:
+    """Print the report for a person, or as a JSON line."""
+    if as_json:
+        print(json.dumps(dataclasses.asdict(report)), flush=True)
+        return
+    from livectr.inspection.trained import show_trained
+
+    show_trained(report)
+    sys.stdout.flush()
 
 
 def _code(*, complete: bool) -> int:

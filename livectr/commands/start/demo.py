@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count, positive, seed
+from livectr.commands.settings import add_log_flags
 
 EXAMPLES = """\
   livectr demo --seconds 60
@@ -30,6 +31,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--report", metavar="FILE", help="write the report (JSON) here")
     parser.add_argument("--pipeline", metavar="FILE.py", help="another pipeline for the simulator's logs")
     parser.add_argument("--keep", metavar="DIR", help="work in this folder and keep logs, checkpoint, ledger")
+    add_log_flags(parser, "demo")
 
 
 def run(given: argparse.Namespace) -> int:

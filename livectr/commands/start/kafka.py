@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from livectr.commands.flags import command, count
+from livectr.commands.settings import add_log_flags
 
 
 def add(commands: Any) -> None:
@@ -20,6 +21,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--partitions", type=count, default=4, help="partitions of topics that are created on first use [4]"
     )
+    add_log_flags(parser, "kafka")
 
 
 def run(given: argparse.Namespace) -> int:

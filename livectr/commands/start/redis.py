@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from livectr.commands.flags import command
+from livectr.commands.settings import add_log_flags
 
 
 def add(commands: Any) -> None:
@@ -16,6 +17,7 @@ def add(commands: Any) -> None:
         "  livectr redis --listen 127.0.0.1:6379",
     )
     parser.add_argument("--listen", default="127.0.0.1:6379", metavar="HOST:PORT", help="[127.0.0.1:6379]")
+    add_log_flags(parser, "redis")
 
 
 def run(given: argparse.Namespace) -> int:

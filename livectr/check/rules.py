@@ -1,0 +1,300 @@
+"""Findings about a sample: right, doubtful or wrong, each with a sentence that says what to change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from livectr.check.sample import Sample
+from livectr.guess.columns import shortened
+from livectr.guess.times import shown
+from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED
+from livectr.ingest.language.event_times import LIKELY
+from livectr.ingest.language.streams import needs_statistics, roots_of
+from livectr.ingest.pipeline import Pipeline
+
+RIGHT, DOUBTFUL, WRONG = "✓", "!", "✗"
+MOST_UNUSABLE = 0.01
+"""Share of unusable rows of a topic from which they are a mistake."""
+MOST_LATE = 0.01
+MOST_FOUND = 0.9
+"""Share of look-ups with a row below which a table is doubtful."""
+SURE_ROWS = 10_000
+"""Rows without a click from which the label is a mistake; with fewer, clicks may be rare."""
+ROW_ID = 0.98
+FEW = 100
+"""Rows below which shares say little."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of one check.
+
+    Args:
+        mark: RIGHT, DOUBTFUL or WRONG.
+        what: that was checked.
+        found: numbers of the sample.
+        advice: sentence that says what to change; "" where nothing is.
+    """
+
+    mark: str
+    what: str
+    found: str
+    advice: str = ""
+
+
+def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> list[Finding]:
+    """All findings, in the order of the data path.
+
+    Args:
+        pipeline: that was read for.
+        sample: of its log.
+        now_ms: present time; None: of the clock.
+    """
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    found = [*_rows(pipeline, sample), *_letters(sample)]
+    if not len(sample):
+        return found
+    found += [*_columns(sample), *_times(pipeline, sample, now_ms), *_labels(pipeline, sample)]
+    found += [*_joins(pipeline, sample), *_lookups(pipeline, sample), *_histories(pipeline, sample)]
+    return [*found, *_fields(pipeline, sample), *_numbers(pipeline, sample)]
+
+
+def _rows(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    for stream in pipeline.streams:
+        read = sample.topics.get(stream.topic)
+        rows, unusable = (read.rows, read.unusable) if read is not None else (0, 0)
+        what = f"rows of {stream.topic}"
+        if not rows:
+            yield Finding(
+                WRONG, what, "none", f"the log holds no row of {stream.topic}; write to it, or name another."
+            )
+        elif rows == unusable:
+            yield Finding(WRONG, what, f"{rows:,}, none usable", "see the dead letters below.")
+        else:
+            yield Finding(RIGHT, what, f"{rows:,}" + (f", {unusable:,} unusable" if unusable else ""))
+    if sample.failed:
+        advice = (
+            "their features could not be computed; the lists of a row are too long, or a text is too large."
+        )
+        yield Finding(WRONG, "features", f"{sample.failed:,} of {len(sample):,} rows failed", advice)
+    if not len(sample):
+        advice = (
+            "no example came out of the log: mend the dead letters, or the stream's where=, which drops rows."
+        )
+        yield Finding(WRONG, "examples", "none", advice)
+
+
+def _letters(sample: Sample) -> Iterator[Finding]:
+    for reason, count in sorted(sample.letters.counts.items()):
+        letter = sample.letters.first[reason]
+        read = sample.topics.get(letter.topic)
+        share = count / max(1, read.rows if read is not None else len(sample))
+        at = f"{letter.topic} partition {letter.place[1]}"
+        at += f", offset {letter.offset}" if letter.offset >= 0 else ""
+        found = f"{_count(count, 'row')} ({share:.2%}), such as {at}"
+        found += f": {shortened(letter.value)}" if letter.value else ""
+        detail = letter.detail if letter.detail[-1:] in ".?" else letter.detail + "."
+        yield Finding(WRONG if share > MOST_UNUSABLE else DOUBTFUL, f"dead letters, {reason}", found, detail)
+    if not sample.letters.counts:
+        yield Finding(RIGHT, "dead letters", "none")
+
+
+def _columns(sample: Sample) -> Iterator[Finding]:
+    for name in sample.columns.column_names:
+        column = sample.columns.column(name)
+        missing = column.null_count / len(sample)
+        some = column.drop_null()
+        example = f", such as {shortened(some[0].as_py())}" if len(some) else ""
+        found = f"{column.type}, {missing:.1%} null{example}" if missing else f"{column.type}{example}"
+        if missing == 1:
+            short = name.split(".")[-1]
+            advice = f"every value is null: is the column written as {short!r}, and of a row that exists?"
+            yield Finding(WRONG, f"column {name}", found, advice)
+        elif missing > 0.5:
+            advice = (
+                "most values are null; null is read as 0 or an empty text, unless fill= says another value."
+            )
+            yield Finding(DOUBTFUL, f"column {name}", found, advice)
+        else:
+            yield Finding(RIGHT, f"column {name}", found)
+
+
+def _times(pipeline: Pipeline, sample: Sample, now_ms: int) -> Iterator[Finding]:
+    stream = pipeline.log.impressions
+    if stream.time is None:
+        yield Finding(
+            DOUBTFUL,
+            "time",
+            "no time column: rows are in the order of the log",
+            "name the stream's time=, so that max_age and histories mean time.",
+        )
+        return
+    least, most = int(sample.time_ms.min()), int(sample.time_ms.max())
+    span = f"{shown(least)} to {shown(most)} UTC"
+    ahead = int(np.count_nonzero(sample.time_ms > now_ms + stream.max_ahead_ms))
+    if ahead:
+        found = f"{span}; {ahead:,} of {len(sample):,} rows lie in the future"
+        advice = f"is {stream.time} in another unit or time zone? Say EventTime({stream.time!r}, unit=…)."
+        yield Finding(WRONG, f"time {stream.time}", found, advice)
+    elif most < LIKELY["s"][0] * 1000:
+        advice = (
+            f'times before 2000 are likely of another unit: say EventTime({stream.time!r}, unit="s"), '
+            "unless the log counts from 0."
+        )
+        yield Finding(DOUBTFUL, f"time {stream.time}", span, advice)
+    else:
+        yield Finding(RIGHT, f"time {stream.time}", span)
+    late = sample.late_ms > stream.max_disorder_ms
+    share, longest = float(late.mean()), int(max(0, sample.late_ms.max()))
+    found = f"{share:.1%} of rows come behind later rows, by at most {longest / 1000:g} s"
+    if share > MOST_LATE and len(sample) >= FEW:
+        advice = (
+            f"sort the log by time, or say EventTime({stream.time!r}, max_disorder=…) of the usual delay, "
+            "so that histories and labels see rows in their order."
+        )
+        yield Finding(DOUBTFUL, "order of times", found, advice)
+    else:
+        yield Finding(RIGHT, "order of times", found if longest else "no row comes behind a later row")
+
+
+def _labels(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    clicks, rows = int(np.count_nonzero(sample.label)), len(sample)
+    found = f"{clicks:,} of {rows:,}: a click rate of {clicks / rows:.2%}"
+    log = pipeline.log
+    of = f"label column {log.label!r}" if log.label is not None else f"join on {', '.join(log.on)}"
+    if not clicks:
+        joined = log.clicks is not None and sample.stats.events.get(log.clicks.topic, 0) >= FEW
+        sure = rows >= (FEW if joined else SURE_ROWS)
+        more = "" if sure else f" Clicks may be rare: try --rows {SURE_ROWS}."
+        yield Finding(
+            WRONG if sure else DOUBTFUL, "labels", found, f"no row has a click: is the {of} right?{more}"
+        )
+    elif clicks == rows:
+        yield Finding(WRONG, "labels", found, f"every row has a click: is the {of} right?")
+    elif clicks > 0.9 * rows and rows >= FEW:
+        yield Finding(
+            DOUBTFUL, "labels", found, "so many clicks are unusual: are impressions without one logged?"
+        )
+    else:
+        yield Finding(RIGHT, "labels", found)
+
+
+def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    log, stats = pipeline.log, sample.stats
+    shown_topic = log.impressions.topic
+    repeated, rows = stats.duplicates.get(shown_topic, 0), stats.events.get(shown_topic, 0)
+    if repeated:
+        found = f"{repeated:,} of {rows:,} rows repeat an earlier one and count once"
+        doubtful = repeated > MOST_DUPLICATES * rows
+        advice = "was the log written twice, or do these columns not name one impression?" if doubtful else ""
+        yield Finding(DOUBTFUL if doubtful else RIGHT, f"repeated {shown_topic}", found, advice)
+    if log.clicks is None:
+        return
+    clicks = stats.events.get(log.clicks.topic, 0)
+    unmatched = stats.unmatched_clicks
+    found = f"{unmatched:,} of {clicks:,} {log.clicks.topic} have no impression"
+    if clicks >= FEW and unmatched > MOST_UNMATCHED * clicks:
+        advice = f"are {', '.join(log.on)} the same ids in both topics, and is the window long enough?"
+        yield Finding(WRONG, "label join", found, advice)
+    else:
+        yield Finding(
+            RIGHT, "label join", found + ("; impressions left before their window" if sample.early else "")
+        )
+
+
+def _lookups(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    for lookup in pipeline.joined:
+        topic = lookup.table.topic
+        counts = sample.stats.lookups.get(topic, {})
+        hits, misses = counts.get("found", 0), counts.get("missing", 0)
+        share, held = hits / max(1, hits + misses), sample.tables.get(topic, 0)
+        found = f"{hits:,} of {hits + misses:,} rows have one of its {held:,} rows ({share:.0%})"
+        ids = f"{pipeline.log.impressions.topic}.{lookup.on} and {topic}.{lookup.table.key}"
+        if not sample.tables.get(topic):
+            yield Finding(
+                WRONG, f"table {topic}", found, f"the table is empty: write its rows to topic {topic}."
+            )
+        elif share < LEAST_FOUND:
+            yield Finding(WRONG, f"table {topic}", found, f"are {ids} the same ids, written alike?")
+        elif share < MOST_FOUND:
+            yield Finding(
+                DOUBTFUL, f"table {topic}", found, "the others are read as null: is the table whole?"
+            )
+        else:
+            yield Finding(RIGHT, f"table {topic}", found)
+
+
+def _histories(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    for root in pipeline.history_roots:
+        column = sample.columns.column(root.name)
+        lengths = np.array([len(one) if one is not None else 0 for one in column.to_pylist()])
+        empty = np.mean(lengths == 0)
+        found = f"{lengths.mean():.2g} long on average, at most {lengths.max()}; {empty:.0%} empty"
+        if lengths.max() == 0 and len(sample) >= FEW:
+            advice = (
+                "no user has a click before: look at more --rows, at within=, and at the keys of both topics."
+            )
+            yield Finding(DOUBTFUL, f"history {root.name}", found, advice)
+        else:
+            yield Finding(RIGHT, f"history {root.name}", found)
+
+
+def _fields(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    rows, stream = len(sample), pipeline.log.impressions
+    for name, expr in pipeline.plan.sparse.items():
+        keys, offsets = sample.keys[name]
+        empty = np.diff(offsets) == 0
+        nulls = [np.asarray(sample.columns.column(root.name).is_null().to_numpy()) for root in roots_of(expr)]
+        if nulls:
+            empty |= np.logical_and.reduce(nulls)
+        different = len(np.unique(keys))
+        share = float(empty.mean())
+        found = _count(different, "different key") + (f", {share:.1%} of rows have none" if share else "")
+        timed = {root.name for root in roots_of(expr)} == {f"{stream.topic}.{stream.time}"}
+        if share == 1:
+            yield Finding(WRONG, f"field {name}", found, "no row has a key: look at its columns above.")
+        elif different <= 1 and not timed:  # an hour may be all that the sample has
+            advice = "every row has the same key, which teaches nothing."
+            yield Finding(DOUBTFUL, f"field {name}", found, advice)
+        elif different > ROW_ID * rows and rows >= FEW and len(keys) <= rows:
+            advice = "nearly every row has a key of its own, never seen again: leave it out, or bucketize."
+            yield Finding(DOUBTFUL, f"field {name}", found, advice)
+        else:
+            yield Finding(RIGHT, f"field {name}", found)
+
+
+def _numbers(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    if sample.replaced:
+        advice = "guard the division or the logarithm: ops.log1p, ops.clip, or fill=."
+        yield Finding(
+            DOUBTFUL,
+            "dense features",
+            f"{sample.replaced:,} numbers were infinite or none, read as 0",
+            advice,
+        )
+    learned = {
+        name
+        for feature, expr in pipeline.plan.dense.items()
+        if needs_statistics(expr)
+        for name in pipeline.plan.dense_names
+        if name == feature or name.startswith(f"{feature}[")
+    }
+    for name, values in zip(pipeline.plan.dense_names, sample.dense.T, strict=True):
+        if name in learned:
+            yield Finding(RIGHT, f"dense {name}", "follows running statistics, which training begins")
+            continue
+        least, mean, most = float(values.min()), float(values.mean()), float(values.max())
+        found = f"{least:.4g} to {most:.4g}, mean {mean:.4g}"
+        if max(abs(least), abs(most)) > 1000:
+            advice = "numbers this large drown the others: take ops.log1p or ops.zscore of it."
+            yield Finding(DOUBTFUL, f"dense {name}", found, advice)
+        else:
+            yield Finding(RIGHT, f"dense {name}", found)
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number:,} {of}" + ("" if number == 1 else "s")

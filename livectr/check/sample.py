@@ -1,0 +1,181 @@
+"""Rows of a log, through decoding, joins and features, without committing anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.chunks import TopicPartition
+from livectr.ingest.dead_letters.letters import DeadLetters, Reason
+from livectr.ingest.dead_letters.usable import TopicRows
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
+from livectr.ingest.join.stats import SourceStats
+from livectr.ingest.language.dtypes import arrow_type
+from livectr.ingest.pipeline import Pipeline
+
+MOST_EVENTS = 200
+"""Events that are read for each row that is wanted, before impressions that wait for clicks are released."""
+SHORT_LOG = 20
+"""Events left in the log for each row that is wanted, up to which the log is read to its end."""
+POP_ROWS = 4096
+EXAMPLE_BYTES = 200
+"""Bytes of a dead letter that are shown."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """First dead letter of its reason."""
+
+    topic: str
+    place: TopicPartition
+    offset: int
+    detail: str
+    value: str
+
+
+class FirstLetters(DeadLetters):
+    """Dead letters that are counted; the first of each reason is kept."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.first: dict[str, Letter] = {}
+
+    def write(
+        self, place: tuple[str, int, int, int], reason: Reason, detail: str, value: bytes, *, rows: int = 1
+    ) -> None:
+        """See `DeadLetters.write`."""
+        super().write(place, reason, detail, value, rows=rows)
+        topic, partition, offset, _ = place
+        text = value[:EXAMPLE_BYTES].decode(errors="replace")
+        self.first.setdefault(reason.value, Letter(topic, (topic, partition), offset, detail, text))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """n examples of a log.
+
+    Args:
+        columns: roots of the plan, n rows.
+        label: float32[n], 0 or 1.
+        time_ms: int64[n].
+        late_ms: int64[n], time by which a row came behind a later one; at most 0 where it did not.
+        keys: sparse feature → its keys, and offsets int32[n + 1] into them.
+        dense: float32[n, D].
+        replaced: dense numbers that were not finite.
+        failed: rows whose features could not be computed.
+        early: impressions were released before their label window had passed.
+        stats: counters of the source.
+        tables: look-up table → its rows.
+        letters: dead letters.
+        topics: topic → rows that were read, and unusable ones.
+    """
+
+    columns: pa.Table
+    label: npt.NDArray[np.float32]
+    time_ms: npt.NDArray[np.int64]
+    late_ms: npt.NDArray[np.int64]
+    keys: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]]
+    dense: npt.NDArray[np.float32]
+    replaced: int
+    failed: int
+    early: bool
+    stats: SourceStats
+    tables: dict[str, int]
+    letters: FirstLetters
+    topics: dict[str, TopicRows]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
+    """Read the first rows of a log, up to its end at the start.
+
+    Args:
+        pipeline: its columns, joins and features.
+        source: `kafka://HOST:PORT` or `file:DIR`. No offsets are committed, and no dead letters are kept.
+        rows: examples that are wanted; fewer where the log ends.
+
+    Raises:
+        ConfigError: the log is not there, or a feature does not compile.
+        ConnectError: no broker answers.
+    """
+    letters = FirstLetters()
+    extract = Extractor(pipeline.plan)
+    options = ReadOptions(until_end=True, min_usable=0.0)
+    examples = ExampleSource(pipeline, source, options, rank=0, world=1, dead_letters=letters)
+    try:
+        parts: list[Any] = []
+        found, early = 0, False
+        while found < rows:
+            examples.poll(0.0 if examples.ended else 0.05)
+            if sum(examples.stats.events.values()) > MOST_EVENTS * rows and not examples.ended:
+                early = True
+                examples.finish()
+            order, _ = examples.orders(POP_ROWS)
+            bound = len(order) if examples.ended else int(np.searchsorted(order, examples.frontier))
+            settled = min(bound, rows - found)
+            if settled:
+                parts.append(examples.pop(settled))
+                found += settled
+            elif examples.ended:
+                break
+        while not examples.ended and examples.behind <= SHORT_LOG * rows:
+            examples.poll(0.05)  # the end of a short log is near: then every click has its impression or none
+        stats = examples.stats
+        tables = {topic: len(table.rows()[0]) for topic, table in examples.tables.items()}
+    finally:
+        examples.close()
+    kept = [part for part in parts if len(part)]
+    examples_only = np.concatenate([*(~part.final for part in kept), np.empty(0, np.bool_)])
+    leaves_ms = pipeline.log.leaves_ms
+    none_batch = _no_columns(pipeline)
+    none = pa.Table.from_batches([none_batch])
+    columns = pa.concat_tables([_plain(part.columns) for part in kept]) if kept else none
+    columns = columns.filter(pa.array(examples_only))
+    features = extract(columns.combine_chunks().to_batches()[0] if len(columns) else none_batch)
+    return Sample(
+        columns=columns,
+        label=_joined([part.label for part in kept], np.float32)[examples_only],
+        time_ms=_joined([part.time_ms for part in kept], np.int64)[examples_only],
+        late_ms=_joined([part.order - leaves_ms - part.time_ms for part in kept], np.int64)[examples_only],
+        keys=_keys_of(pipeline, features),
+        dense=features.dense,
+        replaced=extract.replaced,
+        failed=int(np.count_nonzero(features.failed)),
+        early=early,
+        stats=stats,
+        tables=tables,
+        letters=letters,
+        topics=letters.rows.topics(),
+    )
+
+
+def _no_columns(pipeline: Pipeline) -> pa.RecordBatch:
+    """Columns of the plan's roots, without rows."""
+    fields = [(root.name, arrow_type(root.dtype)) for root in pipeline.plan.roots]
+    schema = pa.schema(fields)
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
+
+
+def _plain(batch: pa.RecordBatch) -> pa.Table:
+    """Columns of one type in every batch: look-ups may be dictionary-encoded or not."""
+    arrays = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    return pa.Table.from_arrays(arrays, names=batch.schema.names)
+
+
+def _joined(parts: list[Any], kind: Any) -> Any:
+    return np.concatenate([*parts, np.empty(0, kind)]).astype(kind)
+
+
+def _keys_of(pipeline: Pipeline, features: Any) -> dict[str, Any]:
+    found = {}
+    for number, name in enumerate(pipeline.plan.sparse):
+        offsets, keys = features.field(number) if features.rows else (np.zeros(1, np.int32), features.keys)
+        found[name] = keys, offsets
+    return found

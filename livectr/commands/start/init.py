@@ -1,0 +1,122 @@
+"""`livectr init`: a pipeline file and a log from a file that nobody prepared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from livectr.commands.flags import command
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.heap import loading
+
+if TYPE_CHECKING:
+    from livectr.guess.columns import Use
+    from livectr.guess.facts import Facts
+    from livectr.guess.init import Made
+
+EXAMPLES = """\
+  livectr init --from impressions.csv --label clicked
+  livectr init --from logs.jsonl.gz --label click --user visitor --time seen_at --out first_try
+  livectr init --from log.parquet --label buy --user none --time row"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        "init",
+        run,
+        "write a pipeline file for a log file that nobody prepared, and its log",
+        EXAMPLES,
+    )
+    parser.add_argument(
+        "--from",
+        required=True,
+        metavar="FILE",
+        dest="file",
+        help="CSV, JSON lines or Parquet; .gz is unpacked",
+    )
+    parser.add_argument(
+        "--label", required=True, metavar="COLUMN", help="column that is 1 after a click, else 0"
+    )
+    parser.add_argument("--out", metavar="DIR", help="new folder of pipeline.py and logs/ [the file's name]")
+    parser.add_argument(
+        "--time", metavar="COLUMN", help="time of the impression; row: order of the file [guessed]"
+    )
+    parser.add_argument(
+        "--user", metavar="COLUMN,…", help="column that names the user, or several together; none [guessed]"
+    )
+    parser.add_argument("--item", metavar="COLUMN", help="column that names what is shown [guessed]")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Write the folder; print the guesses and the commands to go on with. Shows progress on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    with loading():
+        from livectr.guess.init import init
+        from livectr.guess.roles import Wanted
+
+    path = Path(given.file)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}; --from names the log.")
+    users = tuple(name for name in (given.user or "").split(",") if name)
+    wanted = Wanted(given.label, given.time, users, given.item)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        size = path.stat().st_size
+        task = bar.add_task("looking", total=size)
+        made = init(
+            path,
+            wanted,
+            Path(given.out) if given.out else None,
+            lambda what, done: bar.update(task, description=f"{what} {path.name}", completed=min(done, size)),
+        )
+    _show(made)
+    return 0
+
+
+def _show(made: Made) -> None:
+    from rich.table import Table
+
+    from livectr.guess.columns import listed
+    from livectr.inspection.show import make_console
+
+    facts, console = made.facts, make_console()
+    table = Table(title=f"{facts.path.name}: guessed from {facts.rows:,} rows", title_justify="left")
+    for name in ("column", "type", "used as", "why"):
+        table.add_column(name, overflow="fold")
+    for names in _alike(facts):
+        use = facts.uses[names[0]]
+        role = f"{use.role} of the item" if names[0] in facts.of_item else use.role
+        shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}, {len(names)} columns"
+        table.add_row(shown, use.dtype, role, use.why)
+    console.print(table)
+    out = [name for name, use in facts.uses.items() if use.role == "left out"]
+    lines = [f"{made.folder}/pipeline.py is the pipeline, {made.folder}/logs has {made.rows:,} rows."]
+    if out:
+        lines.append(f"Left out: {listed(out)}. To use one, write it into the pipeline and the log.")
+    if facts.item is None:
+        lines.append("No column is named like an item; say --item COLUMN if there is one.")
+    for line in (*lines, "Go on with:", *(f"  {one}" for one in made.commands)):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if made.set_aside:
+        first = "; ".join(made.first_set_aside)
+        print(f"set aside: {made.set_aside:,} rows that do not fit ({first})", file=sys.stderr)
+
+
+def _alike(facts: Facts) -> list[list[str]]:
+    """Columns by line of the table: many with a running number and an equal use share a line."""
+    from livectr.guess.text import ALIKE, prefix_of
+
+    groups: dict[tuple[str, Use, bool], list[str]] = {}
+    for name, use in facts.uses.items():
+        groups.setdefault((prefix_of(name), use, name in facts.of_item), []).append(name)
+    lines: list[list[str]] = []
+    for names in groups.values():
+        lines += [names] if len(names) >= ALIKE else [[name] for name in names]
+    return lines

@@ -1,0 +1,209 @@
+"""Facts about a column of a sample, and its use as a feature."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SAME = 0.9
+"""Share of a number's commonest value above which it is not divided by its deviation."""
+FEW = 50
+"""Different whole numbers up to which a number without an id's name is a kind, not an amount."""
+ROW_ID = 0.98
+"""Share of different values above which a column names the row and teaches nothing."""
+SKEWED = 20
+"""Largest value by median above which an amount is taken by its logarithm."""
+ID_NAME = re.compile(
+    r"(^|_)(id|ids|uid|code|type|kind|category|cat|class|zip|zipcode|sku|version|group|segment|page|slot|"
+    r"position|os|model|brand|hash)(_\d+)?$|(id|Id|ID)$|^[Cc]\d+$"
+)
+AMOUNT_NAME = re.compile(
+    r"(^|_)(age|price|cost|amount|count|num|total|score|rate|rating|duration|length|size)"
+)
+NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+STRAY = 0.01
+"""Share of values of another form up to which a column keeps its form; their rows are set aside."""
+SEPARATORS = "|;,"
+
+LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True)
+class Use:
+    """Use of a column.
+
+    Args:
+        role: "label", "time", "user", "item", "id", "number", "list", "words" or "left out".
+        dtype: type in the log.
+        why: reason, for a person.
+        log1p: take the logarithm of a number.
+        flat: a number that is nearly always the same: divided by its deviation it would be huge elsewhere.
+        separator: between the items of a text that is a list.
+    """
+
+    role: str
+    dtype: str
+    why: str
+    log1p: bool = False
+    flat: bool = False
+    separator: str = ""
+
+
+def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -> Use:
+    """Guess the use of a column that has no role of its own.
+
+    Args:
+        name: of the column.
+        values: n values of the sample, as they were read.
+        clicked: bool[n], the label.
+    """
+    kind = values.type
+    missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
+    if pa.types.is_null(kind) or missing.all():
+        return _out("every value is empty")
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
+        return _out("another time; name its age with ops.age, or the log's time with --time")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _list_use(kind)
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _out(f"holds {kind}, which is no number, text or list")
+    if len(clicked) and clicked.any() and not clicked.all() and (missing != clicked).all():
+        return _out("is filled where there is a click and empty elsewhere: it is known only after the click")
+    distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    if distinct == 1 and not missing.any():
+        return _out(f"every value is {shortened(values[0].as_py())}")
+    if pa.types.is_boolean(kind):
+        return Use("id", "bool", "true or false")
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        numbers = as_numbers(values)
+        if numbers is None:
+            return _text_use(name, values, distinct, clicked)
+        values = numbers
+    return _number_use(name, values, clicked)
+
+
+def as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Texts as int64 or float64, null where a stray one is no number; None: they are no numbers, or ids with
+    leading zeros."""
+    if pc.any(pc.match_substring_regex(values, r"^\s*[+-]?0\d")).as_py():
+        return None
+    numeric = pc.fill_null(pc.match_substring_regex(values, NUMBER), False)
+    present = len(values) - values.null_count
+    if not present or pc.sum(numeric).as_py() < (1 - STRAY) * present:
+        return None
+    trimmed = pc.utf8_trim_whitespace(pc.if_else(numeric, values, pa.scalar(None, values.type)))
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return trimmed.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _number_use(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -> Use:
+    whole = pa.types.is_integer(values.type)
+    dtype = "int64" if whole else "float64"
+    distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    present = len(values) - values.null_count
+    if _tells(values, clicked):
+        return _out("equals the label, so it is known only after the click")
+    if not whole:
+        return _amount(values, dtype, "a fraction")
+    if ID_NAME.search(name):
+        if distinct > ROW_ID * present and present > FEW:
+            return _out(f"names the row: {distinct:,} different values in {present:,}")
+        return Use("id", dtype, f"named like an id, {distinct:,} different")
+    if distinct <= FEW and not AMOUNT_NAME.search(name):
+        return Use("id", dtype, f"only {distinct} different numbers")
+    if distinct > ROW_ID * present and present > FEW and _rising(values):
+        return _out("counts the rows")
+    return _amount(values, dtype, f"{distinct:,} different numbers")
+
+
+def _amount(values: pa.ChunkedArray, dtype: str, what: str) -> Use:
+    present = values.drop_null()
+    counts = pc.value_counts(present)
+    most = pc.max(counts.field("counts")).as_py() / len(present)
+    if most > SAME:
+        common = counts[int(np.argmax(counts.field("counts").to_numpy()))].as_py()["values"]
+        return Use("number", dtype, f"{what}, more than {SAME:.0%} are {common:g}", flat=True)
+    skewed = _skew(values)
+    return Use("number", dtype, what + (", skewed: by its logarithm" if skewed else ""), log1p=skewed)
+
+
+def _text_use(name: str, values: pa.ChunkedArray, distinct: int, clicked: npt.NDArray[np.bool_]) -> Use:
+    texts = [text for text in values.to_pylist() if text is not None]
+    if all(text.lstrip()[:1] in ("{", "[") for text in texts[:1000]):
+        return _out("holds JSON: name what you need with json_fields, or ops.json_field")
+    if separator := _separator(texts):
+        return Use(
+            "list", "string", f"several values in a text, separated by {separator!r}", separator=separator
+        )
+    words = sum(text.count(" ") + 1 for text in texts) / len(texts)
+    if words >= 3 and distinct > FEW:
+        return Use("words", "string", f"texts of {words:.0f} words: one key a word", separator=" ")
+    if distinct > ROW_ID * len(texts) and len(texts) > FEW:
+        return _out(f"names the row: {distinct:,} different values in {len(texts):,}")
+    return Use("id", "string", f"{distinct:,} different texts")
+
+
+def _list_use(kind: pa.DataType) -> Use:
+    item = kind.value_type
+    if pa.types.is_string(item) or pa.types.is_large_string(item):
+        return Use("list", "list<string>", "lists of texts")
+    if pa.types.is_integer(item):
+        return Use("list", "list<int64>", "lists of whole numbers")
+    return _out(f"lists of {item}: only lists of ids and texts can be keys")
+
+
+def _separator(texts: list[str]) -> str:
+    """Separator of texts that are lists: many texts have it, and the items repeat."""
+    for mark in SEPARATORS:
+        having = [text for text in texts if mark in text]
+        if len(having) < 0.2 * len(texts):
+            continue
+        items = [item for text in having for item in text.split(mark)]
+        if len(set(items)) < 0.5 * len(items) and (mark != "," or ", " not in having[0]):
+            return mark
+    return ""
+
+
+def _skew(values: pa.ChunkedArray) -> bool:
+    least, most = (pc.min_max(values)[end].as_py() for end in ("min", "max"))
+    median = pc.quantile(values, 0.5)[0].as_py()
+    return bool(least is not None and least >= 0 and most > SKEWED * max(median, 1))
+
+
+def _rising(values: pa.ChunkedArray) -> bool:
+    numbers = values.drop_null().to_numpy()
+    return bool((np.diff(numbers) > 0).all())
+
+
+def _tells(values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -> bool:
+    if values.null_count or not clicked.any():
+        return False
+    numbers = values.to_numpy()
+    return bool(np.isin(numbers, (0, 1)).all() and ((numbers == 1) == clicked).all())
+
+
+def _out(why: str) -> Use:
+    return Use(LEFT_OUT, "", why)
+
+
+def shortened(value: Any) -> str:
+    """Value for a person, at most 30 characters."""
+    text = str(value)
+    return text if len(text) <= 30 else text[:29] + "…"
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names for a message; of many, the first."""
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

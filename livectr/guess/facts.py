@@ -1,0 +1,184 @@
+"""All guesses about a file, from a sample of its first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from livectr.guess.columns import LEFT_OUT, Use, use_of
+from livectr.guess.roles import Wanted, item_of, numbers_of, of_item, sample_labels, time_of, user_of
+from livectr.guess.rows import Progress, read_rows
+from livectr.guess.times import TimeForm, milliseconds, shown
+from livectr.kernels.errors import ConfigError
+from livectr.logs.formats import BadRows
+
+SAMPLE_ROWS = 100_000
+ROW = "row"
+"""Column that numbers the rows of a log without users."""
+USER = "user"
+"""Column of several that name a user together."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Guesses about a file.
+
+    Args:
+        path: of the file.
+        rows: of the sample.
+        clicks: of the sample.
+        label: its column.
+        uses: column → use, in the file's order; a user that is named by several columns is a column more.
+        key: column that names the user; ROW where nobody is known.
+        user: columns of the file that name the user; () where nobody is known.
+        time: column of the event time; None: rows stay in their order.
+        form: of the times.
+        item: column that names what is shown.
+        of_item: columns that belong to the item.
+        fills: column → value for nulls.
+        sample: rows of the sample, as they were read.
+    """
+
+    path: Path
+    rows: int
+    clicks: int
+    label: str
+    uses: dict[str, Use]
+    key: str
+    user: tuple[str, ...]
+    time: str | None
+    form: TimeForm | None
+    item: str | None
+    of_item: tuple[str, ...]
+    fills: dict[str, Any]
+    sample: pa.Table
+
+    @property
+    def kept(self) -> dict[str, Use]:
+        """Columns of the log."""
+        return {name: use for name, use in self.uses.items() if use.role != LEFT_OUT}
+
+
+def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> Facts:
+    """Guess from the first rows of a file.
+
+    Raises:
+        ConfigError: the file cannot be read, or label, time or user cannot be guessed.
+    """
+    bad = BadRows()
+    sample = joined(_first(read_rows(path, bad, progress)))
+    if sample.num_rows == 0:
+        why = "; ".join(bad.first) or "it holds none"
+        raise ConfigError(f"no row of {path} can be read ({why}).")
+    clicked = sample_labels(sample, wanted)
+    timed = time_of(sample, wanted)
+    uses: dict[str, Use] = {wanted.label: Use("label", "int32", _rate(clicked))}
+    if timed is not None:
+        name, (chosen, form) = timed[0].name[0], timed
+        uses[name] = Use("time", "int64", f"{_span(sample, name, form)}, {chosen.why}")
+    user = user_of(sample, wanted, [*uses])
+    names = user.name if user is not None else ()
+    if user is not None and len(names) == 1:
+        uses[names[0]] = Use(
+            "user", _id_type(sample, names[0]), f"{user.why}, {_different(sample, names[0])}"
+        )
+    item = item_of(sample, wanted, [*uses, *names])
+    if item is not None:
+        uses[item.name[0]] = Use(
+            "item", _id_type(sample, item.name[0]), f"{item.why}, {_different(sample, item.name[0])}"
+        )
+    for name in sample.column_names:
+        if name not in uses:
+            uses[name] = use_of(name, sample.column(name), clicked)
+    ordered = {name: uses[name] for name in sample.column_names}
+    key = names[0] if len(names) == 1 else USER if names else ROW
+    if len(names) > 1:
+        ordered = {key: Use("user", "string", f"made of {', '.join(names)}"), **ordered}
+    if not names:
+        ordered = {
+            key: Use("user", "int64", "number of the row: nobody is known, so there is no GAUC"),
+            **ordered,
+        }
+    if key not in sample.column_names and key in uses:
+        raise ConfigError(f"the file has a column {key!r} already; say --user {key}, or rename it.")
+    others = [name for name, use in uses.items() if use.role in ("id", "number", "list", "words")]
+    return Facts(
+        path, sample.num_rows, int(clicked.sum()), wanted.label, ordered, key, names,
+        timed[0].name[0] if timed is not None else None,
+        timed[1] if timed is not None else None,
+        item.name[0] if item is not None else None,
+        of_item(sample, item.name[0], others) if item is not None else (),
+        _fills(sample, {name: use for name, use in uses.items() if name in others}),
+        sample,
+    )  # fmt: skip
+
+
+def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
+    """Values for nulls: the median of a number, and a value of its own for an id."""
+    own: dict[str, Any] = {"int64": -1, "string": "", "bool": False}
+    fills = {}
+    for name, use in uses.items():
+        if use.role == "number":
+            median = pc.quantile(numbers_of(sample.column(name)), 0.5)[0].as_py()
+            fills[name] = int(median) if use.dtype == "int64" else float(f"{median:.4g}")
+        elif sample.column(name).null_count and use.dtype in own:
+            fills[name] = own[use.dtype]
+    return fills
+
+
+def _first(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    found, rows = [], 0
+    for batch in batches:
+        found.append(batch.slice(0, SAMPLE_ROWS - rows))
+        rows += found[-1].num_rows
+        if rows >= SAMPLE_ROWS:
+            break
+    return found
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Batches as a table; a column of several types is a text."""
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        kinds: dict[str, set[pa.DataType]] = {}
+        for table in tables:
+            for field in table.schema:
+                kinds.setdefault(field.name, set()).add(field.type)
+        texts = [
+            table.cast(
+                pa.schema([(f.name, pa.string() if len(kinds[f.name]) > 1 else f.type) for f in table.schema])
+            )
+            for table in tables
+        ]
+        return pa.concat_tables(texts, promote_options="permissive")
+
+
+def _id_type(sample: pa.Table, name: str) -> str:
+    kind = numbers_of(sample.column(name)).type
+    return "int64" if pa.types.is_integer(kind) else "string"
+
+
+def _different(sample: pa.Table, name: str) -> str:
+    return f"{pc.count_distinct(sample.column(name)).as_py():,} different"
+
+
+def _rate(clicked: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str:
+    return f"{int(clicked.sum()):,} of {len(clicked):,} are 1: a click rate of {clicked.mean():.2%}"
+
+
+def _span(sample: pa.Table, name: str, form: TimeForm) -> str:
+    values = milliseconds(sample.column(name).combine_chunks(), form)
+    ends = pc.min_max(values)
+    per_ms = {"s": 1000, "ms": 1, "us": 1 / 1000, "ns": 1 / 1_000_000}[
+        form.unit if form.kind == "number" else "ms"
+    ]
+    least, most = (shown(int(ends[end].as_py() * per_ms)) for end in ("min", "max"))
+    return f"{least} to {most}"

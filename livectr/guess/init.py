@@ -1,0 +1,141 @@
+"""`livectr init`: a log file becomes a log, a pipeline file, and the commands to go on with."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from livectr.guess.convert import write_log
+from livectr.guess.facts import Facts, look
+from livectr.guess.roles import Wanted
+from livectr.guess.text import pipeline_text
+from livectr.kernels.errors import ConfigError
+from livectr.trainer.options import TrainOptions
+
+SHOWN_ITEMS = 3
+"""Candidates of the example query."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made.
+
+    Args:
+        facts: guesses about the file.
+        folder: with pipeline.py and logs/.
+        rows: of the log.
+        set_aside: rows that did not fit.
+        first_set_aside: reasons of the first of these.
+        commands: to go on with, one a line.
+    """
+
+    facts: Facts
+    folder: Path
+    rows: int
+    set_aside: int
+    first_set_aside: list[str]
+    commands: list[str]
+
+
+def init(path: Path, wanted: Wanted, out: Path | None, progress: Callable[[str, int], None]) -> Made:
+    """Guess, and write DIR/pipeline.py and DIR/logs.
+
+    Args:
+        path: of the log file.
+        wanted: columns that the user named.
+        out: folder that does not exist yet; None: the file's name without its suffix.
+        progress: called with "looking" or "writing", and the bytes that were read.
+
+    Raises:
+        ConfigError: the file cannot be read, a guess fails, or the folder exists.
+    """
+    topic = re.sub(r"[^A-Za-z0-9_-]", "_", path.name.split(".")[0]) or "impressions"
+    folder = Path(topic) if out is None else out
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(
+            f"{folder} exists and is not written over; say --out with another folder, or remove it."
+        )
+    facts = look(path, wanted, lambda done: progress("looking", done))
+    commands = next_commands(facts, folder)
+    half = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(half, ignore_errors=True)
+    try:
+        rows, bad = write_log(facts, topic, half / "logs", lambda done: progress("writing", done))
+        (half / "pipeline.py").write_text(pipeline_text(facts, topic, commands[:1]))
+        if folder.exists():
+            folder.rmdir()
+        half.rename(folder)
+    except BaseException:
+        shutil.rmtree(half, ignore_errors=True)
+        raise
+    return Made(facts, folder, rows, bad.count, bad.first, commands)
+
+
+def next_commands(facts: Facts, folder: Path) -> list[str]:
+    """Commands from the check of the log to a query, that run as they are."""
+    place = shlex.quote(str(folder))
+    file, source = f"--pipeline {place}/pipeline.py", f"--source file:{place}/logs"
+    redis = "redis://127.0.0.1:26379"
+    # Fewer rows than that would publish no version, and a server would wait for ever.
+    early = f"--min-examples {facts.rows // 2} " if facts.rows < TrainOptions.min_examples else ""
+    return [
+        f"livectr check {file} {source}",
+        "livectr redis --listen 127.0.0.1:26379 &",
+        f"livectr train {file} {source} --until-end --checkpoint {place}/checkpoint "
+        f"--start-wait-s 10 {early}--publish {redis}",
+        f"livectr serve rank {file} --redis {redis} --listen 127.0.0.1:50051 &",
+        f"livectr query rank --server 127.0.0.1:50051 {_question(facts)}",
+    ]
+
+
+def _question(facts: Facts) -> str:
+    """Flags of a query with values of the log: the last row as the context, some items as candidates."""
+    last = facts.sample.num_rows - 1
+    by_item = {facts.item, *facts.of_item} if facts.item is not None else set()
+    context: list[str] = []
+    candidates: list[str] = []
+    rows = _items(facts) if facts.item is not None else [last]
+    for name, use in facts.kept.items():
+        if use.role in ("label", "number") or (use.role == "user" and not facts.user):
+            continue
+        if name == facts.time:
+            continue  # the server's clock
+        if name in by_item or (facts.item is None and not candidates and use.role == "id"):
+            values = [_text(facts, name, row) for row in rows]
+            if all(value and not re.search(r"[,]", value) for value in values):
+                candidates.append(f"{name}={','.join(values)}")
+        elif value := _text(facts, name, last):
+            context.append(f"{name}={value}")
+    if not candidates:  # nothing but the user and numbers: numbers make the candidates differ
+        numbers = [name for name, use in facts.kept.items() if use.role == "number"][:1]
+        candidates = [f"{name}={_text(facts, name, 0)},{_text(facts, name, last)}" for name in numbers]
+    said = f"--context {shlex.join(context)} " if context else ""
+    return f"{said}--candidates {shlex.join(candidates)}"
+
+
+def _items(facts: Facts) -> list[int]:
+    """Rows of the sample with the first items."""
+    assert facts.item is not None
+    items = facts.sample.column(facts.item).to_pylist()
+    return [
+        items.index(item)
+        for item in list(dict.fromkeys(one for one in items if one is not None))[:SHOWN_ITEMS]
+    ]
+
+
+def _text(facts: Facts, name: str, row: int) -> str:
+    """Value of a row as a request has it; "" where it is empty."""
+    if name not in facts.sample.column_names:
+        return "|".join(_text(facts, one, row) for one in facts.user)
+    value: Any = facts.sample.column(name)[row].as_py()
+    while value is None and row > 0 and name not in facts.fills:
+        row -= 1
+        value = facts.sample.column(name)[row].as_py()
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,252 @@
+"""Label, time, user and item among the columns of a sample.
+
+A guess that fails is an error with the flag that says it: a wrong user or a missing time costs a day later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from livectr.config.parsing import nearest
+from livectr.guess.columns import as_numbers, listed, shortened
+from livectr.guess.times import BEST, NAMED, TimeForm, form_of
+from livectr.kernels.errors import ConfigError
+
+NOBODY = "none"
+"""Value of --user for a log without users."""
+ROW_ORDER = "row"
+"""Value of --time for a log without times."""
+USER = re.compile(
+    r"^(user|users|uid|visitor|customer|member|device|session|client|cookie|person|account|viewer|reader|"
+    r"subscriber|player|driver|ip|device_ip)(_?(id|key|hash|uuid|no|number|pseudo_id))?$",
+    re.I,
+)
+ITEM = re.compile(
+    r"^(ad|ads|item|product|article|creative|banner|movie|video|offer|news|doc|document|post|song|track|"
+    r"listing|sku|asin|campaign|book|job|hotel)(_?(id|key|no|number|group))?$",
+    re.I,
+)
+TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE", "t"), ("0", "0.0", "false", "False", "FALSE", "f")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Columns that the user named.
+
+    Args:
+        label: column that is 1 after a click.
+        time: column, "row" for the order of the file, or None to guess.
+        user: columns that name a user together, ("none",), or () to guess.
+        item: column, or None to guess.
+    """
+
+    label: str
+    time: str | None = None
+    user: tuple[str, ...] = ()
+    item: str | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A column with its role.
+
+    Args:
+        name: of the column; several for a user that is named by several.
+        why: reason, for a person.
+    """
+
+    name: tuple[str, ...]
+    why: str
+
+
+def need(name: str, known: Sequence[str], flag: str) -> None:
+    """Raise ConfigError with the nearest name if there is no such column."""
+    if name not in known:
+        raise ConfigError(f"{flag}: there is no column {name!r}; {nearest(name, known)}")
+
+
+def labels(
+    values: pa.Array | pa.ChunkedArray, name: str
+) -> tuple[pa.Array | pa.ChunkedArray, pa.Scalar | None]:
+    """Labels as int32, null where there is none, and the first value that is neither 0 nor 1.
+
+    Args:
+        values: label column as it was read.
+        name: of the column.
+    """
+    texts = values.cast(pa.string())
+    ones = pc.is_in(texts, pa.array(TRUE))
+    known = pc.or_(ones, pc.is_in(texts, pa.array(FALSE)))
+    wrong = pc.and_(pc.invert(known), texts.is_valid())
+    odd = values.filter(wrong)
+    numbers = pc.if_else(known, ones.cast(pa.int32()), pa.scalar(None, pa.int32()))
+    return numbers, odd[0] if len(odd) else None
+
+
+def sample_labels(sample: pa.Table, wanted: Wanted) -> npt.NDArray[np.bool_]:
+    """bool[n], True after a click.
+
+    Raises:
+        ConfigError: there is no such column, it is not 0 or 1, or no row has a click.
+    """
+    name = wanted.label
+    need(name, sample.column_names, "--label")
+    numbers, odd = labels(sample.column(name), name)
+    if odd is not None:
+        distinct = [shortened(value) for value in sample.column(name).unique().to_pylist()[:4]]
+        raise ConfigError(
+            f"--label: column {name!r} must be 0 or 1 (or false and true), but has {', '.join(distinct)}; "
+            "write a column that is 1 for a click, or name another one."
+        )
+    clicked = np.asarray(pc.fill_null(numbers, 0).to_numpy() > 0)
+    if not clicked.any() or clicked.all():
+        every = "1" if clicked.any() else "0"
+        raise ConfigError(
+            f"--label: column {name!r} is {every} in all of the first {len(clicked):,} rows, so there is "
+            "nothing to learn; give a log with both, or name another column."
+        )
+    return clicked
+
+
+def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
+    """The log's time column; None: rows are ordered as they are in the file.
+
+    Raises:
+        ConfigError: the column that was named holds no times, or none can be guessed.
+    """
+    if wanted.time == ROW_ORDER:
+        return None
+    if wanted.time is not None:
+        need(wanted.time, sample.column_names, "--time")
+        form = form_of(sample.column(wanted.time))
+        if form is None:
+            value = shortened(sample.column(wanted.time)[0].as_py())
+            raise ConfigError(
+                f"--time: column {wanted.time!r} is {value}, which is no epoch time of 2000 to 2100 and no "
+                "ISO 8601 date; write it as 2026-11-25T08:00:00 or as epoch seconds, or say --time row."
+            )
+        return Chosen((wanted.time,), form.words), form
+    mostly = [name for name in sample.column_names if sample.column(name).null_count < 0.1 * sample.num_rows]
+    forms = {name: form_of(sample.column(name)) for name in mostly if name != wanted.label}
+    found = {
+        name: form
+        for name, form in forms.items()
+        if form is not None and (form.kind != "number" or NAMED.search(name))
+    }
+    if not found:
+        named = [name for name in sample.column_names if NAMED.search(name) and name != wanted.label]
+        hint = f" {listed(named)}: no epoch time of 2000 to 2100 and no ISO 8601 date." if named else ""
+        raise ConfigError(
+            f"no column is a time.{hint} Say --time COLUMN, or --time row to learn rows in the order of "
+            "the file."
+        )
+    name = min(
+        found, key=lambda one: (_rank(one, BEST), not NAMED.search(one), sample.column_names.index(one))
+    )
+    others = (
+        f"; --time names another: {listed(other for other in found if other != name)}"
+        if len(found) > 1
+        else ""
+    )
+    form = found[name]
+    assert form is not None
+    return Chosen((name,), form.words + others), form
+
+
+def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | None:
+    """Columns that name the user; None: nobody is known.
+
+    Args:
+        taken: columns that have a role.
+
+    Raises:
+        ConfigError: a column that was named is missing, or none can be guessed.
+    """
+    if wanted.user == (NOBODY,):
+        return None
+    if wanted.user:
+        for name in wanted.user:
+            need(name, sample.column_names, "--user")
+        return Chosen(wanted.user, "as you said")
+    found = [name for name in sample.column_names if USER.match(name) and name not in taken]
+    if not found:
+        likely = [
+            name for name in sample.column_names if re.match(r"(user|visitor|customer|device)", name, re.I)
+        ]
+        some = likely or [name for name in sample.column_names if name not in taken]
+        raise ConfigError(
+            f"no column is named like a user. Say --user COLUMN ({listed(some)}), --user A,B for columns "
+            "that name a user together, or --user none where nobody is known."
+        )
+    repeats = max(found, key=lambda name: (_width(name), -sample.column_names.index(name)))
+    return Chosen((repeats,), "named like a user")
+
+
+def item_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | None:
+    """Column that names what is shown; None: none is named so.
+
+    Raises:
+        ConfigError: the column that was named is missing.
+    """
+    if wanted.item is not None:
+        need(wanted.item, sample.column_names, "--item")
+        return Chosen((wanted.item,), "as you said")
+    found = [name for name in sample.column_names if ITEM.match(name) and name not in taken]
+    if not found:
+        return None
+    name = max(
+        found,
+        key=lambda one: (one.lower() not in ("campaign", "campaign_id"), -sample.column_names.index(one)),
+    )
+    return Chosen((name,), "named like what is shown")
+
+
+def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Columns that have a single value for each item, such as its category.
+
+    Args:
+        names: columns to look at.
+    """
+    distinct = pc.count_distinct(sample.column(item)).as_py()
+    plain = [name for name in names if not pa.types.is_nested(sample.column(name).type)]
+    if not plain or distinct < 2 or sample.num_rows < 1.5 * distinct:
+        return ()
+    counts = sample.group_by(item).aggregate([(name, "count_distinct") for name in plain])
+    return tuple(name for name in plain if pc.max(counts.column(f"{name}_count_distinct")).as_py() <= 1)
+
+
+def numbers_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Column of a CSV file as numbers if it holds numbers, else as it is."""
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return values
+    found = as_numbers(values)
+    return values if found is None else found
+
+
+def _rank(name: str, best: Sequence[str]) -> int:
+    return best.index(name.lower()) if name.lower() in best else len(best)
+
+
+def _width(name: str) -> int:
+    """Likeliness of a user's name: a user before a device, a device before a session."""
+    order = (
+        "ip",
+        "session",
+        "cookie",
+        "client",
+        "device",
+        "account",
+        "member",
+        "customer",
+        "visitor",
+        "uid",
+        "user",
+    )
+    return max((place for place, word in enumerate(order) if name.lower().startswith(word)), default=0)

@@ -1,0 +1,218 @@
+"""Pipeline file that follows from guesses, as a person would write it: columns with a running number are one
+line, and a column is an attribute where its name allows it."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from livectr.guess.facts import Facts
+from livectr.ingest.language.streams import Stream, View
+
+FEW_CLICKS = 1_000
+"""Clicks up to which a linear model learns more than a network (docs/first-hour.md)."""
+LINE = 100
+"""Characters of a line after which it is broken."""
+ALIKE = 4
+"""Columns with a running number that become one line."""
+HIDDEN = {*dir(Stream), *dir(View), *Stream.__dataclass_fields__, *View.__dataclass_fields__}
+UNITS = {"s", "us", "ns"}
+
+HEAD = '''"""{what}, as `livectr init` guessed them. The file is yours: change what is wrong.
+
+{commands}
+"""
+
+'''
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Entry of a dictionary: the column that names it, and its value as a function of the column's name."""
+
+    column: str
+    value: str
+
+
+def pipeline_text(facts: Facts, topic: str, commands: Sequence[str]) -> str:
+    """Text of the pipeline file.
+
+    Args:
+        facts: guesses about the file.
+        topic: name of the log.
+        commands: that a person runs next, for its head.
+    """
+    sparse, dense = _sparse(facts), _dense(facts)
+    network = facts.clicks > FEW_CLICKS
+    model = "DeepFM(dim=8, hidden=(64, 32))" if network else "LR()"
+    body = _gaps(facts) + _stream(facts, topic)
+    body += f"\nlog = labelled({_variable(topic)}, label={_quoted(facts.label)})\n"
+    body += f"\nsparse = {_dictionary(sparse)}\n"
+    body += f"dense = {_dictionary(dense)}\n" if dense else ""
+    body += "\npipeline = Pipeline(\n    log,\n    sparse=sparse,\n"
+    body += "    dense=dense,\n" if dense else ""
+    why = f"{facts.clicks:,} clicks in {facts.rows:,} rows"
+    hint = "" if network else f"  # {why}: begin linear, and try DeepFM with more clicks"
+    body += f"    rank={model},{hint}\n)\n"
+    names = ["Pipeline", "Stream", "labelled"]
+    names += [name for name in ("EventTime", "ops") if re.search(rf"\b{name}[.(]", body)]
+    imports = f"from livectr import {', '.join(sorted(names, key=lambda name: (name.islower(), name)))}\n"
+    imports += f"from livectr.models import {'DeepFM' if network else 'LR'}\n\n"
+    what = f"Clicks of {facts.path.name}"
+    return HEAD.format(what=what, commands="\n".join(f"    {line}" for line in commands)) + imports + body
+
+
+def _stream(facts: Facts, topic: str) -> str:
+    entries = [Entry(name, _quoted(use.dtype)) for name, use in facts.kept.items()]
+    text = f"{_variable(topic)} = Stream(\n    {_quoted(topic)},\n    key={_quoted(facts.key)},\n"
+    if facts.time is not None and facts.form is not None:
+        unit = facts.form.unit
+        declared = (
+            f'EventTime({_quoted(facts.time)}, unit="{unit}")'
+            if unit in UNITS and not facts.form.converted
+            else _quoted(facts.time)
+        )
+        comment = "  # epoch milliseconds" if "EventTime" not in declared else ""
+        text += f"    time={declared},{comment}\n"
+    columns = _dictionary(entries).replace("\n", "\n    ")
+    text += f"    columns={columns},\n"
+    fills = [
+        Entry(name, _quoted(value) if isinstance(value, str) else repr(value))
+        for name, value in facts.fills.items()
+    ]
+    if fills:
+        filled = _dictionary(fills).replace("\n", "\n    ")
+        text += f"    # For nulls; a request may leave these columns out.\n    fill={filled},\n"
+    return text + ")\n"
+
+
+def _sparse(facts: Facts) -> list[Entry]:
+    wanted = {"user": "{}", "item": "{}", "id": "{}", "list": "{}", "words": 'ops.split(ops.lower({}), " ")'}
+    entries = []
+    for name, use in facts.kept.items():
+        if use.role not in wanted or (use.role == "user" and not facts.user):
+            continue
+        form = (
+            f"ops.split({{}}, {_quoted(use.separator)})"
+            if use.role == "list" and use.separator
+            else wanted[use.role]
+        )
+        entries.append(Entry(name, form.format(_column(name))))
+    if facts.time is not None:
+        time = _column(facts.time)
+        entries += [Entry("hour", f"ops.hour({time})"), Entry("weekday", f"ops.weekday({time})")]
+    names = [entry.column for entry in entries]
+    return [entry for at, entry in enumerate(entries) if entry.column not in names[:at]]
+
+
+def _dense(facts: Facts) -> list[Entry]:
+    entries = []
+    for name, use in facts.kept.items():
+        if use.role == "number":
+            inner = f"ops.log1p({_column(name)})" if use.log1p else _column(name)
+            entries.append(Entry(name, inner if use.flat else f"ops.zscore({inner})"))
+    return entries
+
+
+def _column(name: str) -> str:
+    """Expression of a column: log.name, or log["name"]."""
+    plain = name.isidentifier() and not keyword.iskeyword(name) and name not in HIDDEN and name[0] != "_"
+    return f"log.{name}" if plain else f"log[{_quoted(name)}]"
+
+
+def _dictionary(entries: Sequence[Entry]) -> str:
+    """Dictionary of the entries; entries that differ in a running number alone are one line."""
+    lines, at = [], 0
+    while at < len(entries):
+        count = run_length(
+            [entry.column for entry in entries[at:]], [_numbered(entry) for entry in entries[at:]]
+        )
+        entry = entries[at]
+        if count < ALIKE:
+            lines.append(f"    {_quoted(entry.column)}: {entry.value},")
+            at += 1
+            continue
+        numbers = [number_of(one.column) for one in entries[at : at + count]]
+        of = f'f"{prefix_of(entry.column)}{{i}}"'
+        loop = f"for i in {_span(numbers, prefix_of(entry.column))}"
+        line = f"    **{{{of}: {_numbered(entry)} {loop}}},"
+        if len(line) > LINE:
+            line = f"    **{{\n        {of}: {_numbered(entry)}\n        {loop}\n    }},"
+        lines.append(line)
+        at += count
+    return "{\n" + "\n".join(lines) + "\n}"
+
+
+def _gaps(facts: Facts) -> str:
+    """Lines that name the numbers that are left out among columns with a running number."""
+    names, at, lines = [*facts.kept], 0, []
+    while at < len(names):
+        count = run_length(names[at:], [(prefix_of(name), facts.kept[name].dtype) for name in names[at:]])
+        numbers = [number_of(name) for name in names[at : at + count]] if count >= ALIKE else []
+        if numbers and numbers[-1] - numbers[0] >= count:
+            gaps = sorted({*range(numbers[0], numbers[-1] + 1)} - {*numbers})
+            lines.append(
+                f"{_unused(prefix_of(names[at]))} = {{{', '.join(map(str, gaps))}}}  # they teach nothing\n"
+            )
+        at += count
+    return "".join(lines) + "\n" if lines else ""
+
+
+def _span(numbers: Sequence[int], prefix: str) -> str:
+    """Numbers of a run, as an iterable with its condition."""
+    first, stop = numbers[0], numbers[-1] + 1
+    span = f"range({first}, {stop})" if first else f"range({stop})"
+    return span if stop - first == len(numbers) else f"{span} if i not in {_unused(prefix)}"
+
+
+def _unused(prefix: str) -> str:
+    word = re.sub(r"\W+", "_", prefix).strip("_").lower()
+    return f"{word}_unused" if word.isidentifier() else "unused"
+
+
+def run_length(names: Sequence[str], alike: Sequence[object]) -> int:
+    """Number of leading names that have the first's prefix and rising numbers, and are alike in all else.
+
+    Args:
+        names: of columns; at least one.
+        alike: of each column, what must be equal.
+    """
+    prefix, count = prefix_of(names[0]), 1
+    if prefix == names[0] or not re.fullmatch(r"[\w. -]*", prefix):
+        return 1
+    for before, name, like in zip(names, names[1:], alike[1:], strict=False):
+        if prefix_of(name) != prefix or name == prefix or like != alike[0]:
+            break
+        if number_of(name) <= number_of(before):
+            break
+        count += 1
+    return count
+
+
+def _numbered(entry: Entry) -> str:
+    """Value of an entry for the running number i."""
+    return entry.value.replace(_column(entry.column), f'log[f"{prefix_of(entry.column)}{{i}}"]')
+
+
+def prefix_of(name: str) -> str:
+    """Name without its number; a number with leading zeros belongs to the name."""
+    return re.sub(r"(?<!\d)(0|[1-9]\d*)$", "", name)
+
+
+def number_of(name: str) -> int:
+    """Number at the end of a name that has one."""
+    return int(name[len(prefix_of(name)) :])
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _variable(topic: str) -> str:
+    """Name of the stream's variable."""
+    name = re.sub(r"\W", "_", topic)
+    taken = {"log", "sparse", "dense", "pipeline", "ops", "labelled"}
+    usable = name.isidentifier() and not keyword.iskeyword(name) and name not in taken
+    return name if usable else "impressions"

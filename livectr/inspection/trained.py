@@ -1,0 +1,130 @@
+"""Report of a training run, for a person: what was learned, how well, how fresh, and what was lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from livectr.inspection.show import make_console
+from livectr.trainer.report import Report
+
+MOST_TABLES = 12
+"""Embedding tables that have a line; of more, the largest."""
+MEASURES = {"auc": "AUC", "gauc": "GAUC", "logloss": "log loss", "calibration": "calibration"}
+
+
+def show_trained(report: Report) -> None:
+    """Print the tables of a report on standard output."""
+    console = make_console()
+    facts = Table(title="what was learned", title_justify="left", show_header=False)
+    facts.add_column("what")
+    facts.add_column("found", overflow="fold")
+    for name, text in facts_of(report):
+        facts.add_row(name, text.replace("[", "\\["))
+    console.print(facts)
+    if report.auc is not None:
+        console.print(_quality(report))
+    console.print(_tables(report))
+    for hint in report.hints:
+        console.print(f"! {hint}", highlight=False, markup=False, soft_wrap=True)
+
+
+def facts_of(report: Report) -> Iterator[tuple[str, str]]:
+    """(name, text) of each line of the first table."""
+    shown = report.stream.get("clicked")
+    clicks = f", {shown:,} with a click" if shown is not None else ""
+    yield "examples", f"{report.examples_trained:,} in {report.steps:,} steps{clicks}"
+    ranks = "1 rank" if report.world == 1 else f"{report.world} ranks"
+    speed = f"{report.seconds:,.1f} s, {report.examples_per_second:,.0f} examples a second on {ranks}"
+    yield "time", speed + ("" if report.complete else "; stopped before the end of the log")
+    yield "log", _log(report)
+    yield "dead letters", _letters(report)
+    yield "versions", _versions(report)
+    yield "freshness", _freshness(report.freshness)
+
+
+def _log(report: Report) -> str:
+    text = f"{report.events:,} events"
+    repeated = sum(report.stream.get("duplicates", {}).values())
+    text += f", {repeated:,} repeated" if repeated else ""
+    for topic, counts in report.stream.get("lookups", {}).items():
+        of = counts["found"] + counts["missing"]
+        text += f"; {topic}: a row for {counts['found'] / max(1, of):.0%} of {of:,} look-ups"
+    return text
+
+
+def _letters(report: Report) -> str:
+    if not report.dead_letters:
+        return "none"
+    reasons = sorted(report.dead_letter_reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+    each = ", ".join(f"{count:,} {reason}" for reason, count in reasons if count)
+    complaints = [
+        f"{topic}: {rows['commonest']}"
+        for topic, rows in report.rows.items()
+        if rows.get("unusable") and rows.get("commonest")
+    ]
+    return "; ".join([f"{report.dead_letters:,} rows ({each})", *complaints])
+
+
+def _versions(report: Report) -> str:
+    if not report.published_versions:
+        return "none: --publish REDIS publishes, as soon as --min-examples are learned"
+    newest = f"; the newest is {report.version}" if report.version is not None else ""
+    return f"{report.published_versions:,} with {report.published_rows:,} rows{newest}"
+
+
+def _freshness(freshness: Mapping[str, float]) -> str:
+    if not freshness:
+        return "not measured: no event of this run's time was published"
+    p50, p99 = (f"{freshness[name]:.3g} s" for name in ("p50_s", "p99_s"))
+    return f"event to servable p50 {p50}, p99 {p99}, of {freshness['examples']:,} examples"
+
+
+def _quality(report: Report) -> Table:
+    table = Table(title="how well, each example scored before it was learned", title_justify="left")
+    table.add_column("model")
+    table.add_column("over")
+    for name in ("examples", *MEASURES.values()):
+        table.add_column(name, justify="right")
+    own = {name: getattr(report, name) for name in MEASURES} | {"examples": report.examples_trained}
+    models: dict[str, Mapping[str, Any]] = {"rank": own | {"last_20_percent": report.last_20_percent}}
+    models |= report.challengers | report.shadows
+    if report.prerank:
+        models["prerank"] = report.prerank
+    for role, measures in models.items():
+        for over, values in (("whole run", measures), ("last fifth", measures.get("last_20_percent", {}))):
+            examples = values.get("examples", report.examples_trained if over == "whole run" else None)
+            numbers = [_number(values.get(name)) for name in MEASURES]
+            table.add_row(role, over, f"{examples:,}" if examples is not None else "–", *numbers)
+    return table
+
+
+def _tables(report: Report) -> Table:
+    table = Table(title="embedding tables", title_justify="left")
+    table.add_column("table")
+    table.add_column("rows", justify="right")
+    table.add_column("memory", justify="right")
+    ordered = sorted(report.table_rows, key=lambda name: (-report.table_bytes.get(name, 0), name))
+    for name in ordered[:MOST_TABLES]:
+        table.add_row(name, f"{report.table_rows[name]:,}", size(report.table_bytes.get(name, 0)))
+    if more := ordered[MOST_TABLES:]:
+        rows, held = (sum(of.get(name, 0) for name in more) for of in (report.table_rows, report.table_bytes))
+        table.add_row(f"{len(more)} more", f"{rows:,}", size(held))
+    total = sum(report.table_rows.values()), sum(report.table_bytes.values())
+    table.add_section()
+    table.add_row("all", f"{total[0]:,}", size(total[1]))
+    return table
+
+
+def size(count: float) -> str:
+    """Bytes for a person."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    step = min(int(math.log(max(count, 1), 1024)), len(units) - 1)
+    return f"{count / 1024**step:,.{min(step, 1)}f} {units[step]}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:.4f}"

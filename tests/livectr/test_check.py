@@ -1,0 +1,255 @@
+"""`livectr check`: a thousand rows through everything, and a sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from livectr.cli import main
+from livectr.ingest.addresses import kafka_options
+from livectr.simulator.sinks import open_sink
+from tests.livectr.wrong_logs import JOINED, LABELLED, request, row, write_json
+
+ROWS = 1_200
+Checks = dict[str, tuple[str, str, str]]
+
+
+class Checker:
+    """Runs `livectr check` in this process, on the logs in folder/logs."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+
+    def __call__(self, pipeline: str, *flags: str, source: str | None = None) -> tuple[int, str]:
+        """(exit code, what is printed)."""
+        (self.folder / "p.py").write_text(pipeline)
+        self._capsys.readouterr()
+        place = source or f"file:{self.folder / 'logs'}"
+        code = main(["check", "--pipeline", str(self.folder / "p.py"), "--source", place, *flags])
+        return code, self._capsys.readouterr().out
+
+    def json(
+        self, pipeline: str, *flags: str, source: str | None = None
+    ) -> tuple[int, Checks, dict[str, Any]]:
+        """(exit code, checks by what they are about, the whole object)."""
+        code, out = self(pipeline, "--json", *flags, source=source)
+        whole = json.loads(out)
+        return code, {c["what"]: (c["is"], c["found"], c["advice"]) for c in whole["checks"]}, whole
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Checker:
+    return Checker(tmp_path, capsys)
+
+
+def shown(check: Checker, rows: list[dict[str, Any]]) -> None:
+    write_json(check.folder / "logs", "shown", rows)
+
+
+def joined(check: Checker, *, clicks: list[dict[str, Any]], ads: int = 20, **changes: Any) -> None:
+    root = check.folder / "logs"
+    write_json(root, "shown", [request(number, **changes) for number in range(ROWS)])
+    write_json(root, "clicks", clicks)
+    write_json(root, "ads", [{"ad": number, "category": f"c{number % 3}"} for number in range(ads)])
+
+
+CLICKS = [request(number, ts=request(number)["ts"] + 100) for number in range(0, ROWS, 3)]
+
+
+def test_a_right_log_has_a_table_of_ticks(check: Checker) -> None:
+    shown(check, [row(number) for number in range(ROWS)])
+    before = sorted((check.folder / "logs").rglob("*"))
+    code, out = check(LABELLED)
+    assert code == 0 and "✗" not in out and "!" not in out
+    for line in (
+        "│ ✓ │ dead letters          │ none",
+        "│ ✓ │ column shown.price    │ double, such as 0.",
+        "│ ✓ │ time ts               │ 2023-11-14 22:13 to 2023-11-14 22:13 UTC",
+        "│ ✓ │ order of times        │ no row comes behind a later row",
+        "of 1,000: a click rate of ",
+        "│ ✓ │ field user            │ 50 different keys",
+        "│ ✓ │ dense price           │ 0.0004259 to 0.997, mean 0.5065",
+        "All 11 checks are right: go on with `livectr train`.",
+    ):
+        assert line in out, out
+    assert sorted((check.folder / "logs").rglob("*")) == before  # no dead letters, no positions
+
+
+def test_json_has_the_same(check: Checker) -> None:
+    shown(check, [row(number) for number in range(ROWS)])
+    code, checks, whole = check.json(LABELLED, "--rows", "50")
+    assert code == 0 and whole["ok"] and whole["rows"] == 50
+    assert checks["field campaign"][0] == "right"
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "found", "advice"),
+    [
+        (
+            {"price": "12,50"},
+            "dead letters, wrong_type",
+            "1,200 rows (100.00%), such as shown partition 0, offset 0: {",
+            "column `price` is text in the log, the pipeline says float64; declare string, or write float64",
+        ),
+        ({"click": 7}, "dead letters, bad_label", "1,200 rows", "label"),
+        ({"price": None}, "column shown.price", "double, 100.0% null", "is the column written as 'price'"),
+        (
+            {"click": 1},
+            "labels",
+            "1,000 of 1,000",
+            "every row has a click: is the label column 'click' right?",
+        ),
+    ],
+)
+def test_a_wrong_log_is_an_error_with_a_sentence(
+    check: Checker, change: dict[str, Any], what: str, found: str, advice: str
+) -> None:
+    shown(check, [row(number, **change) for number in range(ROWS)])
+    code, checks, whole = check.json(LABELLED)
+    assert code == 1 and not whole["ok"]
+    mark, numbers, sentence = checks[what]
+    assert mark == "wrong" and found in numbers and advice in sentence
+    _, out = check(LABELLED)
+    assert "│ ✗ │" in out and "wrong (✗)" in out
+
+
+def test_a_few_bad_rows_are_doubtful(check: Checker) -> None:
+    shown(check, [row(number, **({"click": -1} if number == 500 else {})) for number in range(ROWS)])
+    code, checks, _ = check.json(LABELLED)
+    assert code == 0 and checks["dead letters, bad_label"][:2] == (
+        "doubtful",
+        checks["dead letters, bad_label"][1],
+    )
+    assert "1 row (0.08%), such as shown partition 0, offset 500" in checks["dead letters, bad_label"][1]
+
+
+def test_times_in_the_future_in_1970_and_out_of_order(check: Checker) -> None:
+    later = (time.time_ns() // 1_000_000) + 90 * 86_400_000
+    shown(check, [row(number, ts=later + number) for number in range(ROWS)])
+    code, checks, _ = check.json(LABELLED)
+    mark, found, advice = checks["time ts"]
+    assert (code, mark) == (1, "wrong") and "1,000 of 1,000 rows lie in the future" in found
+    assert "is ts in another unit or time zone? Say EventTime('ts', unit=…)." in advice
+    shown(check, [row(number, ts=number * 1000) for number in range(ROWS)])
+    code, checks, _ = check.json(LABELLED)
+    mark, found, advice = checks["time ts"]
+    assert (code, mark) == (0, "doubtful") and found.startswith("1970-01-01") and 'unit="s"' in advice
+    shown(
+        check,
+        [row(number, ts=row(number)["ts"] - (30_000 if number % 4 == 0 else 0)) for number in range(ROWS)],
+    )
+    code, checks, _ = check.json(LABELLED)
+    mark, found, advice = checks["order of times"]
+    assert (code, mark) == (
+        0,
+        "doubtful",
+    ) and "24.9% of rows come behind later rows, by at most 29.99 s" in found
+    assert "sort the log by time, or say EventTime('ts', max_disorder=…)" in advice
+
+
+def test_rare_clicks_are_doubtful_until_the_sample_is_large(check: Checker) -> None:
+    shown(check, [row(number, click=0) for number in range(12_000)])
+    code, checks, _ = check.json(LABELLED)
+    assert (code, checks["labels"][0]) == (0, "doubtful")
+    assert checks["labels"][2].endswith("Clicks may be rare: try --rows 10000.")
+    code, checks, _ = check.json(LABELLED, "--rows", "10000")
+    assert (code, checks["labels"][0]) == (1, "wrong")
+    assert checks["labels"][2] == "no row has a click: is the label column 'click' right?"
+
+
+def test_fields_that_teach_nothing(check: Checker) -> None:
+    shown(check, [row(number, user=number, campaign=3) for number in range(ROWS)])
+    code, checks, _ = check.json(LABELLED)
+    assert code == 0
+    assert checks["field campaign"][0] == "doubtful" and checks["field campaign"][1] == "1 different key"
+    assert "never seen again: leave it out, or bucketize" in checks["field user"][2]
+
+
+def test_joins_and_tables(check: Checker) -> None:
+    joined(check, clicks=CLICKS)
+    code, checks, _ = check.json(JOINED)
+    assert code == 0
+    assert checks["table ads"] == ("right", "1,000 of 1,000 rows have one of its 20 rows (100%)", "")
+    assert checks["label join"][0] == "right" and checks["label join"][1].startswith("0 of ")
+    assert checks["labels"][1] == "334 of 1,000: a click rate of 33.40%"
+    joined(check, clicks=[one | {"request": one["request"] + 10_000} for one in CLICKS])
+    code, checks, _ = check.json(JOINED)
+    assert code == 1 and "are request the same ids in both topics" in checks["label join"][2]
+    joined(check, clicks=CLICKS, ads=8)
+    code, checks, _ = check.json(JOINED)
+    assert code == 1 and checks["table ads"][2] == "are shown.ad and ads.ad the same ids, written alike?"
+    assert "40%" in checks["table ads"][1]
+
+
+def test_repeats_are_counted(check: Checker) -> None:
+    shown(check, [row(number // 2) for number in range(ROWS)])
+    pipeline = LABELLED.replace('label="click")', 'label="click", dedup=("user", "campaign"), window="5ms")')
+    code, checks, whole = check.json(pipeline, "--rows", "100000")
+    assert (code, whole["rows"]) == (0, ROWS // 2)
+    mark, found, advice = checks["repeated shown"]
+    assert (mark, found) == ("doubtful", "600 of 1,200 rows repeat an earlier one and count once")
+    assert "was the log written twice" in advice
+
+
+def test_histories_have_lengths(check: Checker) -> None:
+    joined(check, clicks=CLICKS)
+    pipeline = JOINED.replace("import Stream, Table, label_join", "import Stream, Table, label_join, recent")
+    pipeline = pipeline.replace(
+        'sparse={"user"', 'sparse={"past": recent(clicks.ad, n=5, within="1d"), "user"'
+    )
+    code, checks, _ = check.json(pipeline)
+    assert code == 0
+    mark, found, _ = checks["history recent(clicks.ad,5,86400000)"]
+    assert mark == "right" and "long on average, at most 5" in found
+    assert "of rows have none" in checks["field past"][1]
+
+
+def test_an_empty_topic_is_an_error(check: Checker) -> None:
+    joined(check, clicks=[])
+    code, checks, _ = check.json(JOINED)
+    assert code == 1
+    assert checks["rows of clicks"] == (
+        "wrong",
+        "none",
+        "the log holds no row of clicks; write to it, or name another.",
+    )
+
+
+def test_a_topic_of_kafka_is_read_and_nothing_is_written(
+    check: Checker, kafka_url: str, topic_name: Callable[[str], str]
+) -> None:
+    topic = topic_name("shown")
+    sink = open_sink(kafka_url, {topic: 2})
+    values = [
+        json.dumps(row(number, **({"click": 9} if number == 3 else {}))).encode() for number in range(ROWS)
+    ]
+    sink.write(topic, np.arange(ROWS, dtype=np.int32) % 2, [None] * ROWS, values)
+    sink.close()
+    consumer = KafkaConsumer(**kafka_options(kafka_url))
+    before = consumer.topics()
+    code, checks, whole = check.json(LABELLED.replace('"shown"', f'"{topic}"'), source=kafka_url)
+    assert code == 0 and whole["rows"] == 1000, whole
+    assert checks["dead letters, bad_label"][0] == "doubtful"
+    assert consumer.topics() == before  # no topic of dead letters, no offsets of a group
+    assert sum(consumer.end_offsets([TopicPartition(topic, p) for p in (0, 1)]).values()) == ROWS
+    consumer.close()
+
+
+def test_mistakes_before_the_first_row(check: Checker, capsys: pytest.CaptureFixture[str]) -> None:
+    shown(check, [row(0)])
+    file = check.folder / "p.py"
+    assert main(["check", "--pipeline", str(file), "--source", "file:nowhere"]) == 2
+    assert f"pipeline file {file} does not exist" in capsys.readouterr().err
+    file.write_text(LABELLED)
+    assert main(["check", "--pipeline", str(file), "--source", "file:nowhere"]) == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err
+    file.write_text(LABELLED.replace("rank=LR()", 'rank=LR(), settings={"batch_sise": 3}'))
+    assert main(["check", "--pipeline", str(file), "--source", f"file:{check.folder / 'logs'}"]) == 2
+    assert "did you mean 'batch_size'" in capsys.readouterr().err

@@ -1,0 +1,330 @@
+"""`livectr init`: a log file that nobody prepared becomes a log and a pipeline that trains."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import livectr
+from livectr.cli import build_parser, main
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
+from livectr.ingest.materialized.writer import until_end
+from livectr.ingest.pipeline import load_pipeline
+
+ROWS = 600
+START_S = 1_764_000_000  # 2025-11-24, 16:00 UTC
+
+
+def shop_rows() -> list[dict[str, Any]]:
+    """Rows as a shop might export them, in order of time; nothing but the clicks of category 3 is likely."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for i in range(ROWS):
+        ad = int(rng.integers(20))
+        clicked = int(rng.random() < (0.5 if ad % 4 == 3 else 0.05))
+        rows.append(
+            {
+                "impression": f"i{i:08d}",
+                "seen_at": START_S + 60 * i,
+                "user_id": 1000 + int(rng.integers(40)),
+                "ad_id": ad,
+                "category": f"c{ad % 4}",
+                "price": round(2.5 * ad + 1, 2),
+                "age": int(rng.integers(18, 80)) if i % 9 else None,
+                "tags": "|".join(rng.choice(["new", "sale", "big", "red"], 2, replace=False)),
+                "query": " ".join(rng.choice(["red", "blue", "old", "shoe", "hat", "coat"], 4)),
+                "country": "de",
+                "nothing": None,
+                "clicked": clicked,
+                "clicked_at": START_S + 60 * i + 5 if clicked else None,
+            }
+        )
+    return rows
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]], separator: str = ",") -> Path:
+    lines = [separator.join(rows[0])]
+    lines += [separator.join("" if v is None else str(v) for v in row.values()) for row in rows]
+    text = "\n".join(lines) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def init(file: Path | str, *more: str, label: str = "clicked") -> int:
+    return main(["init", "--from", str(file), "--label", label, *more])
+
+
+def says(capsys: pytest.CaptureFixture[str], file: Path, *more: str, label: str = "clicked") -> str:
+    """Sentence of a refusal; nothing is left behind."""
+    before = sorted(file.parent.iterdir())
+    assert init(file, *more, label=label) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.startswith("livectr: ")
+    assert sorted(file.parent.iterdir()) == before
+    return output.err
+
+
+def examples(folder: Path) -> pa.Table:
+    """Labels, times and order of the examples that the pipeline reads from its log."""
+    pipeline = load_pipeline(folder / "pipeline.py")
+    source = ExampleSource(
+        pipeline,
+        f"file:{folder / 'logs'}",
+        ReadOptions(until_end=True),
+        rank=0,
+        world=1,
+        dead_letters=DeadLetters(None),
+    )
+    try:
+        batches = list(until_end(source))
+    finally:
+        source.close()
+    return pa.table(
+        {
+            "label": np.concatenate([batch.label for batch in batches]),
+            "time_ms": np.concatenate([batch.time_ms for batch in batches]),
+        }
+    )
+
+
+def test_a_csv_becomes_a_pipeline_that_trains(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shop_rows()
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    out = capsys.readouterr().out
+    for column, kind, role, why in (
+        ("seen_at", "int64", "time", "2025-11-24 16:00 to 2025-11-25 01:59, epoch seconds"),
+        ("user_id", "int64", "user", "named like a user, 40 different"),
+        ("ad_id", "int64", "item", "named like what is shown, 20 different"),
+        ("category", "string", "id of the item", "4 different texts"),
+        ("price", "float64", "number of the item", "a fraction"),
+        ("age", "int64", "number", "different numbers"),
+        ("tags", "string", "list", "several values in a text, separated by '|'"),
+        ("query", "string", "words", "texts of 4 words: one key a word"),
+        ("impression", "", "left out", "names the row: 600 different values in 600"),
+        ("country", "", "left out", "every value is de"),
+        ("nothing", "", "left out", "every value is empty"),
+        ("clicked_at", "", "left out", "known only after the click"),
+    ):
+        line = next(line for line in out.splitlines() if line.startswith(f"│ {column} "))
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        assert cells[1:3] == [kind, role] and why in cells[3], line
+    assert "clicked" in out and "a click rate of" in out
+    assert "Left out: impression, country, nothing, clicked_at." in out
+    text = (here / "shop" / "pipeline.py").read_text()
+    for written in (
+        'time=EventTime("seen_at", unit="s"),',
+        '"tags": ops.split(log.tags, "|"),',
+        '"query": ops.split(ops.lower(log.query), " "),',
+        '"age": ops.zscore(log.age),',
+        '"hour": ops.hour(log.seen_at),',
+    ):
+        assert written in text
+    trained = livectr.train(here / "shop" / "pipeline.py", source=f"file:{here / 'shop' / 'logs'}")
+    assert trained.report.examples_trained == ROWS and trained.report.dead_letters == 0
+    assert trained.report.stream["clicked"] == sum(row["clicked"] for row in rows)
+    assert trained.report.auc is not None and trained.report.auc > 0.6
+
+
+def test_the_commands_to_go_on_with_are_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init(write_csv(here / "shop.csv", shop_rows())) == 0
+    _, _, after = capsys.readouterr().out.partition("Go on with:\n")
+    lines = [line.strip().removesuffix(" &") for line in after.strip().splitlines()]
+    assert [shlex.split(line)[1] for line in lines] == ["check", "redis", "train", "serve", "query"]
+    for line in lines:
+        build_parser().parse_args(shlex.split(line)[1:])
+    query = build_parser().parse_args(shlex.split(lines[-1])[1:])
+    named = {pair.split("=")[0] for pair in (*query.context, *query.candidates)}
+    pipeline = load_pipeline(here / "shop" / "pipeline.py")
+    needed = {root.params[0].column for root in pipeline.request_roots}
+    assert needed - {"seen_at"} - set(pipeline.log.impressions.fill) <= named
+    assert query.candidates[0].startswith("ad_id=") and len(query.candidates[0].split(",")) == 3
+
+
+def iso(second: int, shape: str) -> str:
+    return np.datetime_as_string(np.datetime64(second, "s")).replace("T", shape[10])[:19] + shape[19:]
+
+
+@pytest.mark.parametrize(
+    ("form", "written"),
+    [
+        (lambda s: s, 'EventTime("seen_at", unit="s")'),
+        (lambda s: s * 1000, '"seen_at"'),
+        (lambda s: s * 1_000_000, 'EventTime("seen_at", unit="us")'),
+        (lambda s: s * 1_000_000_000, 'EventTime("seen_at", unit="ns")'),
+        (lambda s: f"{s}.0", 'EventTime("seen_at", unit="s")'),
+        (lambda s: f"{s}.25", '"seen_at"'),
+        (lambda s: iso(s, "2026-01-01T00:00:00Z"), '"seen_at"'),
+        (lambda s: iso(s, "2026-01-01 00:00:00 UTC"), '"seen_at"'),
+        (lambda s: iso(s, "2026-01-01 00:00:00+00:00"), '"seen_at"'),
+    ],
+)
+def test_times_are_read_in_their_unit(here: Path, form: Callable[[int], object], written: str) -> None:
+    rows = [row | {"seen_at": form(row["seen_at"])} for row in shop_rows()]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    assert f"time={written}," in (here / "shop" / "pipeline.py").read_text()
+    fraction = 250 if str(rows[0]["seen_at"]).endswith(".25") else 0
+    expected = [1000 * (START_S + 60 * i) + fraction for i in range(ROWS)]
+    assert examples(here / "shop").column("time_ms").to_pylist() == expected
+
+
+def test_rows_are_sorted_by_time(here: Path) -> None:
+    rows = shop_rows()
+    by_user = sorted(rows, key=lambda row: row["user_id"])
+    assert by_user != rows
+    assert init(write_csv(here / "shop.csv", by_user)) == 0
+    found = examples(here / "shop")
+    assert found.column("time_ms").to_pylist() == [1000 * row["seen_at"] for row in rows]
+    assert found.column("label").to_pylist() == [row["clicked"] for row in rows]
+
+
+def test_json_lines_with_objects_and_lists(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"device": {"os": "ios" if i % 3 else "android"}, "seen": [i % 5, i % 7], **row}
+        for i, row in enumerate(shop_rows())
+    ]
+    file = here / "log.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
+    assert init(file) == 0
+    output = capsys.readouterr()
+    assert "│ device_os " in output.out and "2 different texts" in output.out
+    assert "│ seen " in output.out and "lists of whole numbers" in output.out
+    assert "set aside: 1 rows that do not fit (row 601:" in output.err
+    trained = livectr.train(here / "log" / "pipeline.py", source=f"file:{here / 'log' / 'logs'}")
+    assert trained.report.examples_trained == ROWS and trained.report.dead_letters == 0
+
+
+def test_parquet_with_its_own_types(here: Path) -> None:
+    table = pa.Table.from_pylist(shop_rows()).drop_columns(["nothing"])
+    times = pa.array(table.column("seen_at").to_numpy() * 1_000_000, pa.timestamp("us", "UTC"))
+    table = table.set_column(1, "seen_at", times)
+    clicked = table.column_names.index("clicked")
+    table = table.set_column(clicked, "clicked", table.column("clicked").cast(pa.bool_()))
+    table = table.append_column("kind", pa.array(["x", "y"] * (ROWS // 2)).dictionary_encode())
+    pq.write_table(table, here / "log.parquet")
+    assert init(here / "log.parquet", "--out", "made") == 0
+    trained = livectr.train(here / "made" / "pipeline.py", source=f"file:{here / 'made' / 'logs'}")
+    assert trained.report.examples_trained == ROWS and trained.report.dead_letters == 0
+    assert examples(here / "made").column("time_ms").to_pylist()[0] == START_S * 1000
+
+
+def test_separators_and_gzip(here: Path) -> None:
+    assert init(write_csv(here / "shop.csv.gz", shop_rows(), separator=";")) == 0
+    assert examples(here / "shop").num_rows == ROWS
+
+
+def test_a_log_without_users_and_times(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{name: row[name] for name in ("ad_id", "price", "clicked")} for row in shop_rows()]
+    assert init(write_csv(here / "shop.csv", rows), "--user", "none", "--time", "row") == 0
+    assert "number of the row: nobody is known, so there is no GAUC" in capsys.readouterr().out
+    trained = livectr.train(here / "shop" / "pipeline.py", source=f"file:{here / 'shop' / 'logs'}")
+    assert trained.report.examples_trained == ROWS
+
+
+def test_a_user_of_several_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row | {"os": "ios" if i % 3 else "android"} for i, row in enumerate(shop_rows())]
+    assert init(write_csv(here / "shop.csv", rows), "--user", "os,age") == 0
+    assert "made of os, age" in capsys.readouterr().out
+    assert 'key="user",' in (here / "shop" / "pipeline.py").read_text()
+
+
+def test_stray_values_and_marks_for_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shop_rows()
+    for row in rows[::7]:
+        row["price"] = "NULL"
+    rows[50]["price"], rows[60]["seen_at"], rows[70]["age"] = "cheap", "yesterday", "NA"
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    output = capsys.readouterr()
+    assert "│ price      │ float64 │ number" in output.out and "│ age        │ int64   │ number" in output.out
+    assert "set aside: 2 rows that do not fit (" in output.err
+    assert "row 52: column 'price' is 'cheap', not float64" in output.err  # the header is row 1
+    assert "row 62: column 'seen_at' is 'yesterday', not int64" in output.err
+    assert examples(here / "shop").num_rows == ROWS - 2
+
+
+def test_a_query_without_items_has_candidates(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{name: row[name] for name in ("user_id", "seen_at", "price", "clicked")} for row in shop_rows()]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    out = capsys.readouterr().out
+    assert "No column is named like an item; say --item COLUMN if there is one." in out
+    assert "--candidates price=" in out.splitlines()[-1]
+
+
+def test_rows_that_do_not_fit_are_set_aside(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shop_rows()
+    rows[100]["clicked"] = None
+    rows[200]["seen_at"] = None
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    err = capsys.readouterr().err
+    assert "set aside: 2 rows" in err and "row 102: column 'clicked' is empty, not int32" in err
+    assert examples(here / "shop").num_rows == ROWS - 2
+
+
+def test_mistakes_are_sentences(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_csv(here / "shop.csv", shop_rows())
+    assert "--label: there is no column 'cliked'; did you mean 'clicked'?" in says(
+        capsys, file, label="cliked"
+    )
+    wrong = says(capsys, file, label="age")
+    assert "column 'age' must be 0 or 1 (or false and true), but has" in wrong and "name another one" in wrong
+    assert "--time: there is no column 'sen_at'; did you mean 'seen_at'?" in says(
+        capsys, file, "--time", "sen_at"
+    )
+    no_time = says(capsys, file, "--time", "category")
+    assert "--time: column 'category' is c" in no_time and "or say --time row" in no_time
+    assert "did you mean 'user_id'?" in says(capsys, file, "--user", "userid")
+    assert "did you mean 'ad_id'?" in says(capsys, file, "--item", "adid")
+    assert "nowhere.csv; --from names the log." in says(capsys, here / "nowhere.csv")
+
+
+def test_what_cannot_be_guessed_names_its_flag(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{n: row[n] for n in ("ad_id", "seen_at", "clicked")} for row in shop_rows()]
+    message = says(capsys, write_csv(here / "nobody.csv", rows))
+    assert "no column is named like a user. Say --user COLUMN (ad_id)" in message
+    assert "--user A,B" in message and "--user none" in message
+    rows = [{n: row[n] for n in ("ad_id", "user_id", "clicked")} for row in shop_rows()]
+    message = says(capsys, write_csv(here / "never.csv", rows))
+    assert "no column is a time. Say --time COLUMN, or --time row" in message
+    rows = [row | {"date": "24/11/2025"} for row in rows]
+    message = says(capsys, write_csv(here / "odd.csv", rows))
+    assert "date: no epoch time of 2000 to 2100 and no ISO 8601 date." in message
+    rows = [row | {"clicked": 0} for row in shop_rows()]
+    message = says(capsys, write_csv(here / "zeros.csv", rows))
+    assert "column 'clicked' is 0 in all of the first 600 rows" in message
+
+
+def test_files_that_are_none(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    array = here / "array.json"
+    array.write_text(json.dumps(shop_rows()))
+    assert "is one JSON array; write an object a line: jq -c '.[]'" in says(capsys, array)
+    headless = here / "headless.csv"
+    headless.write_text("1,2,3\n4,5,6\n")
+    assert "the first line must name the columns; it is '1,2,3'" in says(capsys, headless)
+    sheet = here / "log.xlsx"
+    sheet.write_text("x")
+    assert "name it .csv, .tsv, .jsonl or .parquet" in says(capsys, sheet)
+    empty = here / "empty.csv"
+    empty.write_text("")
+    assert "the file is empty" in says(capsys, empty)
+
+
+def test_a_folder_is_not_written_over(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_csv(here / "shop.csv", shop_rows())
+    assert init(file) == 0
+    capsys.readouterr()
+    assert "shop exists and is not written over; say --out" in says(capsys, file)

@@ -107,7 +107,7 @@ BOARD = Board(
                 ),
                 lines(
                     "Dropped for lack of room",
-                    "Events that a join refused, and keys that it forgot early. Should be 0.",
+                    "Events that a join refused, keys that it forgot early, and histories that left. Should be 0.",
                     "cps",
                     (
                         rate("livectr_join_refused_events_total", "namespace"),
@@ -116,6 +116,10 @@ BOARD = Board(
                     (
                         rate("livectr_join_evicted_keys_total", "namespace"),
                         "keys forgotten",
+                    ),
+                    (
+                        rate("livectr_histories_evicted_total", "namespace"),
+                        "histories evicted",
                     ),
                 ),
             ],

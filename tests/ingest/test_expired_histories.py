@@ -115,7 +115,8 @@ def read(folder: Path, world: int, *, restart: bool = False) -> tuple[list[Any],
             for rank in range(world)
         ]
 
-    sources, rows, evicted = open_ranks(None), [], 0
+    sources, evicted = open_ranks(None), 0
+    rows: list[Any] = []
     while not all(source.ended for source in sources):
         for source in sources:
             source.poll(0.01)

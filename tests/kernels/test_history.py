@@ -139,12 +139,12 @@ def test_expiry_and_budget_equal_a_list_per_user_over_a_restart(
     assert (len(whole), whole.bytes) == (len(reference.kept), reference.bytes())
     assert whole.export().users.tolist() == sorted(reference.kept)
     first = HistoryTable(N, horizon_ms=horizon_ms, max_bytes=max_bytes)
-    answers = push_marked(first, events[:cut], marks[:cut])
+    begun = push_marked(first, events[:cut], marks[:cut])
     restored = HistoryTable(N, horizon_ms=horizon_ms, max_bytes=max_bytes)
     restored.assign(first.export())
     assert restored.bytes == first.bytes
     more = push_marked(restored, events[cut:], marks[cut:])
-    assert [a + b for a, b in zip(answers, more, strict=True)] == expected
+    assert [a + b for a, b in zip(begun, more, strict=True)] == expected
     assert equal(restored.export(), whole.export())
 
 

@@ -32,6 +32,7 @@ from livectr.trainer.parts import Parts
 from livectr.trainer.process import stop_signals
 from livectr.trainer.report import Report, report_of
 from livectr.trainer.stages import Stages
+from livectr.trainer.stream.backlog import Backlog
 from livectr.trainer.stream.batcher import Flags, Round
 
 __all__ = ["Report", "TrainOptions", "train"]
@@ -106,6 +107,7 @@ class Training:
         self.parts, self.stages = parts, stages
         self.stop = stop
         self._fed = parts.progress.resumed
+        self._backlog = Backlog(parts.source)
 
     def run(self) -> Report:
         """Train until the end. Collective."""
@@ -116,6 +118,8 @@ class Training:
             while True:
                 round_ = stages.cut.round(self._flags())
                 parts.watch.check(round_.flags)
+                if parts.control.rank == 0:
+                    self._backlog.observe(round_.flags)
                 commits.observe([flags.publish for flags in round_.flags], parts.progress.examples)
                 parts.contents.follow()
                 commits.dirty |= round_.moved
@@ -128,7 +132,8 @@ class Training:
                 stages.advance(round_.cut)
                 commits.dirty |= round_.cut is not None
                 version = parts.publisher.last if parts.publisher else None
-                parts.monitor.show(parts.progress.examples, version, parts.watch.line())
+                notes = [note for note in (self._backlog.line(), parts.watch.line()) if note]
+                parts.monitor.show(parts.progress.examples, version, "  ·  ".join(notes))
             rows = parts.watch.finish()
             stages.drain()
             if round_.ended:
@@ -147,6 +152,7 @@ class Training:
         rows, unusable = parts.watch.totals
         return Flags(
             rows=rows,
+            behind=self._backlog.own,
             unusable=unusable,
             suspect=parts.watch.suspect,
             stop=self.stop(),

@@ -128,6 +128,7 @@ class Flags:
         rows: rows that the rank has read.
         unusable: rows of these that cannot be used.
         suspect: too many of the rank's rows cannot be used (trainer.stream.data_watch).
+        behind: rows of the rank's partitions that it has not read (trainer.stream.backlog).
     """
 
     stop: bool = False
@@ -137,6 +138,7 @@ class Flags:
     rows: int = 0
     unusable: int = 0
     suspect: bool = False
+    behind: int = 0
 
 
 @dataclass(frozen=True)
@@ -279,5 +281,5 @@ def _settled(offers: Sequence[I64], frontier: int) -> int:
 
 
 def _flags(row: I64) -> Flags:
-    stop, quiet, due, publish, rows, unusable, suspect = row.tolist()
-    return Flags(bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect))
+    stop, quiet, due, publish, rows, unusable, suspect, behind = row.tolist()
+    return Flags(bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect), behind)

@@ -8,7 +8,6 @@
 // oldest leave first.
 #pragma once
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -50,12 +49,12 @@ class HistoryTable {
         }
         for (int64_t i = 0; i < m; ++i) {
             const int64_t oldest = oldest_at(mark[i]);
+            if (append[i]) expire(oldest);
+            const uint32_t id = find_row(index_.view(), user[i]);
             if (append[i]) {
-                expire(oldest);
-                if (ts[i] >= oldest) add(user[i], {item[i], ts[i]}, oldest);
+                if (ts[i] >= oldest) add(id, user[i], {item[i], ts[i]}, oldest);
                 shrink();
             } else {
-                const uint32_t id = find_row(index_.view(), user[i]);
                 for (Cut& cut : cuts) query(id, ts[i], oldest, cut);
             }
         }
@@ -100,11 +99,9 @@ class HistoryTable {
         return __builtin_sub_overflow(mark, horizon_ms_, &oldest) ? INT64_MIN : oldest;
     }
 
-    // Behaviors for which a history of `count` has memory.
+    // Behaviors for which a history of `count` has memory: at least 4, the next power of two, at most n.
     size_t room(size_t count) const {
-        size_t room = 4;
-        while (room < count) room *= 2;
-        return std::min(n_, room);
+        return std::min(n_, count <= 4 ? 4 : size_t{1} << (64 - __builtin_clzll(count - 1)));
     }
 
     int64_t cost(const User& user) const {
@@ -165,8 +162,7 @@ class HistoryTable {
         }
     }
 
-    void add(int64_t key, Behavior behavior, int64_t oldest) {
-        uint32_t id = find_row(index_.view(), key);
+    void add(uint32_t id, int64_t key, Behavior behavior, int64_t oldest) {
         if (id == NO_ROW)
             id = create(key, behavior.ts);
         else
@@ -184,9 +180,9 @@ class HistoryTable {
             if (behavior.ts < begin->ts) return;  // older than all stored items
             ++begin;
         }
-        last.erase(last.begin(), begin);
+        if (begin != last.begin()) last.erase(last.begin(), begin);
         const size_t wanted = room(last.size() + 1);
-        if (last.capacity() != wanted) {
+        if (last.capacity() != wanted) {  // `cost` counts what is held
             std::vector<Behavior> fitting;
             fitting.reserve(wanted);
             fitting.assign(last.begin(), last.end());
@@ -216,7 +212,7 @@ class HistoryTable {
     const size_t n_;
     const int64_t horizon_ms_, max_bytes_;
     Index index_{0};
-    std::deque<User> users_;
+    std::vector<User> users_;
     std::vector<uint32_t> free_;
     // Users by newest behavior. A user has one entry, which is put right when it comes first.
     std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> order_;

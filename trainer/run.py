@@ -150,9 +150,11 @@ class Training:
         parts = self.parts
         self._fed = self._fed or any(parts.source.stats.events.values())
         rows, unusable = parts.watch.totals
+        behind, unread = self._backlog.own
         return Flags(
             rows=rows,
-            behind=self._backlog.own,
+            behind=behind,
+            unread=unread,
             unusable=unusable,
             suspect=parts.watch.suspect,
             stop=self.stop(),

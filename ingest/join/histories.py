@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -170,6 +170,18 @@ class BehaviorHistories:
                     np.array(ts.flatten().to_numpy()),
                 )
             )
+
+
+def changes_of(partitions: Iterable[BehaviorHistories], since: int) -> dict[str, Histories]:
+    """Histories of all partitions that changed after generation `since`, by root name; see `changed`."""
+    changed: dict[str, list[Histories]] = {}
+    for behaviors in partitions:
+        for name, histories in behaviors.changed(since).items():
+            changed.setdefault(name, []).append(histories)
+    return {
+        name: Histories(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        for name, parts in changed.items()
+    }
 
 
 def _cut(histories: Histories, n: int) -> Histories:

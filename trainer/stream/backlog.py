@@ -26,6 +26,9 @@ class Reads(Protocol):
     @property
     def behind(self) -> int: ...
 
+    @property
+    def unread(self) -> int: ...
+
 
 class Backlog:
     """Rows behind, over all ranks.
@@ -37,15 +40,17 @@ class Backlog:
 
     def __init__(self, source: Reads, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
-        self._own = 0
+        self._own = 0, 0
         self._looked_s = -LOOK_EVERY_S
         self._seen: deque[tuple[float, int, int]] = deque()  # (instant, rows behind, rows read) of all ranks
 
     @property
-    def own(self) -> int:
-        """Rows of this rank that are not read, as of the last LOOK_EVERY_S."""
+    def own(self) -> tuple[int, int]:
+        """Rows of this rank that are not read, and those of partitions that are not paused, as of the last
+        LOOK_EVERY_S."""
         if self._clock() - self._looked_s >= LOOK_EVERY_S:
-            self._looked_s, self._own = self._clock(), self._source.behind
+            self._looked_s = self._clock()
+            self._own = self._source.behind, self._source.unread
         return self._own
 
     def observe(self, flags: Sequence[Flags]) -> None:

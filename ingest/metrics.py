@@ -65,6 +65,11 @@ late_events = Counter(
     "Records that came with a time more than max_ahead in their log's past",
     ["topic"],
 )
+overtaken_events = Counter(
+    "livectr_overtaken_events_total",
+    "Records whose place in event time had passed while their topic partition was idle",
+    ["topic"],
+)
 unconfirmed_events = Gauge(
     "livectr_unconfirmed_events",
     "Records whose event time the log has not confirmed yet, and the records behind them",

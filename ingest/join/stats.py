@@ -16,7 +16,7 @@ OF_PROCESS = ("events", "examples", "clicked", "lookups")
 class SourceStats:
     """Counters over this rank's partitions, since the start of the logs.
 
-    Exceptions: events, late_events, examples, clicked, lookups, bytes_read, history_expired and
+    Exceptions: events, late_events, overtaken, examples, clicked, lookups, bytes_read, history_expired and
     history_evicted count since the start of this process.
     """
 
@@ -29,6 +29,8 @@ class SourceStats:
     """Clicks inside the window whose impression had left as a provisional negative."""
     late_events: Mapping[str, int]
     """Topic → records whose time lies far in the past of their topic."""
+    overtaken: Mapping[str, int]
+    """Topic → records whose place had passed while their topic partition was idle."""
     full: int
     """Events for which the join had no room."""
     forgotten: int
@@ -78,6 +80,10 @@ class SourceStats:
                 topic: sum(partition.late[index] for partition in partitions)
                 for index, topic in enumerate(events)
             },
+            overtaken={
+                topic: sum(partition.overtaken[index] for partition in partitions)
+                for index, topic in enumerate(events)
+            },
             full=sum(s.full for s in stats),
             forgotten=sum(s.forgotten for s in stats),
             join_bytes=sum(partition.joiner.bytes for partition in partitions),
@@ -103,6 +109,7 @@ class Reporter:
         for topic in start.events:
             metrics.events.labels(topic)
             metrics.late_events.labels(topic)
+            metrics.overtaken_events.labels(topic)
             metrics.duplicate_events.labels(topic)
 
     def report(self, stats: SourceStats) -> None:
@@ -117,6 +124,8 @@ class Reporter:
         metrics.join_evicted_keys.inc(stats.forgotten - self._last.forgotten)
         for topic, count in stats.late_events.items():
             metrics.late_events.labels(topic).inc(count - self._last.late_events[topic])
+        for topic, count in stats.overtaken.items():
+            metrics.overtaken_events.labels(topic).inc(count - self._last.overtaken[topic])
         metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)
         metrics.late_positives.inc(stats.late_positives - self._last.late_positives)
         metrics.unmatched_clicks.inc(stats.unmatched_clicks - self._last.unmatched_clicks)

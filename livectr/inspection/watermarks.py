@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any, Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from livectr.ingest.join.state import SourceState
@@ -13,6 +15,25 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.inspection.event_times import COVERED, PartitionTimes, measure
 from livectr.inspection.show import make_console
 
+COLUMNS = (
+    *(
+        "topic",
+        "p",
+        "end",
+        "waiting",
+        "oldest",
+        "newest",
+        "lag",
+        "p50",
+        "p99",
+        "max",
+        "wrong",
+        "fit",
+        "state",
+    ),
+)
+WIDTH, LEAST_WIDTH = 140, 100
+"""Widths of a terminal below which event times fold, date over time of day, and the oldest are left out."""
 _STEPS_MS = [
     k * unit for unit in (1, 1_000, 60_000, 3_600_000) for k in (1, 2, 5, 10, 20, 30, 60, 100, 200, 500)
 ]
@@ -34,39 +55,42 @@ def show_watermarks(pipeline: Pipeline, url: str, state: SourceState | None) -> 
     lines = measure(url, pipeline.streams, state=state)
     now_ms = time.time_ns() // 1_000_000
     console = make_console()
-    table = Table(title=f"event times of {url}", title_justify="left")
-    names = (
-        "topic",
-        "p",
-        "end",
-        "waiting",
-        "oldest",
-        "newest",
-        "lag",
-        "p50",
-        "p99",
-        "max",
-        "wrong",
-        "suggested",
-    )
-    for name in (*names, "idle", "holds"):
-        table.add_column(name, justify="left" if name == "topic" else "right", no_wrap=name != "topic")
-    for line in lines:
-        p50, p99, covered, longest = line.delay_ms
-        table.add_row(
-            *(line.topic, str(line.partition), f"{line.end:,}", f"{line.waiting:,}"),
-            *(_instant(line.oldest_ms), _instant(line.newest_ms), _lag(line.newest_ms, now_ms)),
-            *(duration(p50), duration(p99), duration(longest), f"{line.wrong:,}"),
-            *(duration(suggested(covered)), "yes" if line.idle else "", "yes" if line.holds else ""),
+    narrow = console.width < WIDTH
+    looks: dict[str, Any] = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False} if narrow else {}
+    table = Table(title=f"event times of {url}", title_justify="left", **looks)
+    names = [name for name in COLUMNS if name != "oldest" or console.width >= LEAST_WIDTH]
+    for name in names:
+        folds = name == "topic" or (narrow and name in ("oldest", "newest"))
+        justify: Literal["left", "right"] = "left" if name in ("topic", "state") else "right"
+        table.add_column(
+            name,
+            justify=justify,
+            no_wrap=not folds,
+            overflow="fold",
+            min_width=8 if name == "newest" else None,
         )
+    for line in lines:
+        cells = dict(zip(COLUMNS, _cells(line, now_ms), strict=True))
+        table.add_row(*(cells[name] for name in names))
     console.print(table)
     console.print(
         "times are UTC; p50, p99, max: how far records are behind the newest before them; "
-        f"suggested: max_disorder for {COVERED:.1%} of them",
+        f"fit: the max_disorder for {COVERED:.1%} of them",
         highlight=False,
     )
     for sentence in sentences(pipeline, lines):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def _cells(line: PartitionTimes, now_ms: int) -> list[str]:
+    """Texts of a line, as COLUMNS."""
+    p50, p99, covered, longest = line.delay_ms
+    return [
+        *(line.topic, str(line.partition), f"{line.end:,}", f"{line.waiting:,}"),
+        *(_instant(line.oldest_ms), _instant(line.newest_ms), _lag(line.newest_ms, now_ms)),
+        *(duration(p50), duration(p99), duration(longest), f"{line.wrong:,}", duration(suggested(covered))),
+        "idle" if line.idle else "holds" if line.holds else "",
+    ]
 
 
 def sentences(pipeline: Pipeline, lines: Sequence[PartitionTimes]) -> list[str]:

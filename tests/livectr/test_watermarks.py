@@ -98,13 +98,13 @@ def test_rows_that_a_trainer_has_not_read_wait(tmp_path: Path, capsys: pytest.Ca
     assert main(["inspect", *flags, "--checkpoint", str(tmp_path / "c")]) == 0
     shown = capsys.readouterr().out
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
-    lines = {(row[0], row[1]): row for row in cells if row[0] in ("shown", "clicks") and len(row) == 14}
+    lines = {(row[0], row[1]): row for row in cells if row[0] in ("shown", "clicks") and len(row) == 13}
     assert [row[2:4] for row in lines.values()] == [
         ["2,000", "1,000"],
         ["1,500", "500"],
         *[["2,000", "1,000"]] * 2,
     ]
-    assert [place for place, row in lines.items() if row[13]] == [("clicks", "1")]
+    assert [place for place, row in lines.items() if row[12] == "holds"] == [("clicks", "1")]
     assert lines["clicks", "0"][4:6] == ["09-09 01:46:38", "09-09 01:49:59"]
     assert lines["clicks", "0"][7:11] == ["0s", "2400ms", "2400ms", "0"]
     assert "clicks partition 1 holds the watermark back, by 50s" in shown

@@ -31,7 +31,11 @@ EXAMPLES = """\
 def add(commands: Any) -> None:
     """Add the command."""
     parser = command(
-        commands, "inspect", run, "show a pipeline's features, a checkpoint, or what is published", EXAMPLES
+        commands,
+        "inspect",
+        run,
+        "show a pipeline's features, a log's event times, a checkpoint, or what is published",
+        EXAMPLES,
     )
     parser.add_argument(
         "--pipeline", metavar="FILE.py", help="columns, operators by layer and device, memory, fields, models"
@@ -72,7 +76,8 @@ def run(given: argparse.Namespace) -> int:
         settings = resolve(flags, toml=given.config, pipeline=pipeline.settings)
         check_settings(settings)
         svg = Path(given.svg) if given.svg else None
-        show_pipeline(pipeline, rows=settings.batch_size, budget_bytes=settings.gpu_budget, svg=svg)
+        if svg or given.ranks or not given.source:
+            show_pipeline(pipeline, rows=settings.batch_size, budget_bytes=settings.gpu_budget, svg=svg)
         if given.ranks:
             _show_ranks(given, pipeline, settings)
         if given.source:
@@ -81,7 +86,7 @@ def run(given: argparse.Namespace) -> int:
         named = [name for name in ("svg", "ranks", "source") if getattr(given, name)]
         name = [*named, *flags][0].replace("_", "-")
         raise ConfigError(f"--{name} is about a pipeline; say --pipeline FILE.py too.")
-    if given.checkpoint:
+    if given.checkpoint and not given.source:
         show_checkpoint(Path(given.checkpoint))
     if given.redis:
         url = parse("redis", given.redis, "flag --redis")

@@ -48,9 +48,26 @@ join_refused_events = Counter(
 join_evicted_keys = Counter(
     "livectr_join_evicted_keys_total", "Keys that the label join forgot early for lack of room"
 )
+histories = Gauge("livectr_histories", "Behavior histories of users that are kept")
+history_bytes = Gauge(
+    "livectr_history_bytes", "Bytes of the behavior histories, of label_join's max_bytes a partition"
+)
+history_expired = Counter(
+    "livectr_histories_expired_total",
+    "Behavior histories that left because their last click is older than any `within`",
+)
+history_evicted = Counter(
+    "livectr_histories_evicted_total",
+    "Behavior histories that left for lack of room, those with the oldest last click first",
+)
 late_events = Counter(
     "livectr_late_events_total",
     "Records that came with a time more than max_ahead in their log's past",
+    ["topic"],
+)
+overtaken_events = Counter(
+    "livectr_overtaken_events_total",
+    "Records whose place in event time had passed while their topic partition was idle",
     ["topic"],
 )
 unconfirmed_events = Gauge(

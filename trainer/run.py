@@ -33,6 +33,7 @@ from livectr.trainer.process import stop_signals
 from livectr.trainer.quality.run_record import Moment, gathered
 from livectr.trainer.report import Report, report_of
 from livectr.trainer.stages import Stages
+from livectr.trainer.stream.backlog import Backlog
 from livectr.trainer.stream.batcher import Flags, Round
 from livectr.trainer.stream.group_offsets import GroupOffsets
 
@@ -128,6 +129,7 @@ class Training:
         self.stop = stop
         self._offsets = offsets
         self._fed = parts.progress.resumed
+        self._backlog = Backlog(parts.source)
 
     def run(self) -> Report:
         """Train until the end. Collective."""
@@ -140,6 +142,8 @@ class Training:
             while True:
                 round_ = stages.cut.round(self._flags())
                 parts.watch.check(round_.flags)
+                if parts.control.rank == 0:
+                    self._backlog.observe(round_.flags)
                 commits.observe([flags.publish for flags in round_.flags], parts.progress.examples)
                 self._record(sample=round_.flags[0].sample)
                 parts.contents.follow()
@@ -155,7 +159,8 @@ class Training:
                 stages.advance(round_.cut)
                 commits.dirty |= round_.cut is not None
                 version = parts.publisher.last if parts.publisher else None
-                parts.monitor.show(parts.progress.examples, version, parts.watch.line())
+                notes = [note for note in (self._backlog.line(), parts.watch.line()) if note]
+                parts.monitor.show(parts.progress.examples, version, "  ·  ".join(notes))
             rows = parts.watch.finish()
             stages.drain()
             if round_.ended:
@@ -186,8 +191,11 @@ class Training:
         parts = self.parts
         self._fed = self._fed or any(parts.source.stats.events.values())
         rows, unusable = parts.watch.totals
+        behind, unread = self._backlog.own
         return Flags(
             rows=rows,
+            behind=behind,
+            unread=unread,
             unusable=unusable,
             suspect=parts.watch.suspect,
             stop=self.stop(),

@@ -195,11 +195,13 @@ class ReportStage:
         named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
         scored = records(**named, seen=seen, logits=logits, label=label)
         telemetry.EXAMPLES.inc(batch.examples)
+        # Records that a run finds at its start are backfill: their age says nothing about the system.
+        backfill = batch.time_ms < self.progress.began_ms
+        telemetry.BACKFILL_EXAMPLES.inc(int(np.count_nonzero(backfill & ~batch.late)))
         self._measure(scored if self.labels is None else self.labels.add(scored, batch.late, batch.order))
         if self.publisher is not None:
             # A late positive is its click's event, at whose mark it leaves.
             times_ms = np.where(batch.late, batch.order, batch.time_ms)
-            # Records that a run finds at its start are backfill: their age says nothing about the system.
             self.publisher.trained(times_ms[times_ms >= self.progress.began_ms])
 
     def finish(self) -> None:

@@ -7,6 +7,15 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from livectr.kernels.process import build_info as build_info
 
 EXAMPLES = Counter("livectr_examples", "Examples trained on by all ranks.")
+BACKFILL_EXAMPLES = Counter(
+    "livectr_backfill_examples", "Examples among them of events from before the run's first start."
+)
+BACKLOG_ROWS = Gauge(
+    "livectr_backlog_rows", "Rows of the logs that no rank has read; of files estimated. Rank 0 counts."
+)
+BACKLOG_SECONDS = Gauge(
+    "livectr_backlog_seconds", "Estimated time until all rows are read; -1 while they do not grow fewer."
+)
 _STEP_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 STEP_SECONDS = Histogram(
     "livectr_step_seconds",

@@ -24,6 +24,7 @@ from livectr.ingest.dead_letters.usable import MIN_USABLE, judge
 from livectr.ingest.decode.arrow_rows import concat_rows
 from livectr.ingest.join.arrivals import Arrivals
 from livectr.ingest.join.example_columns import ExampleColumns, Examples
+from livectr.ingest.join.histories import changes_of
 from livectr.ingest.join.label_join import label_columns, required_columns, used_columns
 from livectr.ingest.join.lookup import Lookups, LookupTable
 from livectr.ingest.join.partition import Partition, check_copartitioned
@@ -223,6 +224,11 @@ class ExampleSource:
         """Approximate count of records of this rank's partitions that are not read yet."""
         return sum(self._source.lag().values())
 
+    @property
+    def unread(self) -> int:
+        """`behind`, without topic partitions that are paused."""
+        return sum(rows for place, rows in self._source.lag().items() if place not in self._paused)
+
     # Ready examples
 
     def orders(self, limit: int) -> tuple[I64, I32]:
@@ -336,15 +342,7 @@ class ExampleSource:
         Returns:
             Name of each recent() root → histories of the users with a click after that generation.
         """
-        changed: dict[str, list[Histories]] = {root.name: [] for root in self.pipeline.history_roots}
-        for partition in self._partitions.values():
-            for name, histories in partition.joiner.behaviors.changed(since).items():
-                changed[name].append(histories)
-        return {
-            name: Histories(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-            for name, parts in changed.items()
-            if parts
-        }
+        return changes_of((p.joiner.behaviors for p in self._partitions.values()), since)
 
     @property
     def stats(self) -> SourceStats:

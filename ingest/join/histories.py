@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from livectr.ingest.extract.filters import RowFilter
 from livectr.ingest.language.expr import Expr, RecentRef
 from livectr.ingest.language.keys import key_of
 from livectr.kernels.runtime.offsets import offsets_of
-from livectr.kernels.stream.history import APPEND, QUERY, Cut, Histories, HistoryTable
+from livectr.kernels.stream.history import APPEND, NEVER, QUERY, Cut, Histories, HistoryTable
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -28,18 +28,38 @@ class BehaviorHistories:
     Roots with the same click column and condition share a table, as long as the longest of them. An
     impression sees the clicks before it in the sequence whose event time is not after its own.
 
+    Two rules bound memory. Both are functions of the sequence alone: the same over restarts and for any
+    number of ranks. A user leaves when event time has passed the last click by the longest `within` and
+    `slack_ms`: no impression would see it. Beyond `max_bytes` the users whose last click is the oldest leave.
+
     Args:
         roots: the recent() roots.
         emitted: names of the roots that `advance` returns; None: all.
+        slack_ms: largest delay of an impression behind event time that still sees all of its history.
+        max_bytes: memory of all tables together, shared out equally.
     """
 
-    def __init__(self, roots: Sequence[Expr], emitted: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        roots: Sequence[Expr],
+        emitted: Collection[str] | None = None,
+        *,
+        slack_ms: int = 0,
+        max_bytes: int = NEVER,
+    ) -> None:
         self._emitted = frozenset(root.name for root in roots) if emitted is None else frozenset(emitted)
         self._refs: dict[str, list[RecentRef]] = {}
         for root in roots:
             if isinstance(root.ref, RecentRef):
                 self._refs.setdefault(root.ref.history, []).append(root.ref)
-        self.tables = {name: HistoryTable(max(ref.n for ref in refs)) for name, refs in self._refs.items()}
+        self.tables = {
+            name: HistoryTable(
+                max(ref.n for ref in refs),
+                horizon_ms=min(NEVER, max(ref.within_ms for ref in refs) + slack_ms),
+                max_bytes=max_bytes // len(self._refs),
+            )
+            for name, refs in self._refs.items()
+        }
         conditions = {name: refs[0].where for name, refs in self._refs.items()}
         self._filters = {name: RowFilter(where) for name, where in conditions.items() if where is not None}
 
@@ -53,8 +73,34 @@ class BehaviorHistories:
         """Names of the kept histories (RecentRef.history)."""
         return tuple(self.tables)
 
+    @property
+    def users(self) -> int:
+        """Histories that are kept; a user has one in each table."""
+        return sum(map(len, self.tables.values()))
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the histories."""
+        return sum(table.bytes for table in self.tables.values())
+
+    @property
+    def expired(self) -> int:
+        """Histories of this process that left because they are older than any root's `within`."""
+        return sum(table.expired for table in self.tables.values())
+
+    @property
+    def evicted(self) -> int:
+        """Histories of this process that left for lack of room."""
+        return sum(table.evicted for table in self.tables.values())
+
     def advance(
-        self, is_click: npt.NDArray[np.bool_], user: I64, ts: I64, clicks: pa.RecordBatch | None
+        self,
+        is_click: npt.NDArray[np.bool_],
+        user: I64,
+        ts: I64,
+        clicks: pa.RecordBatch | None,
+        *,
+        mark: I64 | None = None,
     ) -> dict[str, pa.Array]:
         """Histories of q impressions, and new clicks added to their users.
 
@@ -63,6 +109,7 @@ class BehaviorHistories:
             user: int64[n], user keys.
             ts: int64[n], event times in ms.
             clicks: rows of the clicks among them, in sequence; None without clicks.
+            mark: int64[n], event time of the sequence, which never falls; None: no time passes.
 
         Returns:
             Name of each emitted root → list<int64>[q], newest last.
@@ -78,7 +125,8 @@ class BehaviorHistories:
                 if not isinstance(seen, slice):
                     seen[is_click] = self._filters[name](clicks)
             cuts = [Cut(ref.n, ref.within_ms) for ref in refs]
-            answers = self.tables[name].push(kind[seen], user[seen], item[seen], ts[seen], cuts)
+            marks = None if mark is None else mark[seen]
+            answers = self.tables[name].push(kind[seen], user[seen], item[seen], ts[seen], cuts, mark=marks)
             for ref, (offsets, items) in zip(refs, answers, strict=True):
                 columns[ref.name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return columns
@@ -122,6 +170,18 @@ class BehaviorHistories:
                     np.array(ts.flatten().to_numpy()),
                 )
             )
+
+
+def changes_of(partitions: Iterable[BehaviorHistories], since: int) -> dict[str, Histories]:
+    """Histories of all partitions that changed after generation `since`, by root name; see `changed`."""
+    changed: dict[str, list[Histories]] = {}
+    for behaviors in partitions:
+        for name, histories in behaviors.changed(since).items():
+            changed.setdefault(name, []).append(histories)
+    return {
+        name: Histories(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        for name, parts in changed.items()
+    }
 
 
 def _cut(histories: Histories, n: int) -> Histories:

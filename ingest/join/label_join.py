@@ -202,7 +202,13 @@ class LabelJoin:
         )
         self._payload = Payload(pipeline)
         self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
-        self.behaviors = BehaviorHistories(pipeline.history_roots, self._payload.histories)
+        self.behaviors = BehaviorHistories(
+            pipeline.history_roots,
+            self._payload.histories,
+            # A record that is later than this counts as late (`kernels.stream.clock`).
+            slack_ms=max(s.max_ahead_ms + s.max_disorder_ms for s in self._streams),
+            max_bytes=view.join_bytes,
+        )
         self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
 
     @property
@@ -236,7 +242,9 @@ class LabelJoin:
         seen: slice | npt.NDArray[np.bool_] = slice(None) if everything else accepted
         if clicks is not None and not everything:
             clicks = clicks.filter(pa.array(accepted[is_click]))
-        histories = self.behaviors.advance(is_click[seen], user[seen], ts[seen], clicks)
+        histories = self.behaviors.advance(
+            is_click[seen], user[seen], ts[seen], clicks, mark=events.mark[seen]
+        )
         if impressions is not None and (waits := accepted & ~is_click).any():
             rows = impressions if everything else impressions.filter(pa.array(waits[~is_click]))
             payload = self._payload.rows(rows, histories, user[waits], key[waits], ts[waits])

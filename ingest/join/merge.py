@@ -87,6 +87,8 @@ class Merge:
         self._topics = [Topic(stream, of(stream), keeps_all=keeps_all) for stream in streams]
         self.mark = FIRST
         """Greatest mark or watermark of the released records."""
+        self.overtaken = [0] * len(streams)
+        """Records of each topic, read by this process, whose place had passed while the topic was idle."""
         if state is not None:
             self.mark = state["mark"]
             for topic in self._topics:
@@ -154,6 +156,8 @@ class Merge:
         topic = np.repeat(np.arange(len(released), dtype=np.uint8), [len(part.marks) for part in released])
         order = np.argsort(mark, kind="stable")  # equal marks: by topic index, then offset
         # Marks lie below released marks only when a topic that counted as idle gives records again.
+        for index, part in enumerate(released):
+            self.overtaken[index] += int(np.searchsorted(part.marks, self.mark))
         mark = np.maximum(mark[order], self.mark)
         self.mark = max(self.mark, int(mark[-1]) if len(mark) else FIRST, bound if bound != LAST else FIRST)
         return Events(

@@ -155,6 +155,11 @@ class Partition:
         return self._merge.late()
 
     @property
+    def overtaken(self) -> list[int]:
+        """Records of each topic, read by this process, whose place had passed while the topic was idle."""
+        return self._merge.overtaken
+
+    @property
     def bounds(self) -> list[int]:
         """Watermark of each topic."""
         return self._merge.bounds()

@@ -16,8 +16,8 @@ OF_PROCESS = ("events", "examples", "clicked", "lookups")
 class SourceStats:
     """Counters over this rank's partitions, since the start of the logs.
 
-    Exceptions: events, late_events, examples, clicked, lookups and bytes_read count since the start of this
-    process.
+    Exceptions: events, late_events, overtaken, examples, clicked, lookups, bytes_read, history_expired and
+    history_evicted count since the start of this process.
     """
 
     events: Mapping[str, int]
@@ -30,11 +30,20 @@ class SourceStats:
     """Clicks inside the window whose impression had left as a provisional negative."""
     late_events: Mapping[str, int]
     """Topic → records whose time lies far in the past of their topic."""
+    overtaken: Mapping[str, int]
+    """Topic → records whose place had passed while their topic partition was idle."""
     full: int
     """Events for which the join had no room."""
     forgotten: int
     """Keys that the join dropped before their time, to make room."""
     join_bytes: int
+    history_users: int
+    """Behavior histories that are kept."""
+    history_bytes: int
+    history_expired: int
+    """Histories of this process that left because no impression would see them."""
+    history_evicted: int
+    """Histories of this process that left for lack of room."""
     pending: int
     """Impressions that wait for the end of their label window."""
     ready: int
@@ -61,6 +70,7 @@ class SourceStats:
     ) -> SourceStats:
         """Sum over partitions; `events` has every topic."""
         stats = [partition.joiner.stats for partition in partitions]
+        behaviors = [partition.joiner.behaviors for partition in partitions]
         return SourceStats(
             events=dict(events),
             duplicates={topic: sum(s.duplicates.get(topic, 0) for s in stats) for topic in events},
@@ -71,9 +81,17 @@ class SourceStats:
                 topic: sum(partition.late[index] for partition in partitions)
                 for index, topic in enumerate(events)
             },
+            overtaken={
+                topic: sum(partition.overtaken[index] for partition in partitions)
+                for index, topic in enumerate(events)
+            },
             full=sum(s.full for s in stats),
             forgotten=sum(s.forgotten for s in stats),
             join_bytes=sum(partition.joiner.bytes for partition in partitions),
+            history_users=sum(b.users for b in behaviors),
+            history_bytes=sum(b.bytes for b in behaviors),
+            history_expired=sum(b.expired for b in behaviors),
+            history_evicted=sum(b.evicted for b in behaviors),
             pending=sum(partition.joiner.pending for partition in partitions),
             ready=sum(len(partition.ready) for partition in partitions),
             waiting=sum(partition.waiting for partition in partitions),
@@ -92,16 +110,23 @@ class Reporter:
         for topic in start.events:
             metrics.events.labels(topic)
             metrics.late_events.labels(topic)
+            metrics.overtaken_events.labels(topic)
             metrics.duplicate_events.labels(topic)
 
     def report(self, stats: SourceStats) -> None:
         """Add the difference to the previous report."""
         metrics.pending_joins.set(stats.pending)
         metrics.join_bytes.set(stats.join_bytes)
+        metrics.histories.set(stats.history_users)
+        metrics.history_bytes.set(stats.history_bytes)
+        metrics.history_expired.inc(stats.history_expired - self._last.history_expired)
+        metrics.history_evicted.inc(stats.history_evicted - self._last.history_evicted)
         metrics.join_refused_events.inc(stats.full - self._last.full)
         metrics.join_evicted_keys.inc(stats.forgotten - self._last.forgotten)
         for topic, count in stats.late_events.items():
             metrics.late_events.labels(topic).inc(count - self._last.late_events[topic])
+        for topic, count in stats.overtaken.items():
+            metrics.overtaken_events.labels(topic).inc(count - self._last.overtaken[topic])
         metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)
         metrics.late_positives.inc(stats.late_positives - self._last.late_positives)
         metrics.unmatched_clicks.inc(stats.unmatched_clicks - self._last.unmatched_clicks)

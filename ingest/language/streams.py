@@ -282,8 +282,8 @@ def label_join(
         wait: duration after the impression, shorter than the window; "10s" if not given. With
             `delayed="wait"` it cannot be given, and with "es_dfm" it must be.
         max_bytes: memory of each partition's join, such as "1GiB". An impression or an unmatched click for
-            which it has no room becomes a dead letter. The limit is for a partition, so that results do not
-            depend on the number of ranks.
+            which it has no room becomes a dead letter. The histories of `recent` have as much again. The
+            limit is for a partition, so that results do not depend on the number of ranks.
 
     Raises:
         ConfigError: the streams cannot be joined.

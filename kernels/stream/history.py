@@ -18,6 +18,8 @@ I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
 
 QUERY, APPEND = 0, 1
+NEVER = int(np.iinfo(np.int64).max)
+"""Horizon, or bytes, without a limit."""
 
 
 class Cut(NamedTuple):
@@ -52,18 +54,21 @@ class HistoryTable:
     """Last `n` (item, time) of each user by event time; of equal times the earlier arrival comes first.
 
     A query of time t sees the items that were appended before it in the sequence and have a time ≤ t. The
-    result depends on the sequence alone, not on how it is cut into calls. Memory grows with the number
-    of users and their items. Not thread-safe.
+    result depends on the sequence alone, not on how it is cut into calls. Not thread-safe.
 
     Args:
         n: maximum of items per user.
+        horizon_ms: largest age of an item that a query sees, in event time of the sequence. A user whose
+            newest item is older leaves.
+        max_bytes: limit of `bytes`. Beyond it the users leave whose newest item is the oldest; of equal times
+            those of the least key. The last user stays.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, *, horizon_ms: int = NEVER, max_bytes: int = NEVER) -> None:
         if n < 1:
             raise ValueError("a history holds at least one item")
         self._calls = _library()
-        self._handle = self._calls.history_new(n)
+        self._handle = self._calls.history_new(n, horizon_ms, max_bytes)
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
@@ -73,7 +78,36 @@ class HistoryTable:
         """Number of known users."""
         return int(self._calls.history_size(self._handle))
 
-    def push(self, kind: U8, user: I64, item: I64, ts: I64, cuts: Sequence[Cut]) -> list[tuple[I32, I64]]:
+    @property
+    def bytes(self) -> int:
+        """Bytes of the histories: a function of their users and lengths."""
+        return self._counts()[0]
+
+    @property
+    def expired(self) -> int:
+        """Users of this process that left because of the horizon."""
+        return self._counts()[1]
+
+    @property
+    def evicted(self) -> int:
+        """Users of this process that left because of `max_bytes`."""
+        return self._counts()[2]
+
+    def _counts(self) -> list[int]:
+        counts = np.empty(3, np.int64)
+        self._calls.history_counts(self._handle, counts)
+        return counts.tolist()
+
+    def push(
+        self,
+        kind: U8,
+        user: I64,
+        item: I64,
+        ts: I64,
+        cuts: Sequence[Cut],
+        *,
+        mark: I64 | None = None,
+    ) -> list[tuple[I32, I64]]:
         """Feeds m events in sequence.
 
         Args:
@@ -82,6 +116,8 @@ class HistoryTable:
             item: int64[m]; not read for a query.
             ts: int64[m], event times in ms.
             cuts: limits of the answers.
+            mark: int64[m], event time of the sequence in ms, which never falls, also from one call to the
+                next; None: no time passes, and nothing expires.
 
         Returns:
             For each cut the answers to the q queries as (offsets int32[q + 1], items int64[…]), newest item
@@ -90,10 +126,13 @@ class HistoryTable:
         m = len(kind)
         if not m == len(user) == len(item) == len(ts):
             raise ValueError("kind, user, item and ts differ in length")
+        mark = np.full(m, np.iinfo(np.int64).min) if mark is None else np.ascontiguousarray(mark)
+        if len(mark) != m:
+            raise ValueError("mark and ts differ in length")
         limits = np.array([cut.limit for cut in cuts], np.int64)
         withins = np.array([cut.within_ms for cut in cuts], np.int64)
         sizes = np.empty(len(cuts), np.int64)
-        args = (kind, user, item, ts, len(cuts), limits, withins, sizes)
+        args = (kind, user, item, ts, mark, len(cuts), limits, withins, sizes)
         self._calls.history_push(self._handle, m, *args)
         queries = m - int(np.count_nonzero(kind))
         answers = []
@@ -134,11 +173,12 @@ def _library() -> ctypes.CDLL:
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
     handle, number = ctypes.c_void_p, ctypes.c_int64
-    library.history_new.restype, library.history_new.argtypes = handle, [number]
+    library.history_new.restype, library.history_new.argtypes = handle, [number, number, number]
     library.history_free.argtypes = [handle]
     library.history_size.restype, library.history_size.argtypes = number, [handle]
+    library.history_counts.argtypes = [handle, i64]
     library.history_mark.restype, library.history_mark.argtypes = number, [handle]
-    library.history_push.argtypes = [handle, number, u8, i64, i64, i64, number, i64, i64, i64]
+    library.history_push.argtypes = [handle, number, u8, i64, i64, i64, i64, number, i64, i64, i64]
     library.history_answers.argtypes = [handle, number, i32, i64]
     library.history_export_sizes.argtypes = [handle, number, i64]
     library.history_export.argtypes = [handle, number, i64, i32, i64, i64]

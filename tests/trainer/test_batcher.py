@@ -201,6 +201,20 @@ def test_a_batch_waits_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch
     assert batcher.seen == 11
 
 
+def test_the_clock_cuts_nothing_while_the_logs_hold_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that reads its backlog slowly has the batches that it would have at full speed."""
+    clock = [100.0]
+    monkeypatch.setattr("livectr.trainer.stream.batcher.time.monotonic", lambda: clock[0])
+    source = ScriptedSource({0: [1, 2, 3, 50]}, 1)
+    source.ready, source.waiting[0] = source.waiting[0][:3], source.waiting[0][3:]
+    monkeypatch.setattr(source, "poll", lambda max_wait_s: False)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(8), times=Times(longest_s=1.0, poll_s=0))
+    for clock[0] in (100.0, 101.0, 160.0):
+        assert batcher.round(Flags(behind=9, unread=8)).cut is None
+    found = batcher.round(Flags(behind=9, unread=7)).cut
+    assert found is not None and found.counts.tolist() == [3]
+
+
 @pytest.mark.parametrize(
     ("more", "wait_s"),
     [

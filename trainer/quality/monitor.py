@@ -120,13 +120,13 @@ class Monitor:
         for role, predicted in rates.predicted.items():
             telemetry.PREDICTED_CTR.labels(role).set(predicted)
 
-    def show(self, examples: int, version: VersionManifest | None, unusable: str = "") -> None:
+    def show(self, examples: int, version: VersionManifest | None, notes: str = "") -> None:
         """Update gauges and status line, if it is time to. Called at every step.
 
         Args:
             examples: learned so far.
             version: that is served.
-            unusable: text about unusable rows.
+            notes: text about the backlog and unusable rows.
         """
         now = time.monotonic()
         if now >= self._next_gauges:
@@ -136,7 +136,7 @@ class Monitor:
         if not self.window.roles or now < self._next_line:
             return
         self._next_line = now + self._line_every_s
-        line = self._line(now, examples, version) + (f"  ·  {unusable}" if unusable else "")
+        line = self._line(now, examples, version) + (f"  ·  {notes}" if notes else "")
         if self._live is not None:
             self._live.update(Text(f"  training  {line}"))
         else:

@@ -5,8 +5,8 @@ partition, number inside the partition). A watermark, the frontier, is the least
 any partition can have. A batch is the next examples of the sequence below the frontier, as many as the ramp
 says (trainer.ramp), so it is a function of the logs alone.
 
-On a live log there may be a longest wait. A batch that is not full when it has passed is cut as it is. While
-a run catches up, batches are full before that.
+On a live log there may be a longest wait. A batch that is not full when it has passed is cut as it is, but
+not while a run catches up: as long as the logs hold a batch of unread rows, only full batches are cut.
 
 Finals (ingest.join.label_join) ride along: they take no example's place, and a batch has at most as many
 finals as it may have examples.
@@ -129,6 +129,8 @@ class Flags:
         unusable: rows of these that cannot be used.
         suspect: too many of the rank's rows cannot be used (trainer.stream.data_watch).
         sample: the run log is due for a sample (trainer.quality.run_record); rank 0's counts.
+        behind: rows of the rank's partitions that it has not read (trainer.stream.backlog).
+        unread: the same without partitions that are paused, which are ahead of the others.
     """
 
     stop: bool = False
@@ -139,6 +141,8 @@ class Flags:
     unusable: int = 0
     suspect: bool = False
     sample: bool = False
+    behind: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True)
@@ -219,7 +223,10 @@ class Batcher:
         head = np.array([len(order), frontier, ended, moved, late, *astuple(flags)], np.int64)
         heads = self.control.gather(head)
         counts, common = heads[:, 0], int(heads[:, 1].min())
-        all_ended, overdue = bool(heads[:, 2].all()), bool(heads[:, 4].any())
+        all_flags = tuple(_flags(row) for row in heads[:, 5:])
+        # Rows that fill the batch lie in the logs: it waits for them, and stays a function of the logs.
+        catches_up = sum(f.unread for f in all_flags) >= size
+        all_ended, overdue = bool(heads[:, 2].all()), bool(heads[:, 4].any()) and not catches_up
         partial = all_ended or overdue or self._times.interval_ms is not None
         next_cut = None
         if counts.sum() >= size or (counts.any() and partial):
@@ -241,7 +248,7 @@ class Batcher:
             self._settled_s = None
         self._wait = next_cut is None
         return Round(
-            flags=tuple(_flags(row) for row in heads[:, 5:]),
+            flags=all_flags,
             cut=next_cut,
             ended=all_ended and not counts.any(),
             moved=bool(heads[:, 3].any()),
@@ -281,5 +288,7 @@ def _settled(offers: Sequence[I64], frontier: int) -> int:
 
 
 def _flags(row: I64) -> Flags:
-    stop, quiet, due, publish, rows, unusable, suspect, sample = row.tolist()
-    return Flags(bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect), bool(sample))
+    stop, quiet, due, publish, rows, unusable, suspect, sample, *unread = row.tolist()
+    return Flags(
+        bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect), bool(sample), *unread
+    )

@@ -101,13 +101,17 @@ BOARD = Board(
                 ),
                 lines(
                     "State of the joins",
-                    "Bytes of the label joins. At `max_bytes` events are refused.",
+                    "Bytes of label joins and histories. At `max_bytes` events are refused, histories leave.",
                     "bytes",
                     ("sum by (pod, instance) (livectr_join_bytes{@})", "{{pod}} {{instance}}"),
+                    (
+                        "sum by (pod, instance) (livectr_history_bytes{@})",
+                        "histories {{pod}} {{instance}}",
+                    ),
                 ),
                 lines(
                     "Dropped for lack of room",
-                    "Events that a join refused, and keys that it forgot early. Should be 0.",
+                    "Events that a join refused, keys and histories that it forgot early. Should be 0.",
                     "cps",
                     (
                         rate("livectr_join_refused_events_total", "namespace"),
@@ -116,6 +120,10 @@ BOARD = Board(
                     (
                         rate("livectr_join_evicted_keys_total", "namespace"),
                         "keys forgotten",
+                    ),
+                    (
+                        rate("livectr_histories_evicted_total", "namespace"),
+                        "histories evicted",
                     ),
                 ),
             ],

@@ -29,6 +29,10 @@ BOARD = Board(
                         rate("livectr_examples_total", "namespace"),
                         "{{namespace}}",
                     ),
+                    (
+                        rate("livectr_backfill_examples_total", "namespace"),
+                        "backfill {{namespace}}",
+                    ),
                 ),
                 lines(
                     "Step",

@@ -1,4 +1,4 @@
-"""`livectr inspect`: show a pipeline, a checkpoint, or what is published."""
+"""`livectr inspect`: show a pipeline, the event times of a log, a checkpoint, or what is published."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ EXAMPLES = """\
   livectr inspect --pipeline examples/display_ads/pipeline.py --svg plan.svg
   livectr inspect --pipeline examples/display_ads/pipeline.py --gpu-budget 512MiB
   livectr inspect --pipeline p.py --ranks 4 --placement balanced --checkpoint /data/c
+  livectr inspect --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c
   livectr inspect --checkpoint /data/c
   livectr inspect --redis redis://localhost:6379"""
 
@@ -30,7 +31,11 @@ EXAMPLES = """\
 def add(commands: Any) -> None:
     """Add the command."""
     parser = command(
-        commands, "inspect", run, "show a pipeline's features, a checkpoint, or what is published", EXAMPLES
+        commands,
+        "inspect",
+        run,
+        "show a pipeline's features, a log's event times, a checkpoint, or what is published",
+        EXAMPLES,
     )
     parser.add_argument(
         "--pipeline", metavar="FILE.py", help="columns, operators by layer and device, memory, fields, models"
@@ -41,6 +46,12 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--report", metavar="FILE", help="report of livectr train, whose measures --ranks uses [checkpoint]"
+    )
+    parser.add_argument(
+        "--source",
+        metavar="URL",
+        help="event times of the pipeline's log by partition: lag, disorder, who holds the watermark back; "
+        "with --checkpoint as far as the trainer has read",
     )
     add_settings(parser, "inspect")
     parser.add_argument("--checkpoint", metavar="DIR", help="generations, positions, rows, sizes")
@@ -65,19 +76,40 @@ def run(given: argparse.Namespace) -> int:
         settings = resolve(flags, toml=given.config, pipeline=pipeline.settings)
         check_settings(settings)
         svg = Path(given.svg) if given.svg else None
-        show_pipeline(pipeline, rows=settings.batch_size, budget_bytes=settings.gpu_budget, svg=svg)
+        if svg or given.ranks or not given.source:
+            show_pipeline(pipeline, rows=settings.batch_size, budget_bytes=settings.gpu_budget, svg=svg)
         if given.ranks:
             _show_ranks(given, pipeline, settings)
-    elif given.svg or given.ranks or flags:
-        named = [name for name in ("svg", "ranks") if getattr(given, name)]
+        if given.source:
+            _show_source(given, pipeline)
+    elif given.svg or given.ranks or given.source or flags:
+        named = [name for name in ("svg", "ranks", "source") if getattr(given, name)]
         name = [*named, *flags][0].replace("_", "-")
         raise ConfigError(f"--{name} is about a pipeline; say --pipeline FILE.py too.")
-    if given.checkpoint:
+    if given.checkpoint and not given.source:
         show_checkpoint(Path(given.checkpoint))
     if given.redis:
         url = parse("redis", given.redis, "flag --redis")
         show_published(with_password(url, password) if password else url, given.namespace)
     return 0
+
+
+def _show_source(given: argparse.Namespace, pipeline: Pipeline) -> None:
+    from livectr.inspection.watermarks import show_watermarks
+
+    state = None
+    if given.checkpoint:
+        from livectr.ingest.join.state import SourceState
+        from livectr.trainer.checkpoint.manifest import newest_manifest
+        from livectr.trainer.checkpoint.restored import Restored
+
+        folder = Path(given.checkpoint)
+        manifest = newest_manifest(folder)
+        if manifest is None:
+            raise ConfigError(f"{folder} holds no checkpoint.")
+        parts = Restored(folder, manifest).sources()
+        state = SourceState.merge(SourceState.from_parts(part) for part in parts)
+    show_watermarks(pipeline, parse("source", given.source, "flag --source"), state)
 
 
 def _show_ranks(given: argparse.Namespace, pipeline: Pipeline, settings: Settings) -> None:

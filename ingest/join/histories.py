@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -132,3 +132,15 @@ def _cut(histories: Histories, n: int) -> Histories:
     ends = np.repeat(np.cumsum(lengths), lengths)
     keep = np.arange(len(items)) >= ends - n
     return Histories(users, np.minimum(lengths, n).astype(np.int32), items[keep], ts[keep])
+
+
+def joined(changes: Iterable[Mapping[str, Histories]]) -> dict[str, Histories]:
+    """Histories of several partitions, by name of their recent() root."""
+    parts: dict[str, list[Histories]] = {}
+    for changed in changes:
+        for name, histories in changed.items():
+            parts.setdefault(name, []).append(histories)
+    return {
+        name: Histories(*(np.concatenate(column) for column in zip(*some, strict=True)))
+        for name, some in parts.items()
+    }

@@ -71,6 +71,11 @@ class RowLog:
         """(number of the first row, all rows) when all rows lie in one batch, else None."""
         return (self._parts[0].start, self._parts[0].batch) if len(self._parts) == 1 else None
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows."""
+        return sum(part.batch.nbytes for part in self._parts)
+
     def join(self) -> None:
         """Join all rows into one batch; no part between them may have been dropped."""
         if len(self._parts) > 1:

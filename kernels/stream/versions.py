@@ -65,6 +65,7 @@ class RowVersions:
         self._changes: list[Entries] = []  # not sorted in
         self._next = 0
         self._kept = 0  # older versions after the last `forget`
+        self._half = BEFORE_ALL  # time as of which half of them can be dropped
 
     @property
     def older(self) -> int:
@@ -124,19 +125,23 @@ class RowVersions:
 
         Args:
             time: in ms.
-            at_once: else only when there are more than twice the versions that stayed the last time.
+            at_once: else only when half of the versions can be dropped, or there are twice as many as stayed
+                the last time.
 
         Returns:
             True when something was dropped.
         """
-        if not (before := self.older) or not (at_once or before > 2 * self._kept + SMALL):
+        before = self.older
+        many = before > SMALL and (time >= self._half or before > 2 * self._kept)
+        if not before or not (at_once or many):
             return False
         self._merge()
         entries = self._large
         same = np.append(entries.number[1:] == entries.number[:-1], False)
         until = np.where(same, np.append(entries.time[1:], 0), self._time[entries.number])
-        self._large = entries.take(until > time)
-        self._kept = self.older
+        self._large, left = entries.take(until > time), until[until > time]
+        self._kept = len(left)
+        self._half = int(np.partition(left, len(left) // 2)[len(left) // 2]) if len(left) else BEFORE_ALL
         return self._kept < before
 
     def entries(self) -> Entries:

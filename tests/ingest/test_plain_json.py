@@ -153,7 +153,9 @@ SLOW._columns = None
 @example(
     [b'{"user":1,"query":"a","words":["x",null]}', b'{"user":1,"query":"a","device":{"os":"x","os":"y"}}']
 )
-@example([b'{"user":1,"query":"a","x":[2.8e+391,1e-400]}', b'{"user":1,"query":"a","x":1' + b"0" * 400 + b"}"])
+@example(
+    [b'{"user":1,"query":"a","x":[2.8e+391,1e-400]}', b'{"user":1,"query":"a","x":1' + b"0" * 400 + b"}"]
+)
 def test_both_readers_agree(block: list[bytes]) -> None:
     assert result(FAST, block) == result(SLOW, block)
 

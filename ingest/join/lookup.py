@@ -163,10 +163,10 @@ class LookupTable:
         changed = np.flatnonzero(self._generation > since)
         rows: list[list[Any] | None] = [None] * len(changed)
         alive = np.flatnonzero(self._row[changed] >= 0)
-        latest = self._log.take(self._row[changed[alive]])
-        columns = [_json_values(latest.column(name), dtype) for name, dtype in self.table.columns.items()]
-        for place, values in zip(alive.tolist(), zip(*columns, strict=True), strict=True):
-            rows[place] = list(values)
+        for part, latest in self._log.pieces(self._row[changed[alive]]):
+            columns = [_json_values(latest.column(name), dtype) for name, dtype in self.table.columns.items()]
+            for place, values in zip(alive[part].tolist(), zip(*columns, strict=True), strict=True):
+                rows[place] = list(values)
         return self._keys[changed], rows
 
     def forget(self, time_ms: int) -> None:
@@ -193,7 +193,7 @@ class LookupTable:
         versions.forget(time_ms, at_once=True)
         entries = versions.entries()
         entries = entries.take(self._keys[entries.number] % share[1] == share[0])
-        saved = pa.Table.from_batches([self._log.take(entries.row)])
+        saved = pa.Table.from_batches([rows for _, rows in self._log.pieces(entries.row)], self.schema)
         for name, values in ((KEY, self._keys[entries.number]), (TIME, entries.time), (ROW, entries.row)):
             saved = saved.append_column(name, pa.array(values))
         return saved
@@ -203,7 +203,7 @@ class LookupTable:
 
         A column that was not saved is null.
         """
-        for batch in saved.combine_chunks().to_batches():
+        for batch in saved.to_batches():
             arrays = [
                 batch.column(field.name).cast(field.type)
                 if field.name in batch.schema.names
@@ -252,9 +252,10 @@ class LookupTable:
         if self.versions is not None:
             used = np.union1d(used, self.versions.rows())
             self.versions.renumber(used)
-        batch = self._log.take(used)
-        self._log = RowLog(self.schema)
-        self._log.append(batch)
+        log = RowLog(self.schema)
+        for _, batch in self._log.pieces(used):
+            log.append(batch)
+        self._log = log
         self._row[live] = np.searchsorted(used, self._row[live])
 
 

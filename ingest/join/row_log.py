@@ -3,6 +3,7 @@ tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from livectr.ingest.decode.arrow_rows import concat_rows
 
 I64 = npt.NDArray[np.int64]
 FOREVER = int(np.iinfo(np.int64).max)
+PART_BYTES = (1 << 31) - (1 << 20)
+"""Greatest size of a merged part: Arrow's texts and lists have offsets of 31 bits."""
 
 
 @dataclass
@@ -26,7 +29,7 @@ class RowLog:
     """Append-only rows of one schema, addressed by number: 0, 1, 2… in order of arrival.
 
     Small parts are merged with the parts before them that are no larger (as in an LSM tree), up to
-    `part_rows`. Each row is copied O(log n) times and few parts have to be searched.
+    `part_rows` and `PART_BYTES`. Each row is copied O(log n) times and few parts have to be searched.
 
     Args:
         schema: of all rows.
@@ -56,6 +59,8 @@ class RowLog:
             adjacent = last.start + rows == part.start
             if not adjacent or rows > part.batch.num_rows or rows + part.batch.num_rows > self._limit:
                 break
+            if last.batch.nbytes + part.batch.nbytes > PART_BYTES:
+                break
             joined = pa.concat_batches([last.batch, part.batch])
             part = _Part(last.start, joined, max(last.until, part.until))
             self._parts.pop()
@@ -77,8 +82,9 @@ class RowLog:
         return sum(part.batch.nbytes for part in self._parts)
 
     def join(self) -> None:
-        """Join all rows into one batch; no part between them may have been dropped."""
-        if len(self._parts) > 1:
+        """Join all rows into one batch, if that is within `PART_BYTES`; no part between them may have been
+        dropped."""
+        if len(self._parts) > 1 and self.bytes <= PART_BYTES:
             batch = pa.concat_batches([part.batch for part in self._parts])
             self._parts = [_Part(self._parts[0].start, batch, max(part.until for part in self._parts))]
 
@@ -113,6 +119,21 @@ class RowLog:
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return joined.take(pa.array(back))
+
+    def pieces(self, rows: I64) -> Iterator[tuple[slice, pa.RecordBatch]]:
+        """Gather many rows in pieces: yields which of `rows` they are, and the rows; see `take`."""
+        most = max(1, int(len(rows) * PART_BYTES / (4 * max(1, self.bytes))))
+        # Rows differ in size: a piece that is too large is halved.
+        left = [slice(start, min(start + most, len(rows))) for start in range(0, len(rows), most)][::-1]
+        while left:
+            part = left.pop()
+            try:
+                yield part, self.take(rows[part])
+            except pa.ArrowInvalid:
+                if part.stop - part.start == 1:
+                    raise
+                middle = (part.start + part.stop) // 2
+                left += [slice(middle, part.stop), slice(part.start, middle)]
 
 
 def _take(batch: pa.RecordBatch, rows: I64) -> pa.RecordBatch:

@@ -116,3 +116,41 @@ def test_row_log_forgets_by_time() -> None:
     assert log.take(np.array([6, 2])).column("x").to_pylist() == [6, 2]
     with pytest.raises(KeyError):
         log.take(np.array([6, 4]))
+
+
+def large_table(rows: int, size: int) -> None:
+    """Fill, look up, publish, save and rewrite a table of `rows` texts of `size` bytes."""
+    table = LookupTable(
+        Table("t", key="id", columns={"id": "int64", "at": "int64", "text": "string"}, time="at"),
+        versioned=True,
+    )
+    half = rows // 2
+    for start in range(0, rows, 50):
+        ids = np.arange(start, min(start + 50, rows))
+        texts = [f"{i:08d}" + "x" * (size - 8) for i in ids.tolist()]
+        table.upsert(pa.record_batch({"id": ids, "at": ids * 0, "text": texts}))
+    table.join()
+    ids = np.array([0, half, rows - 1, rows])
+    for at in (None, np.ones(4, np.int64)):
+        found = table.columns(ids, ["text"], at)["text"].to_pylist()
+        assert [text and text[:8] for text in found] == [f"{i:08d}" for i in ids[:3].tolist()] + [None]
+    saved = table.export(5)
+    assert len(saved) == rows and saved.nbytes > rows * size
+    for _ in range(3):  # most rows are outdated: the others are copied
+        table.upsert(pa.record_batch({"id": np.arange(half), "at": np.full(half, 3), "text": ["new"] * half}))
+        table.forget(9)
+    table._compact()
+    found = table.columns(ids, ["text"], np.full(4, 9))["text"].to_pylist()
+    assert [text and text[:8] for text in found] == ["new", f"{half:08d}", f"{rows - 1:08d}", None]
+    keys, changed = table.changed()
+    assert len(keys) == rows and changed[-1] is not None and changed[-1][2][:8] == f"{rows - 1:08d}"
+
+
+def test_more_text_than_a_part_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("livectr.ingest.join.row_log.PART_BYTES", 100_000)
+    large_table(9_000, 100)
+
+
+@pytest.mark.full
+def test_more_text_than_arrow_has_offsets_for() -> None:
+    large_table(2_200, 1 << 20)

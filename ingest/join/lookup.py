@@ -4,6 +4,8 @@ events may still look up."""
 from __future__ import annotations
 
 import base64
+import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -27,8 +29,12 @@ from livectr.kernels.stream.versions import RowVersions
 
 I64 = npt.NDArray[np.int64]
 
+WARN_AFTER_S = 5.0
+
 KEY, TIME, ROW = "#key", "#time", "#row"
 """Columns of saved rows besides their own: the key, the time from which a row is valid, and its number."""
+
+_log = logging.getLogger(__name__)
 
 
 class LookupTable:
@@ -169,10 +175,12 @@ class LookupTable:
                 rows[place] = list(values)
         return self._keys[changed], rows
 
-    def forget(self, time_ms: int) -> None:
-        """Drop the rows that no look-up as of a time or later needs, once they are many."""
-        if self.versions is not None and self.versions.forget(time_ms):
-            self._compact()
+    def forget(self, time_ms: int) -> bool:
+        """Drop the rows that no look-up as of a time or later needs, once they are many; true: some were."""
+        if self.versions is None or not self.versions.forget(time_ms):
+            return False
+        self._compact()
+        return True
 
     @property
     def bytes(self) -> int:
@@ -302,6 +310,7 @@ class Lookups:
         self._horizon = FIRST
         self._reached = FIRST  # with every versioned table read to the end that it had then
         self._asked: tuple[int, int] | None = None  # (number of the question, order)
+        self._warn_at_s = float("inf")
         self._awaited: set[TopicPartition] = set()
         self._versioned: list[TopicPartition] = []
         if not tables:
@@ -350,13 +359,18 @@ class Lookups:
                 self._reached, self._asked = self._asked[1], None
         if self._asked is None and order > self._reached:
             self._asked, self._awaited = (self._source.ask_ends(), order), set(self._versioned)
+            self._warn_at_s = time.monotonic() + WARN_AFTER_S
+        if self._asked is not None and time.monotonic() >= self._warn_at_s:
+            self._warn_at_s = float("inf")
+            names = ", ".join(sorted({topic for topic, _ in self._awaited}))
+            _log.warning("examples have waited %.0f s for look-up tables to be read: %s", WARN_AFTER_S, names)
         return LAST if self._reached + slack_ms >= order else self._reached + slack_ms
 
     def forget(self, time_ms: int) -> None:
         """Drop the rows that no look-up as of a time or later needs, once they are many."""
         self._horizon = max(self._horizon, time_ms)
-        for table in self.tables.values():
-            table.forget(self._horizon)
+        if any([table.forget(self._horizon) for table in self.tables.values()]):
+            self._measure()
 
     def export(self, share: tuple[int, int]) -> dict[str, pa.Table]:
         """Rows of each versioned table for a checkpoint; see `LookupTable.export`."""

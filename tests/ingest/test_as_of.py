@@ -28,6 +28,7 @@ from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.sources.background import BackgroundSource
+from livectr.ingest.sources.kafka import KafkaSource
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.clock import LAST
 from livectr.local.kafka import create_topics
@@ -254,6 +255,34 @@ def test_a_quiet_table_holds_nothing_back(kafka_url: str, topic_name: Callable[[
     while not take_passed(sources, 20):
         assert time.monotonic() < deadline
         sources[0].poll(0.05)
+    close_all(sources)
+
+
+def test_tables_that_cannot_be_read_hold_examples_and_are_named(
+    kafka_url: str,
+    topic_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("livectr.ingest.join.lookup.WARN_AFTER_S", 0.5)
+    suffix = topic_name("")
+    logs = changing_logs(23, partitions=1, rows=500, versions=5)
+    create_topics(kafka_url, {f"{topic}{suffix}": 1 for topic in ("impressions", "clicks", "users")})
+    with KafkaProducer(bootstrap_servers=kafka_servers(kafka_url)) as producer:
+        for topic, log in (("impressions", logs.impressions[0]), ("clicks", logs.clicks[0])):
+            for row in log:
+                producer.send(f"{topic}{suffix}", json.dumps(row).encode(), key=b"%d" % row["user_id"])
+    sources = live(pipeline(suffix=suffix, versioned=True), kafka_url, 1)
+    monkeypatch.setattr(KafkaSource, "_tell_ends", lambda self, left: None)
+    deadline = time.monotonic() + 30
+    while "for look-up tables to be read" not in caplog.text:
+        assert time.monotonic() < deadline
+        sources[0].poll(0.05)
+    assert f"users{suffix}" in caplog.text
+    reached = sources[0].frontier
+    for _ in range(20):
+        sources[0].poll(0.02)
+    assert sources[0].frontier == reached < LAST
     close_all(sources)
 
 

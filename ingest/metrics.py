@@ -24,6 +24,16 @@ lookups = Counter(
     "Look-ups of examples in a table, with a row of the key (hit) or without (miss)",
     ["table", "outcome"],
 )
+lookup_bytes = Gauge(
+    "livectr_lookup_table_bytes",
+    "Bytes of a look-up table in this rank's memory, older rows included",
+    ["table"],
+)
+lookup_versions = Gauge(
+    "livectr_lookup_table_older_rows",
+    "Rows of a look-up table besides the newest of each key, for look-ups as of the event time",
+    ["table"],
+)
 dead_letters_waiting = Gauge(
     "livectr_dead_letters_waiting", "Dead letters on this machine's disk that their topic has not taken yet"
 )

@@ -230,15 +230,17 @@ class Pipeline:
     def narrow_tables(self) -> tuple[Table, ...]:
         """Look-up tables that features read, with only the columns they read."""
         return tuple(
-            Table(
-                lookup.table.topic,
-                key=lookup.table.key,
-                columns={
-                    name: lookup.table.columns[name]
-                    for name in (lookup.table.key, *_columns_of(self.lookup_roots[lookup.table.topic]))
-                },
-            )
+            lookup.table.narrow(_columns_of(self.lookup_roots[lookup.table.topic])) for lookup in self.joined
+        )
+
+    @property
+    def versioned(self) -> frozenset[str]:
+        """Topics of look-up tables whose rows are looked up as of the impression's time."""
+        timed = self.log.impressions.time is not None
+        return frozenset(
+            lookup.table.topic
             for lookup in self.joined
+            if timed and lookup.table.time is not None and lookup.as_of is None
         )
 
     @cached_property

@@ -70,8 +70,7 @@ class Cleaner:
             name for name, dtype in self.columns.items() if dtypes.element(dtype) in ("float32", "float64")
         }
         self._label = label
-        self._time = stream.time if isinstance(stream, Stream) else None
-        self._unit = stream.time_unit if isinstance(stream, Stream) else None
+        self._time, self._unit = stream.time, stream.time_unit
         self._never_null = {stream.key, stream.time, *required} - {None} - self.declared_fill
         self._mask = compile_filter(stream) if mask is None and isinstance(stream, Stream) else mask
         self._inner = {

@@ -73,11 +73,10 @@ class Decoder:
         self._cleaner = Cleaner(
             stream, columns, required=required, label=label, mask=mask, depth=limits.depth
         )
-        self._units = (
-            {stream.time: stream.time_unit or "ms"} if isinstance(stream, Stream) and stream.time else {}
-        )
+        self._units = {stream.time: stream.time_unit or "ms"} if stream.time else {}
         self._key = stream.key
         self._is_table = isinstance(stream, Table)
+        self._told = [name for name in (stream.key, stream.time) if name is not None]  # by a delete
         self._time = stream.time if isinstance(stream, Stream) else None
         self._max_ahead_ms = stream.max_ahead_ms if isinstance(stream, Stream) else 0
         self._wire, self._readers = readers_of(self._cleaner, stream, limits.depth)
@@ -111,12 +110,11 @@ class Decoder:
             start: records before it are skipped; a resume may begin inside an Arrow message.
             next_offset: where reading continues; by default after the last message.
             append_ms: the broker's append times in ms; a record's time may exceed it by at most max_ahead.
+                Times of a table's records: its deletes delete as of them.
         """
         where = np.array(offsets, np.int64)
         appended = None if append_ms is None else np.array(append_ms, np.int64)
-        if (
-            values and None not in values and (values[0] or b"").startswith(b"{")
-        ):  # nearly every run of messages
+        if values and None not in values and (values[0] or b"").startswith(b"{"):  # nearly every run
             texts = Texts.of(values)  # type: ignore[arg-type]
             chunk = self.objects(partition, where, texts, appended, next_offset=next_offset)
             if chunk is not None:
@@ -128,18 +126,19 @@ class Decoder:
         def decode(kind: int, first: int, stop: int) -> Decoded:
             some = where[first:stop], values[first:stop]
             if kind == _JSON:
-                texts: Sequence[bytes] = some[1]  # type: ignore[assignment]
-                block = Texts.of([text.strip() for text in texts])
-                return self._json(partition, some[0], block, texts.__getitem__)
+                block = Texts.of([text.strip() for text in some[1]])  # type: ignore[union-attr]
+                return self._json(partition, some[0], block, some[1].__getitem__)  # type: ignore[arg-type]
             if kind == _ARROW:
                 return self._arrow(partition, *some, start)  # type: ignore[arg-type]
             if kind == FURTHER:
                 return self._further(partition, *some)  # type: ignore[arg-type]
             if kind == _OVERSIZE:
-                detail = f"longer than {self._limits.record_bytes} bytes"
-                return self._refused(partition, *some, Reason.OVERSIZE, detail)  # type: ignore[arg-type]
-            some_keys = keys[first:stop] if keys is not None else [None] * (stop - first)
-            return self._deletes(partition, where[first:stop], some_keys)
+                why = Reason.OVERSIZE, f"longer than {self._limits.record_bytes} bytes"
+                return self._refused(partition, *some, *why)  # type: ignore[arg-type]
+            none = [None] * len(values)
+            return self._deletes(
+                partition, some[0], (keys or none)[first:stop], (append_ms or none)[first:stop]
+            )
 
         def refuse(row: int, detail: str) -> None:
             self._pending.add(partition, offsets[row], 0, Reason.NOT_DECODED, detail, values[row] or b"")
@@ -334,18 +333,21 @@ class Decoder:
             partition, wire, np.concatenate(where), np.concatenate(index), partial(row_text, wire)
         )
 
-    def _deletes(self, partition: int, offsets: _I64, keys: Sequence[bytes | None]) -> Decoded:
+    def _deletes(
+        self, partition: int, offsets: _I64, keys: Sequence[bytes | None], times_ms: Sequence[int | None]
+    ) -> Decoded:
         """Decode messages without value: deletes of a table by message key; dead letters of a stream."""
-        found: list[tuple[int, Any]] = []
-        for offset, key in zip(offsets.tolist(), keys, strict=True):
+        found: list[tuple[Any, ...]] = []
+        for offset, key, time_ms in zip(offsets.tolist(), keys, times_ms, strict=True):
             if not self._is_table:
                 self._pending.add(partition, offset, 0, Reason.NO_VALUE, "a message without value", b"")
                 continue
             try:
-                found.append((offset, parse_key(key, self._cleaner.columns[self._key])))
+                found.append((offset, parse_key(key, self._cleaner.columns[self._key]), time_ms))
             except ValueError as error:
                 self._pending.add(partition, offset, 0, Reason.BAD_KEY, f"delete: {error}", key or b"")
-        return Decoded.deletes(self._cleaner.schema, self._key, found)
+        at, *columns = zip(*found, strict=True) if found else ((), (), ())
+        return Decoded.deletes(self._cleaner.schema, dict(zip(self._told, columns, strict=False)), at)
 
     def _finish(
         self,
@@ -392,8 +394,8 @@ class Decoder:
         """Combine the parts and write pending letters; rows: count of rows read, usable or not."""
         self._pending.write(rows)
         part = Decoded.merged(parts, self._cleaner.schema)
-        rest = part.batch, part.offset, part.index, int(time.time() * 1000), after, part.deleted
-        return Chunk(self._topic, partition, *rest)
+        where = part.offset, part.index, int(time.time() * 1000), after
+        return Chunk(self._topic, partition, part.batch, *where, part.deleted)
 
 
 def _raw_text(raw: Callable[[int], bytes], rows: _I64, row: int) -> bytes:

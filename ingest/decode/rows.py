@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -38,19 +38,21 @@ class Decoded:
         )
 
     @staticmethod
-    def deletes(schema: pa.Schema, key: str, found: Sequence[tuple[int, object]]) -> Decoded:
-        """Rows that delete keys of a table, each with its offset."""
-        columns = [
-            pa.array([value for _, value in found], field.type)
-            if field.name == key
-            else pa.nulls(len(found), field.type)
+    def deletes(
+        schema: pa.Schema, columns: Mapping[str, Sequence[object]], offsets: Sequence[int]
+    ) -> Decoded:
+        """Rows that delete keys of a table, with the known columns and the offset of each."""
+        arrays = [
+            pa.array(columns[field.name], field.type)
+            if field.name in columns
+            else pa.nulls(len(offsets), field.type)
             for field in schema
         ]
         return Decoded(
-            pa.RecordBatch.from_arrays(columns, schema=schema),
-            np.array([offset for offset, _ in found], np.int64),
-            np.zeros(len(found), np.int32),
-            np.ones(len(found), bool),
+            pa.RecordBatch.from_arrays(arrays, schema=schema),
+            np.array(offsets, np.int64),
+            np.zeros(len(offsets), np.int32),
+            np.ones(len(offsets), bool),
         )
 
     def within_append_time(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from livectr.ingest import metrics
 from livectr.ingest.join.lookup import LookupTable
-from livectr.ingest.join.payload import lookup_column
+from livectr.ingest.join.payload import TIME, lookup_column
 from livectr.ingest.language import dtypes
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import FINAL_NEGATIVE
@@ -73,6 +73,12 @@ class ExampleColumns:
             for topic, roots in pipeline.lookup_roots.items()
             if roots
         }
+        self.versioned = pipeline.versioned & set(self._lookup_roots)
+        """Topics of the tables that are looked up as of the impression's time."""
+        streams = pipeline.streams
+        self.span_ms = pipeline.log.window_ms + max(s.max_ahead_ms + s.max_disorder_ms for s in streams)
+        """Time before an example's order for which rows of tables are kept: no impression that is not late
+        (`ingest.join.reorder`) is older."""
         self._counters = {  # topic of a table → hits, misses
             topic: (metrics.lookups.labels(topic, "hit"), metrics.lookups.labels(topic, "miss"))
             for topic in self._lookup_roots
@@ -83,14 +89,23 @@ class ExampleColumns:
         """Topics of the tables that features read."""
         return frozenset(self._lookup_roots)
 
-    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The plan's roots for b rows of a `Payload`, in the plan's order."""
+    def of(self, rows: pa.RecordBatch, order: I64) -> pa.RecordBatch:
+        """The plan's roots for b rows of a `Payload`, in the plan's order.
+
+        Args:
+            rows: of the examples.
+            order: int64[b], places in the global sequence. Rows of tables are those of the impression's time,
+                if it lies at most `span_ms` before the order and not after it, else of the nearest such time.
+        """
+        times = None
+        if self.versioned:
+            times = np.clip(rows.column(TIME).to_numpy(), order - self.span_ms, order)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         for topic, roots in self._lookup_roots.items():
             keys = columns[lookup_column(topic)].to_numpy()
             table = self._tables[topic]
             before = table.found, table.missing
-            joined = table.columns(keys, list(roots))
+            joined = table.columns(keys, list(roots), times if topic in self.versioned else None)
             hits, misses = self._counters[topic]
             hits.inc(table.found - before[0])
             misses.inc(table.missing - before[1])

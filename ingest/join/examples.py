@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from livectr.ingest.chunks import Position, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.dead_letters.usable import MIN_USABLE, judge
+from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.decode.arrow_rows import concat_rows
 from livectr.ingest.join.arrivals import Arrivals
 from livectr.ingest.join.example_columns import ExampleColumns, Examples
@@ -29,13 +29,13 @@ from livectr.ingest.join.label_join import label_columns, required_columns, used
 from livectr.ingest.join.lookup import Lookups, LookupTable
 from livectr.ingest.join.partition import Partition, check_copartitioned
 from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER
+from livectr.ingest.join.read_options import ReadOptions as ReadOptions
 from livectr.ingest.join.stalls import StallWatch
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.join.stats import OF_PROCESS, Reporter, SourceStats
-from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.source import Source, open_source
-from livectr.kernels.stream.clock import LAST
+from livectr.kernels.stream.clock import FIRST, LAST
 from livectr.kernels.stream.history import Histories
 
 WAITING_ROWS = 1 << 16
@@ -47,36 +47,12 @@ I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """Options of an `ExampleSource`.
-
-    Args:
-        until_end: read up to the end that the logs have at the start, then release all examples and end.
-        until_idle_s: `ExampleSource.quiet` becomes true when nothing has arrived for this long; the caller
-            then calls `finish` on every rank. None: never.
-        idle_partition_s: in a live log, a topic partition without new records for this long stops blocking
-            the others.
-        full_tables: keep all rows and columns of look-up tables, as publishing needs them; False: only
-            the columns that features read.
-        limits: records beyond them become dead letters.
-        min_usable: least share of a look-up table's rows that must be usable; see
-            `ingest.dead_letters.usable.complaint`.
-    """
-
-    until_end: bool
-    until_idle_s: float | None = None
-    idle_partition_s: float = 2.0
-    full_tables: bool = True
-    limits: RecordLimits = LIMITS
-    min_usable: float = MIN_USABLE
-
-
 class ExampleSource:
     """Labelled examples of this rank's partitions of a pipeline's logs.
 
     The constructor reads look-up tables completely; `poll` follows their changes. An example gets its look-up
-    rows when it leaves through `pop`.
+    rows when it leaves through `pop`: those that were valid at its impression's time. It leaves only when the
+    tables are read far enough, which `frontier` waits for.
 
     Args:
         pipeline: streams, tables and features to read for.
@@ -109,6 +85,7 @@ class ExampleSource:
         self._finished = False
         self._generation = 1
         self._events = dict.fromkeys(self._topics, 0)
+        self._share, self._tables_reach = (rank, world), FIRST
         self._selected: tuple[I64, I32] | None = None
         self._paused: frozenset[TopicPartition] = frozenset()
         self._examples = self._clicked = 0
@@ -119,6 +96,8 @@ class ExampleSource:
             until_end=options.until_end,
             dead_letters=letters,
             limits=options.limits,
+            versioned=pipeline.versioned,
+            saved=state.tables if state is not None else {},
         )
         self._columns = ExampleColumns(pipeline, self._lookups.tables)
         try:
@@ -173,7 +152,7 @@ class ExampleSource:
         Returns:
             True when records or examples moved.
         """
-        self._lookups.follow()
+        self._lookups.follow(max_wait_s if self._finished else 0.0)
         if not self._finished:
             self._pause()
             for chunk in self._source.poll(max_wait_s):
@@ -195,13 +174,19 @@ class ExampleSource:
 
     @property
     def frontier(self) -> int:
-        """Watermark: every later example has an order of at least this; int64 max when none comes for now."""
-        return min((p.frontier for p in self._partitions.values()), default=LAST)
+        """Watermark: later examples have at least this order, tables are read for all before; LAST: none."""
+        return min(self._bound, self._tables_reach)
 
     @property
     def ended(self) -> bool:
         """True when no example will become ready any more."""
-        return (self._finished or self._options.until_end) and all(p.ended for p in self._partitions.values())
+        ended = all(p.ended for p in self._partitions.values()) and self._tables_reach == LAST
+        return ended and (self._finished or self._options.until_end)
+
+    @property
+    def _bound(self) -> int:
+        """Watermark of the partitions."""
+        return min((p.frontier for p in self._partitions.values()), default=LAST)
 
     @property
     def idle(self) -> bool:
@@ -257,8 +242,12 @@ class ExampleSource:
             found[own] = partition.ready.finals(int(np.count_nonzero(own)))
         return found
 
-    def pop(self, k: int) -> Examples:
+    def pop(self, k: int, passed: int | None = None) -> Examples:
         """Remove the first k examples of the global sequence and join their look-up rows.
+
+        Args:
+            passed: least order of the examples that any rank pops later; by default that of the last of the
+                k. Rows that only earlier examples could look up are dropped.
 
         Raises:
             ValueError: fewer than k examples are ready.
@@ -273,6 +262,7 @@ class ExampleSource:
             for part in queue.ready.pop(int(np.count_nonzero(partition == number)))
         ]
         if not parts:
+            self._pass(FIRST if passed is None else passed)
             return self._columns.no_examples()
         # Rows come partition by partition; `place` sorts them into the sequence.
         place = np.empty(k, np.int64)
@@ -288,16 +278,25 @@ class ExampleSource:
             rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
         )
         ids = user, instance, time_ms, item, order, partition
-        return Examples(self._columns.of(rows), label, *ids, late)
+        columns = self._columns.of(rows, order)
+        self._pass(int(order[-1]) if passed is None else passed)
+        return Examples(columns, label, *ids, late)
+
+    def _pass(self, order: int) -> None:
+        """Drop the look-up rows that examples of at least this order do not see."""
+        if self._columns.versioned:
+            self._lookups.forget(min(order, self._bound) - self._columns.span_ms)
 
     # State
 
     def snapshot(self) -> SourceState:
         """Copy the current state: a source restored from it continues with the same examples.
 
-        Look-up tables are not part of the state: they are read again after a restart.
+        Look-up tables are read again after a restart. The state has the rows that examples may look up as of
+        their time, for this rank's share of the keys: a compacted topic may lack them by then.
         """
-        return SourceState({number: partition.state() for number, partition in self._partitions.items()})
+        partitions = {number: partition.state() for number, partition in self._partitions.items()}
+        return SourceState(partitions, self._lookups.export(self._share))
 
     def positions(self) -> dict[TopicPartition, Position]:
         """Positions at which a source restored from a snapshot of this moment starts to read."""
@@ -324,8 +323,7 @@ class ExampleSource:
         """Close the current generation of look-up tables and histories.
 
         Returns:
-            Number g of the generation, counted from 1 in each process. `history_changes(g)` and each table's
-                `changed(g)` return the changes after it.
+            Number of the generation, from 1 in each process, for `history_changes` and tables' `changed`.
         """
         self._lookups.mark()
         for partition in self._partitions.values():
@@ -334,25 +332,16 @@ class ExampleSource:
         return self._generation - 1
 
     def history_changes(self, since: int = 0) -> dict[str, Histories]:
-        """Histories that changed, of this rank's users.
-
-        Args:
-            since: generation number from `mark`; 0 for all histories.
-
-        Returns:
-            Name of each recent() root → histories of the users with a click after that generation.
-        """
+        """Name of each recent() root → histories, of this rank's users, with a click after generation `since`
+        (see `mark`); 0: all."""
         return changes_of((p.joiner.behaviors for p in self._partitions.values()), since)
 
     @property
     def stats(self) -> SourceStats:
         """Counters over this rank's partitions."""
         bytes_read = self._lookups.bytes_read() | self._source.bytes_read()
-        lookups = {
-            topic: {"found": table.found, "missing": table.missing}
-            for topic, table in self.tables.items()
-            if topic in self._columns.topics
-        }
+        read = {topic: table for topic, table in self.tables.items() if topic in self._columns.topics}
+        lookups = {topic: {"found": table.found, "missing": table.missing} for topic, table in read.items()}
         return SourceStats.of(
             self._partitions.values(),
             self._events,
@@ -375,6 +364,7 @@ class ExampleSource:
         idle = {number: self._idle(number) for number in self._partitions}
         for number, partition in self._partitions.items():
             moved |= partition.advance(idle[number], ended=ends and all(idle[number]), now_ms=now_ms)
+        moved |= self._await_tables()
         if not self._finished and self._stalls.due(now_s := time.monotonic()):
             self._stalls.check(self._partitions, self._arrivals.unread - self._paused, idle, now_s)
         if moved:
@@ -382,9 +372,20 @@ class ExampleSource:
             self._reporter.report(self.stats)
         return moved
 
+    def _await_tables(self) -> bool:
+        """Let examples leave as far as the tables are read for them; true: this is further.
+
+        An example leaves the label wait after its impression: half is there to ask, half for late rows.
+        """
+        bound, before = self._bound, self._tables_reach
+        if bound == LAST:
+            bound = max((p.after_ready for p in self._partitions.values()), default=LAST)
+        self._tables_reach = self._lookups.reach(bound, slack_ms=self.pipeline.log.leaves_ms // 2)
+        return self._tables_reach != before
+
     def _pause(self) -> None:
         """Back-pressure: stop to read topic partitions that are ahead of the slowest topic or partition."""
-        slowest = self.frontier
+        slowest = self._bound
         share = READY_ROWS // max(1, len(self._partitions))
         paused = {
             (topic, number)

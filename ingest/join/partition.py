@@ -117,6 +117,7 @@ class Partition:
         """Watermark: every later example has an order of at least this."""
         self.ended = False
         """True when no record will come any more and all waiting examples are ready."""
+        self._due = self._merge.mark
         self._changed = False
         if state is not None:
             self.joiner.restore(state.values["join"], state.tables)
@@ -143,6 +144,11 @@ class Partition:
     def waiting_of(self) -> list[int]:
         """Records of each topic that were read and are not released: a restart reads them again."""
         return list(self._merge.waiting())
+
+    @property
+    def after_ready(self) -> int:
+        """Order above that of every ready example."""
+        return min(self._due, LAST - 1) + 1
 
     @property
     def unconfirmed(self) -> list[int]:
@@ -195,8 +201,8 @@ class Partition:
         events = self._merge.release(bound)
         # When all topics are idle, event time stays at the last event.
         self.frontier = bound
-        due = bound if ended or bound != LAST else self._merge.mark
-        ready = self.joiner.advance(events, due)
+        self._due = bound if ended or bound != LAST else self._merge.mark
+        ready = self.joiner.advance(events, self._due)
         self.ready.append(ready)
         return bool(len(events) or len(ready))
 

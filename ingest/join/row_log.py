@@ -3,7 +3,7 @@ tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,8 @@ from livectr.ingest.decode.arrow_rows import concat_rows
 
 I64 = npt.NDArray[np.int64]
 FOREVER = int(np.iinfo(np.int64).max)
-COLUMN_BYTES = (1 << 31) - 1
-"""Greatest size of a column of texts or lists in one batch: Arrow's offsets are int32."""
+PART_BYTES = (1 << 31) - (1 << 20)
+"""Greatest size of a merged part: Arrow's texts and lists have offsets of 31 bits."""
 
 
 @dataclass
@@ -29,20 +29,15 @@ class RowLog:
     """Append-only rows of one schema, addressed by number: 0, 1, 2… in order of arrival.
 
     Small parts are merged with the parts before them that are no larger (as in an LSM tree), up to
-    `part_rows`. Each row is copied O(log n) times and few parts have to be searched.
+    `part_rows` and `PART_BYTES`. Each row is copied O(log n) times and few parts have to be searched.
 
     Args:
         schema: of all rows.
         part_rows: greatest size of a merged part; None for no limit.
-        column_bytes: greatest size of a column of texts or lists in a merged part.
     """
 
-    def __init__(
-        self, schema: pa.Schema, *, part_rows: int | None = None, column_bytes: int = COLUMN_BYTES
-    ) -> None:
+    def __init__(self, schema: pa.Schema, *, part_rows: int | None = None) -> None:
         self.schema = schema
-        self._column_bytes = column_bytes
-        self._long = [i for i, field in enumerate(schema) if not pa.types.is_primitive(field.type)]
         self._limit = FOREVER if part_rows is None else part_rows
         self._parts: list[_Part] = []
         self.next = 0
@@ -64,7 +59,7 @@ class RowLog:
             adjacent = last.start + rows == part.start
             if not adjacent or rows > part.batch.num_rows or rows + part.batch.num_rows > self._limit:
                 break
-            if not self._fit([last.batch, part.batch]):
+            if last.batch.nbytes + part.batch.nbytes > PART_BYTES:
                 break
             joined = pa.concat_batches([last.batch, part.batch])
             part = _Part(last.start, joined, max(last.until, part.until))
@@ -81,31 +76,17 @@ class RowLog:
         """(number of the first row, all rows) when all rows lie in one batch, else None."""
         return (self._parts[0].start, self._parts[0].batch) if len(self._parts) == 1 else None
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows."""
+        return sum(part.batch.nbytes for part in self._parts)
+
     def join(self) -> None:
-        """Join the rows into one batch, or as few as hold them; no part between may have been dropped."""
-        joined: list[list[_Part]] = []
-        for part in self._parts:
-            if joined and self._fit([*(other.batch for other in joined[-1]), part.batch]):
-                joined[-1].append(part)
-            else:
-                joined.append([part])
-        self._parts = [
-            _Part(
-                parts[0].start,
-                concat_rows([part.batch for part in parts]),
-                max(part.until for part in parts),
-            )
-            for parts in joined
-        ]
-
-    def _fit(self, batches: Sequence[pa.RecordBatch]) -> bool:
-        """True when one batch can hold the rows of all."""
-        return all(sum(batch.column(i).nbytes for batch in batches) <= self._column_bytes for i in self._long)
-
-    def split(self, rows: I64) -> list[I64]:
-        """Rows, sorted, of each part: each piece is of rows that `take` can give in one batch."""
-        starts = np.array([part.start for part in self._parts[1:]], np.int64)
-        return np.split(rows, np.searchsorted(rows, starts))
+        """Join all rows into one batch, if that is within `PART_BYTES`; no part between them may have been
+        dropped."""
+        if len(self._parts) > 1 and self.bytes <= PART_BYTES:
+            batch = pa.concat_batches([part.batch for part in self._parts])
+            self._parts = [_Part(self._parts[0].start, batch, max(part.until for part in self._parts))]
 
     def take(self, rows: I64) -> pa.RecordBatch:
         """Gather rows by number, in the order given; -1 gives a row of nulls.
@@ -138,6 +119,21 @@ class RowLog:
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return joined.take(pa.array(back))
+
+    def pieces(self, rows: I64) -> Iterator[tuple[slice, pa.RecordBatch]]:
+        """Gather many rows in pieces: yields which of `rows` they are, and the rows; see `take`."""
+        most = max(1, int(len(rows) * PART_BYTES / (4 * max(1, self.bytes))))
+        # Rows differ in size: a piece that is too large is halved.
+        left = [slice(start, min(start + most, len(rows))) for start in range(0, len(rows), most)][::-1]
+        while left:
+            part = left.pop()
+            try:
+                yield part, self.take(rows[part])
+            except pa.ArrowInvalid:
+                if part.stop - part.start == 1:
+                    raise
+                middle = (part.start + part.stop) // 2
+                left += [slice(middle, part.stop), slice(part.start, middle)]
 
 
 def _take(batch: pa.RecordBatch, rows: I64) -> pa.RecordBatch:

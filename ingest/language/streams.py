@@ -22,6 +22,9 @@ from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
 from livectr.ingest.language.hidden import mark
 from livectr.ingest.language.roots import needs_statistics as needs_statistics
 from livectr.ingest.language.roots import roots_of as roots_of
+from livectr.ingest.language.tables import AsOf
+from livectr.ingest.language.tables import Lookup as Lookup
+from livectr.ingest.language.tables import Table as Table
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.join import MAX_BYTES
 
@@ -129,37 +132,6 @@ class Stream(Columns):
         ]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Table(Columns):
-    """Declaration of a look-up table: the latest row of each key of a compacted topic or of files.
-
-    Args:
-        topic: Kafka topic, or folder of files under the source.
-        key: column of the key.
-        columns: name → type of every column.
-        time: time column, for display only.
-
-    Example:
-        ads = Table("ads", key="ad_id", columns={"ad_id": "int64", "category": "string"})
-    """
-
-    def __init__(self, topic: str, *, key: str, columns: Mapping[str, str], time: str | None = None) -> None:
-        for name, value in dict(topic=topic, key=key, columns=columns, time=time).items():
-            object.__setattr__(self, name, value)
-        self.__post_init__()
-
-    def _column(self, name: str) -> Expr:
-        return column(ColumnRef(self.topic, name, table=True), self.columns[name])
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """Look-up join: rows of `table` whose key equals the event's column `on`."""
-
-    table: Table
-    on: str
-
-
 @dataclass(frozen=True, repr=False)
 class View:
     """Labelled impressions with their look-ups; its attributes are the columns of the impression stream.
@@ -209,15 +181,18 @@ class View:
         """Time after which an impression leaves: the wait, or the window."""
         return self.wait_ms if self.provisional else self.window_ms
 
-    def lookup(self, table: Table, on: str | None = None) -> View:
+    def lookup(self, table: Table, on: str | None = None, *, as_of: AsOf | None = None) -> View:
         """Look up rows of a table for each impression.
 
         Args:
             table: to be looked up.
             on: impression column that holds the table's key; by default the column with the key's name.
+            as_of: "event_time": the row that was valid at the impression's time; the default where table and
+                impressions have a time column. "latest": the newest row that the trainer has read when the
+                example leaves, so that a second run over the same log may see others.
 
         Raises:
-            ConfigError: the types differ, or the table is looked up already.
+            ConfigError: the types differ, the table is looked up already, or a time is missing.
 
         Example:
             log = label_join(impressions, clicks, on="request_id", window="10m").lookup(ads)
@@ -231,7 +206,8 @@ class View:
             )
         if any(entry.table.topic == table.topic for entry in self.lookups):
             raise ConfigError(f"{table.topic} is looked up twice; a table is looked up by one column")
-        return replace(self, lookups=(*self.lookups, Lookup(table, on)))
+        entry = Lookup.of(table, on, as_of, timed=self.impressions.time is not None)
+        return replace(self, lookups=(*self.lookups, entry))
 
     def __getitem__(self, name: str) -> Expr:
         return self.impressions[name]

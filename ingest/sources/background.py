@@ -53,6 +53,7 @@ class BackgroundSource(ABC):
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._lag_at_s = 0.0
+        self._question = self._answered = 0
 
     @abstractmethod
     def _run(self) -> None:
@@ -88,6 +89,17 @@ class BackgroundSource(ABC):
     def at_end(self, topic: str, partition: int) -> bool:
         with self._changed:
             return self._ended[topic, partition] and not self._queued[topic, partition]
+
+    def ask_ends(self) -> int:
+        with self._changed:
+            self._question += 1
+            self._changed.notify_all()
+            return self._question
+
+    @property
+    def answered(self) -> int:
+        with self._changed:
+            return self._answered
 
     def lag(self) -> dict[TopicPartition, int]:
         with self._changed:
@@ -151,6 +163,11 @@ class BackgroundSource(ABC):
         with self._changed:
             self._behind[place] = behind
             self._ended[place] = ended
+
+    def _answer(self, question: int) -> None:
+        """Note that `_mark` has told the ends of all partitions since a question."""
+        with self._changed:
+            self._answered = max(self._answered, question)
 
     def _fetched(self, topic: str, size: int) -> None:
         """Count bytes that were read."""

@@ -113,7 +113,9 @@ class FileSource(BackgroundSource):
     def _run(self) -> None:
         left = dict(self._logs)
         while left and not self._stopping:
-            progress = False
+            progress, question = False, self._question
+            if question > self._answered:
+                self._look()
             for place, log in list(left.items()):
                 if place in self._paused or self._stopping:
                     continue
@@ -125,6 +127,8 @@ class FileSource(BackgroundSource):
                     self._mark(place, 0, True)
                 if log.ended:
                     del left[place]
+            if not progress:
+                self._answer(question)
             if not progress and left:
                 self._rest(_POLL_S)
                 self._look()

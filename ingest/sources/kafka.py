@@ -171,6 +171,8 @@ class KafkaSource(BackgroundSource):
                 continue
             for partition, records in polled.items():
                 self._queue_records((partition.topic, partition.partition), records)
+            if self._question > self._answered:
+                self._tell_ends(left)
             for place in list(left):
                 at, end = self._progress(place)
                 if at >= end and self._until_end:
@@ -198,6 +200,24 @@ class KafkaSource(BackgroundSource):
         if not self._until_end:
             self._ends.update({(tp.topic, tp.partition): end for tp, end in ends.items()})
 
+    def _tell_ends(self, left: set[Place]) -> None:
+        """Answer a question for the ends, unless the brokers do not."""
+        question = self._question
+        try:
+            ends = self._consumer.end_offsets(
+                [TopicPartition(*place) for place in left], timeout_ms=_PROBE_TIMEOUT_MS
+            )
+        except KafkaError as error:
+            if not getattr(error, "retriable", False):
+                raise _explained(error) from error
+            return  # the next turn asks again, and `_probe` warns
+        for place in left:
+            end = ends[TopicPartition(*place)]
+            self._ends[place] = max(self._ends[place], end)
+            at, _ = self._progress(place)
+            self._mark(place, max(0, end - at), at >= end)
+        self._answer(question)
+
     def _queue_records(self, place: Place, records: Sequence[Any]) -> None:
         """Decode and queue consecutive messages of a partition, up to the end at which reading stops."""
         stop = self._ends[place] if self._until_end else _NO_END
@@ -207,7 +227,8 @@ class KafkaSource(BackgroundSource):
             block = RecordBlock.joined([record.value for record in records], _UNKNOWN_MS)
             chunk = self._decode(place, block.between(first.offset, stop))
         else:  # an unusual batch among them
-            offsets, values, keys, append_ms = _one_by_one(records, first.offset, stop)
+            found = _one_by_one(records, first.offset, stop, table=place[0] in self._tables)
+            offsets, values, keys, append_ms = found
             chunk = self._decode_messages(place, offsets, values, keys, append_ms)
         if chunk is not None:
             at, end = self._progress(place)
@@ -218,7 +239,8 @@ class KafkaSource(BackgroundSource):
         if not block.rows:
             return None
         topic, partition = place
-        offsets, append_ms = block.spans.offsets, block.append_ms
+        offsets = block.spans.offsets
+        append_ms = block.times_ms if topic in self._tables else block.append_ms
         chunk = self._decoders[topic].objects(partition, offsets, block.texts, append_ms)
         if chunk is not None:
             return chunk
@@ -273,19 +295,21 @@ def _payload_bytes(record: Any) -> int:
 
 
 def _one_by_one(
-    records: Sequence[Any], first: int, stop: int
+    records: Sequence[Any], first: int, stop: int, *, table: bool
 ) -> tuple[list[int], list[bytes | None], list[bytes | None], list[int] | None]:
     """Offsets, values, keys and append times of records from offset `first` to before `stop`; some are
-    blocks."""
+    blocks. Of a table, the times are the producers' where the broker sets none."""
     found: list[tuple[int, bytes | None, bytes | None, int]] = []
     for record in records:
         if isinstance(record.value, RecordBlock):
             block = record.value
-            append = [_UNKNOWN_MS] * block.rows if block.append_ms is None else block.append_ms.tolist()
+            times = block.times_ms if table else block.append_ms
+            append = [_UNKNOWN_MS] * block.rows if times is None else times.tolist()
             columns = block.spans.offsets.tolist(), block.values(), block.keys(), append
             found += zip(*columns, strict=True)
         else:
-            append_ms = record.timestamp if record.timestamp_type == _LOG_APPEND_TIME else _UNKNOWN_MS
+            known = table or record.timestamp_type == _LOG_APPEND_TIME
+            append_ms = record.timestamp if known else _UNKNOWN_MS
             found.append((record.offset, record.value, record.key, append_ms))
     found = [entry for entry in found if first <= entry[0] < stop]
     appended = [entry[3] for entry in found]

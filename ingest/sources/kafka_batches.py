@@ -64,7 +64,7 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
     def _block(self) -> list[DefaultRecord] | None:
         """All records as one, or none for an empty batch; None: they are unusual."""
         data = memoryview(self._buffer)[self._pos :]
-        spans = read_records(data, self.base_offset, self.records_count)
+        spans = read_records(data, self.base_offset, self.records_count, self.first_timestamp)
         if spans is None or not len(spans.offsets):
             return None if spans is None else []
         append_ms = None

@@ -49,6 +49,11 @@ class RecordBlock:
         return len(self.spans.offsets)
 
     @property
+    def times_ms(self) -> I64:
+        """i64[n], times of the records in ms, by the broker or the producer."""
+        return self.spans.times if self.append_ms is None else self.append_ms
+
+    @property
     def texts(self) -> Texts:
         """Values; that of a null has a negative size."""
         return Texts(self.data, self.spans.starts, self.spans.stops)

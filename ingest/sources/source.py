@@ -47,6 +47,14 @@ class Source(Protocol):
         The end is the end at the start if the source reads until its end, else the current end.
         """
 
+    def ask_ends(self) -> int:
+        """Ask for the present ends of all partitions; returns the number of the question, from 1."""
+
+    @property
+    def answered(self) -> int:
+        """Number of the last question that is answered: since then `at_end` means ends that are no older
+        than it."""
+
     def end_offsets(self) -> dict[TopicPartition, int]:
         """Ends that `at_end` compares with, as far as they are known."""
 

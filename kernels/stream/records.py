@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,19 +45,21 @@ static bool bytes(const uint8_t* start, const uint8_t*& p, const uint8_t* end, i
 
 extern "C" {
 
-// Reads `count` records of data[size]: out[5, count] takes offsets, key starts and stops, value starts and
-// stops. Returns false for anything unusual, which another reader explains: a wrong length, an offset that
-// does not ascend, a header's name that is not ASCII.
-bool records_read(const uint8_t* data, int64_t size, int64_t base, int64_t count, int64_t* out) {
+// Reads `count` records of data[size]: out[6, count] takes offsets, key starts and stops, value starts and
+// stops, and times. Returns false for anything unusual, which another reader explains: a wrong length, an
+// offset that does not ascend, a header's name that is not ASCII.
+bool records_read(const uint8_t* data, int64_t size, int64_t base, int64_t base_ms, int64_t count,
+                  int64_t* out) {
     const uint8_t *p = data, *const end = data + size;
     int64_t before = base - 1;
     for (int64_t i = 0; i < count; ++i) {
-        int64_t length, ignored, delta, headers;
+        int64_t length, ignored, age, delta, headers;
         if (!varint(p, end, length) || length < 0 || length > end - p) return false;
         const uint8_t* const stop = p + length;
-        if (!varint(p, stop, ignored) || !varint(p, stop, ignored) || !varint(p, stop, delta)) return false;
+        if (!varint(p, stop, ignored) || !varint(p, stop, age) || !varint(p, stop, delta)) return false;
         if (delta < 0 || delta > INT32_MAX || base + delta <= before) return false;
         before = out[i] = base + delta;
+        out[5 * count + i] = int64_t(uint64_t(base_ms) + uint64_t(age));
         if (!bytes(data, p, stop, out[count + i], out[2 * count + i])) return false;
         if (!bytes(data, p, stop, out[3 * count + i], out[4 * count + i])) return false;
         if (!varint(p, stop, headers) || headers < 0) return false;
@@ -84,6 +86,7 @@ class Spans:
     Args:
         offsets: i64[n].
         key_starts, key_stops, starts, stops: i64[n], places of keys and values in the data.
+        times: i64[n], the producers' times in ms.
     """
 
     offsets: I64
@@ -91,10 +94,11 @@ class Spans:
     key_stops: I64
     starts: I64
     stops: I64
+    times: I64
 
     @property
     def _all(self) -> tuple[I64, ...]:
-        return self.offsets, self.key_starts, self.key_stops, self.starts, self.stops
+        return self.offsets, self.key_starts, self.key_stops, self.starts, self.stops, self.times
 
     @property
     def payload_bytes(self) -> int:
@@ -108,7 +112,8 @@ class Spans:
 
     def moved(self, at: int) -> Spans:
         """The records in data that begins at `at` of longer data."""
-        return Spans(self.offsets, *(places + at for places in self._all[1:]))
+        places = ("key_starts", "key_stops", "starts", "stops")
+        return replace(self, **{name: getattr(self, name) + at for name in places})
 
     @staticmethod
     def joined(parts: Sequence[Spans]) -> Spans:
@@ -116,19 +121,21 @@ class Spans:
         return Spans(*(np.concatenate(places) for places in zip(*(part._all for part in parts), strict=True)))
 
 
-def read_records(data: Any, base: int, count: int) -> Spans | None:
+def read_records(data: Any, base: int, count: int, base_ms: int = 0) -> Spans | None:
     """Read the records of a batch; None: something is unusual.
 
     Args:
         data: decompressed bytes of the records.
         base: offset of the batch.
         count: n, number of records.
+        base_ms: time of the batch, from which its records' times count.
     """
     if count < 0 or count > len(data):
         return None
-    found = np.empty((5, count), np.int64)
+    found = np.empty((6, count), np.int64)
     buffer = np.frombuffer(data, np.uint8) if count else np.zeros(1, np.uint8)
-    if not _library().records_read(address(buffer), len(data), base, count, address(found)):
+    where = len(data), base, base_ms, count
+    if not _library().records_read(address(buffer), *where, address(found)):
         return None
     return Spans(*found)
 
@@ -138,5 +145,5 @@ def _library() -> ctypes.CDLL:
     library = compile_host(_SOURCE, name="Kafka records")
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.records_read.restype = ctypes.c_bool
-    library.records_read.argtypes = [pointer, number, number, number, pointer]
+    library.records_read.argtypes = [pointer, *4 * [number], pointer]
     return library

@@ -26,8 +26,9 @@ LATEST_MS = 1_200_000
 TYPES = {"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
 
 
-def pipeline(*, delayed: Delayed = "wait", suffix: str = "") -> Pipeline:
-    """A pipeline of the topics impressions, clicks and users, with `suffix` behind each name."""
+def pipeline(*, delayed: Delayed = "wait", suffix: str = "", versioned: bool = False) -> Pipeline:
+    """A pipeline of the topics impressions, clicks and users, with `suffix` behind each name; `versioned`:
+    rows of users have a time."""
     time = EventTime("ts", max_ahead=LATEST_MS)
     impressions = Stream(
         f"impressions{suffix}",
@@ -37,7 +38,15 @@ def pipeline(*, delayed: Delayed = "wait", suffix: str = "") -> Pipeline:
     )
     clicks = Stream(f"clicks{suffix}", key="user_id", time=time, columns=TYPES)
     users = Table(
-        f"users{suffix}", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"}
+        f"users{suffix}",
+        key="user_id",
+        columns={
+            "user_id": "int64",
+            "age": "int32",
+            "name": "string",
+            **({"changed": "int64"} if versioned else {}),
+        },
+        time="changed" if versioned else None,
     )
     wait = None if delayed == "wait" else WAIT_MS
     log = label_join(
@@ -137,7 +146,6 @@ def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait")
     wait = None if delayed == "wait" else WAIT_MS
     joined = brute_force(sequence, WINDOW_MS, LEAST_DEDUP_MS, wait, finals=delayed == "es_dfm")
 
-    latest = {row["user_id"]: row for row in logs.users}
     history: dict[int, list[tuple[int, int]]] = {}
     impression: list[tuple[int, int, int, tuple[Any, ...]]] = []
     for (_, row), key, kind, status, slot in zip(
@@ -150,7 +158,7 @@ def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait")
             seen.sort(key=lambda behavior: behavior[0])
             del seen[:-3]
         if kind == IMPRESSION and status == ACCEPTED:
-            known = latest.get(user, {"age": None, "name": None})
+            known = valid(logs.users, user, ts)
             columns = {
                 "impressions.ad_id": row["ad_id"],
                 "impressions.query": row["query"],
@@ -168,6 +176,13 @@ def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait")
         Expected(order, partition, told(label), label == LATE_POSITIVE, *impression[slot])
         for slot, label, _, order in joined.released
     ]
+
+
+def valid(table: Log, user: int, time: int) -> Row:
+    """The user's last row of the greatest time that is not later; rows without time are always valid, and a
+    row without age deletes the user."""
+    rows = [row for row in table if row["user_id"] == user and row.get("changed", time) <= time]
+    return max(reversed(rows), key=lambda row: row.get("changed", 0), default={"age": None, "name": None})
 
 
 def told(label: int) -> float:

@@ -73,36 +73,6 @@ def test_columns_of_joined_rows_are_the_table_itself() -> None:
     assert encoded.to_pylist() == gathered.to_pylist() == [6, 696, None, 600, 6]
 
 
-@given(st.lists(st.lists(st.text(max_size=40), min_size=1, max_size=6), max_size=12), st.integers(60, 300))
-def test_parts_stay_below_the_bytes_of_a_column(batches: list[list[str]], most: int) -> None:
-    schema = pa.schema({"x": pa.string()})
-    log, everything = RowLog(schema, column_bytes=most), list[str]()
-    for texts in batches:
-        log.append(pa.record_batch({"x": pa.array(texts, pa.string())}))
-        everything += texts
-    log.join()
-    assert log.take(np.arange(len(everything))).column("x").to_pylist() == everything
-    largest = max((pa.array(texts, pa.string()).nbytes for texts in batches), default=0)
-    assert all(part.batch.column("x").nbytes <= max(most, largest) for part in log._parts)
-    assert sum(map(len, log.split(np.arange(len(everything))))) == len(everything)
-
-
-@pytest.mark.full  # 5 GiB of memory
-def test_a_table_of_more_text_than_a_batch_can_hold() -> None:
-    """2.1 GiB of text in one column: Arrow's offsets are int32."""
-    table = LookupTable(Table("t", key="id", columns={"id": "int64", "text": "string"}))
-    size = 1 << 25
-    for number in range(68):
-        text = pa.array([chr(97 + number % 26) * size], pa.string())
-        table.upsert(pa.record_batch({"id": pa.array([number]), "text": text}))
-    table.join()
-    table._compact()
-    found = table.columns(np.array([0, 67, -1, 30]), ["text"])["text"]
-    assert [None if x is None else (len(x), x[0]) for x in found.to_pylist()] == [
-        (size, "a"), (size, chr(97 + 67 % 26)), None, (size, "e"),
-    ]  # fmt: skip
-
-
 def test_memory_stays_with_the_live_rows() -> None:
     """A table that is rewritten many times keeps its latest rows and a margin."""
     table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))
@@ -146,3 +116,41 @@ def test_row_log_forgets_by_time() -> None:
     assert log.take(np.array([6, 2])).column("x").to_pylist() == [6, 2]
     with pytest.raises(KeyError):
         log.take(np.array([6, 4]))
+
+
+def large_table(rows: int, size: int) -> None:
+    """Fill, look up, publish, save and rewrite a table of `rows` texts of `size` bytes."""
+    table = LookupTable(
+        Table("t", key="id", columns={"id": "int64", "at": "int64", "text": "string"}, time="at"),
+        versioned=True,
+    )
+    half = rows // 2
+    for start in range(0, rows, 50):
+        ids = np.arange(start, min(start + 50, rows))
+        texts = [f"{i:08d}" + "x" * (size - 8) for i in ids.tolist()]
+        table.upsert(pa.record_batch({"id": ids, "at": ids * 0, "text": texts}))
+    table.join()
+    ids = np.array([0, half, rows - 1, rows])
+    for at in (None, np.ones(4, np.int64)):
+        found = table.columns(ids, ["text"], at)["text"].to_pylist()
+        assert [text and text[:8] for text in found] == [f"{i:08d}" for i in ids[:3].tolist()] + [None]
+    saved = table.export(5)
+    assert len(saved) == rows and saved.nbytes > rows * size
+    for _ in range(3):  # most rows are outdated: the others are copied
+        table.upsert(pa.record_batch({"id": np.arange(half), "at": np.full(half, 3), "text": ["new"] * half}))
+        table.forget(9)
+    table._compact()
+    found = table.columns(ids, ["text"], np.full(4, 9))["text"].to_pylist()
+    assert [text and text[:8] for text in found] == ["new", f"{half:08d}", f"{rows - 1:08d}", None]
+    keys, changed = table.changed()
+    assert len(keys) == rows and changed[-1] is not None and changed[-1][2][:8] == f"{rows - 1:08d}"
+
+
+def test_more_text_than_a_part_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("livectr.ingest.join.row_log.PART_BYTES", 100_000)
+    large_table(9_000, 100)
+
+
+@pytest.mark.full
+def test_more_text_than_arrow_has_offsets_for() -> None:
+    large_table(2_200, 1 << 20)

@@ -21,9 +21,9 @@ TOO_MANY_TAGS = 300
 """So many tags have more pairs than a row may have values."""
 
 
-def ad_pipeline(prefix: str = "", delayed: Delayed = "wait") -> Pipeline:
+def ad_pipeline(prefix: str = "", delayed: Delayed = "wait", *, changing: bool = False) -> Pipeline:
     """DeepFM and two towers over nine fields, one a history, and running statistics; topics begin with
-    `prefix`."""
+    `prefix`. changing: rows of the tables have a time."""
     impressions = Stream(
         prefix + "impressions",
         key="user_id",
@@ -42,9 +42,15 @@ def ad_pipeline(prefix: str = "", delayed: Delayed = "wait") -> Pipeline:
         time="ts",
         columns={"request_id": "int64", "user_id": "int64", "ad_id": "int64", "ts": "int64"},
     )
-    users = Table(prefix + "users", key="user_id", columns={"user_id": "int64", "age": "int32"})
+    timed, time = ({"changed": "int64"}, "changed") if changing else ({}, None)
+    users = Table(
+        prefix + "users", key="user_id", columns={"user_id": "int64", "age": "int32", **timed}, time=time
+    )
     ads = Table(
-        prefix + "ads", key="ad_id", columns={"ad_id": "int64", "category": "string", "price": "float32"}
+        prefix + "ads",
+        key="ad_id",
+        columns={"ad_id": "int64", "category": "string", "price": "float32", **timed},
+        time=time,
     )
     wait = None if delayed == "wait" else "1s"
     log = label_join(impressions, clicks, on="request_id", window="5s", wait=wait, delayed=delayed)
@@ -92,6 +98,23 @@ def events(
     topics["users"] = [(0, {"user_id": u, "age": 15 + u}) for u in range(USERS)]
     topics["ads"] = [(0, {"ad_id": a, "category": f"c{a % 5}", "price": a / 10}) for a in range(ADS)]
     return topics
+
+
+def changes(impressions: int, seed: int = 0) -> dict[str, list[tuple[int, dict[str, object]]]]:
+    """Rows of the tables with their times, which change all the time, as `events`."""
+    rng = random.Random(seed)
+    users = [{"user_id": u, "age": 15 + u, "changed": START_MS - 1} for u in range(USERS // 2)]
+    ads = [
+        {"ad_id": a, "category": f"c{a % 5}", "price": a / 10, "changed": START_MS - 1}
+        for a in range(ADS // 2)
+    ]
+    for number in range(0, impressions, 5):
+        changed = START_MS + number * 20
+        users.append({"user_id": rng.randrange(USERS), "age": rng.randrange(15, 75), "changed": changed})
+        ad, price = rng.randrange(ADS), rng.randrange(40) / 10
+        category = f"c{rng.randrange(9)}"
+        ads.append({"ad_id": ad, "category": category, "price": price, "changed": changed})
+    return {"users": [(0, row) for row in users], "ads": [(0, row) for row in ads]}
 
 
 def write_files(root: Path, impressions: int, seed: int = 0, failing: Collection[int] = ()) -> str:

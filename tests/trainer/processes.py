@@ -10,9 +10,9 @@ TRAIN_ONCE = Path(__file__).parent / "train_once.py"
 
 
 def command(
-    world: int, options: dict[str, object], prefix: str, policy: dict[str, object] | None, delayed: str
+    world: int, options: dict[str, object], prefix: str, policy: dict[str, object] | None, *more: str
 ) -> list[str]:
-    return launch(world, str(TRAIN_ONCE), json.dumps(options), prefix, json.dumps(policy), delayed)
+    return launch(world, str(TRAIN_ONCE), json.dumps(options), prefix, json.dumps(policy), *more)
 
 
 def start(
@@ -21,9 +21,12 @@ def start(
     prefix: str = "",
     policy: dict[str, object] | None = None,
     delayed: str = "wait",
+    *,
+    changing: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """A trainer in a process group of its own; `policy` is that of all tables."""
-    words = command(world, options, prefix, policy, delayed)
+    """A trainer in a process group of its own; `policy` is that of all tables, `changing` as of
+    `ad_pipeline`."""
+    words = command(world, options, prefix, policy, delayed, *(["changing"] if changing else []))
     return subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE)
 
 

@@ -1,6 +1,6 @@
 """One trainer process for tests that kill it, also as a rank.
 
-train_once.py OPTIONS TOPIC_PREFIX [TABLE_POLICY [DELAYED]]
+train_once.py OPTIONS TOPIC_PREFIX [TABLE_POLICY [DELAYED [changing]]]
 """
 
 import json
@@ -15,7 +15,7 @@ from livectr.kernels.process.heap import loading
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 
-def main(options: str, prefix: str, policy: str = "null", delayed: Any = "wait") -> int:
+def main(options: str, prefix: str, policy: str = "null", delayed: Any = "wait", changing: str = "") -> int:
     """Train the ad pipeline; the options and the policy of all tables are JSON."""
     with loading():
         from livectr.ingest.language.policies import TablePolicy
@@ -26,7 +26,8 @@ def main(options: str, prefix: str, policy: str = "null", delayed: Any = "wait")
     try:
         settings = json.loads(policy)
         pipeline = replace(
-            ad_pipeline(prefix, delayed), policies=TablePolicy(**settings) if settings else None
+            ad_pipeline(prefix, delayed, changing=changing == "changing"),
+            policies=TablePolicy(**settings) if settings else None,
         )
         train(pipeline, TrainOptions(**json.loads(options)))
     except UserError as error:

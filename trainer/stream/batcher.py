@@ -289,6 +289,4 @@ def _settled(offers: Sequence[I64], frontier: int) -> int:
 
 def _flags(row: I64) -> Flags:
     stop, quiet, due, publish, rows, unusable, suspect, sample, *unread = row.tolist()
-    return Flags(
-        bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect), bool(sample), *unread
-    )
+    return Flags(bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect), bool(sample), *unread)

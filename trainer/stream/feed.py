@@ -153,7 +153,7 @@ class Feed:
 
     def _begin(self, cut: Cut) -> None:
         """Take a batch and start to extract it."""
-        own = self._source.pop(int(cut.counts[self._control.rank]))
+        own = self._source.pop(int(cut.counts[self._control.rank]), int(cut.order[-1]))
         self._flight = _Flight(cut, own, self._worker.submit(self._features, own, self.statistics))
 
     def _settle(self) -> Batch | None:

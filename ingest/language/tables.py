@@ -1,0 +1,109 @@
+"""Look-up tables: their declaration, and the time as of which an event looks up a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from livectr.ingest.language.columns import Columns
+from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.kernels.errors import ConfigError
+
+AsOf = Literal["event_time", "latest"]
+"""See `ingest.language.streams.View.lookup`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Columns):
+    """Declaration of a look-up table: rows by key, of a compacted topic or of files.
+
+    Args:
+        topic: Kafka topic, or folder of files under the source.
+        key: column of the key.
+        columns: name → type of every column.
+        time: column of the time from which a row is valid, int64 in milliseconds since 1970, or an EventTime
+            with its unit. Events look up the row that was valid at their own time. None: rows have no time,
+            and events look up the latest row.
+
+    Raises:
+        ConfigError: an argument is wrong.
+
+    Example:
+        ads = Table(
+            "ads", key="ad_id", time="changed_ms",
+            columns={"ad_id": "int64", "changed_ms": "int64", "category": "string"},
+        )
+    """
+
+    time_unit: str | None = None
+
+    def __init__(
+        self, topic: str, *, key: str, columns: Mapping[str, str], time: str | EventTime | None = None
+    ) -> None:
+        known = EventTime(time) if isinstance(time, str) else time
+        values: dict[str, Any] = dict(topic=topic, key=key, columns=columns, time=None, time_unit=None)
+        if known is not None:
+            if known.max_disorder_ms or known.max_ahead_ms != MAX_AHEAD_MS:
+                raise ConfigError(
+                    f"{topic}: the time of a table has no max_ahead or max_disorder; "
+                    "each of its rows counts from its own time"
+                )
+            values |= dict(time=known.column, time_unit=known.unit)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def narrow(self, names: Iterable[str]) -> Table:
+        """The same table with its key, its time and some of the columns."""
+        time = None if self.time is None else EventTime(str(self.time), self.time_unit)
+        wanted = (self.key, *names, *([] if time is None else [time.column]))
+        return Table(
+            self.topic, key=self.key, columns={name: self.columns[name] for name in wanted}, time=time
+        )
+
+    def _column(self, name: str) -> Expr:
+        return column(ColumnRef(self.topic, name, table=True), self.columns[name])
+
+
+@dataclass(frozen=True, repr=False)
+class Lookup:
+    """Look-up join: rows of `table` whose key equals the event's column `on`.
+
+    Args:
+        as_of: None: the event's time where table and events have times, else the latest row.
+    """
+
+    table: Table
+    on: str
+    as_of: Literal["latest"] | None = None
+
+    def __repr__(self) -> str:
+        # The default is left out, so that pipelines keep the fingerprint that they have.
+        latest = "" if self.as_of is None else f", as_of={self.as_of!r}"
+        return f"Lookup(table={self.table!r}, on={self.on!r}{latest})"
+
+    @staticmethod
+    def of(table: Table, on: str, as_of: AsOf | None, *, timed: bool) -> Lookup:
+        """Check `as_of`.
+
+        Args:
+            timed: the events have a time.
+
+        Raises:
+            ConfigError: there is no such choice, or a time is missing.
+        """
+        if as_of not in (None, *get_args(AsOf)):
+            raise ConfigError(f'look-up of {table.topic}: as_of is {as_of!r}; write "event_time" or "latest"')
+        if as_of == "event_time" and table.time is None:
+            raise ConfigError(
+                f"look-up of {table.topic}: its rows have no time; name the column of their time, "
+                f'as in Table({table.topic!r}, time="changed_ms", …), or write as_of="latest"'
+            )
+        if as_of == "event_time" and not timed:
+            raise ConfigError(
+                f"look-up of {table.topic}: the events have no time; name its column in their Stream, "
+                'or write as_of="latest"'
+            )
+        return Lookup(table, on, "latest" if as_of == "latest" and table.time is not None else None)

@@ -135,10 +135,8 @@ class Decoder:
             if kind == _OVERSIZE:
                 why = Reason.OVERSIZE, f"longer than {self._limits.record_bytes} bytes"
                 return self._refused(partition, *some, *why)  # type: ignore[arg-type]
-            none = [None] * len(values)
-            return self._deletes(
-                partition, some[0], (keys or none)[first:stop], (append_ms or none)[first:stop]
-            )
+            cut, none = slice(first, stop), [None] * len(values)
+            return self._deletes(partition, some[0], (keys or none)[cut], (append_ms or none)[cut])
 
         def refuse(row: int, detail: str) -> None:
             self._pending.add(partition, offsets[row], 0, Reason.NOT_DECODED, detail, values[row] or b"")

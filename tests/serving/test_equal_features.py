@@ -127,7 +127,8 @@ def requests(random: Random) -> list[Request]:
         context: Row = {name: draw[name]() for name in sorted(shared | left_out)}
         context |= {
             "user_id": random.randint(0, 6),
-            "ts": T0 + 120_000 + number * (11 * HOUR_MS if number % 2 else 1),
+            # Some pages lie days before the clicks; after them no history would be left to publish.
+            "ts": T0 + 120_000 + number * (-11 * HOUR_MS if number % 2 else 1),
         }
         rows = [
             {name: draw[name]() for name in names} | context | {"request_id": number * 10 + place}

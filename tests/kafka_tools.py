@@ -34,7 +34,7 @@ def tool_jars() -> Path:
 
 
 def described_group(url: str, group: str) -> dict[tuple[str, int], tuple[int, int]]:
-    """What `kafka-consumer-groups.sh --describe` shows: topic partition → committed offset, lag."""
+    """Topic partition → committed offset, lag: as `kafka-consumer-groups.sh --describe` shows them."""
     main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     words = ["--bootstrap-server", url.removeprefix("kafka://"), "--describe", "--group", group]
     done = subprocess.run(

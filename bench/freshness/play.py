@@ -100,7 +100,7 @@ class Run:
 
     @property
     def bounded(self) -> bool:
-        """Whether the lag did not grow, but for two seconds of events."""
+        """True when the lag did not grow, but for two seconds of events."""
         first, last = self.lags
         return last <= max(1.5 * first, 2.0 * self.rate)
 

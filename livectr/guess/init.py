@@ -23,7 +23,7 @@ SHOWN_ITEMS = 3
 
 @dataclass(frozen=True)
 class Made:
-    """What was made.
+    """Result of `init`.
 
     Args:
         facts: guesses about the file.

@@ -37,7 +37,7 @@ from tests.ingest.test_examples import close as close_all
 from tests.ingest.test_examples import drain, open_ranks
 
 START_MS, STEP_MS = 1_000_000, 20_000
-"""Of the impressions of `random_logs`."""
+"""First event time, and the time between two events, of `random_logs`."""
 
 
 def changing_logs(seed: int, *, partitions: int = 3, rows: int = 60, versions: int = 60) -> Logs:

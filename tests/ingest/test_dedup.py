@@ -155,7 +155,7 @@ def test_the_model_is_that_of_the_log_without_repeats(tmp_path: Path) -> None:
 
 
 def test_a_run_to_the_end_forgets_nothing(tmp_path: Path) -> None:
-    """What is sent again behind the end of a run is a repeat for the run that follows."""
+    """A row sent again behind the end of a run is a repeat for the run that follows."""
     rows = log_of([(1, 0, 1), (2, 0, 1)])
     write(tmp_path, rows, partitions=1)
     options, letters = ReadOptions(until_end=True), DeadLetters(None)

@@ -184,7 +184,7 @@ def test_importance_is_measured_on_the_models_own_scores(run: Run) -> None:
 
 
 def test_a_log_that_is_cut_off_still_has_a_page(run: Run, tmp_path: Path) -> None:
-    """Of a run that goes on, or was killed while it wrote a line; the figures are those so far."""
+    """A run that goes on, or was killed while it wrote a line, has the figures so far."""
     lines = (run.folder / "run.log").read_bytes().splitlines(keepends=True)
     for kept in (1, 2, 3, len(lines) // 2):
         log = tmp_path / "cut.log"

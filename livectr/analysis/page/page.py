@@ -41,7 +41,7 @@ def frame(name: str, main: str, *, live: bool = False) -> str:
 
 
 def content(data: RunData, importance: Importance | None = None) -> str:
-    """What the page's main element holds."""
+    """Content of the page's main element."""
     sections = [*quality.sections(data), *state.sections(data, importance)]
     links = "".join(f'<li><a href="#{s.key}">{escape(s.title)}</a></li>' for s in sections)
     return "".join(

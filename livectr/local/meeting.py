@@ -84,7 +84,12 @@ class Meeting:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = _Node(writer)
         try:
-            while line := await asyncio.wait_for(reader.readline(), SILENT_S):
+            while True:
+                # Python 3.11's wait_for loses a cancellation that comes with a line.
+                async with asyncio.timeout(SILENT_S):
+                    line = await reader.readline()
+                if not line:
+                    break
                 self._handle(node, json.loads(line))
         except TimeoutError:
             self._drop(node, f"has said nothing for {SILENT_S:g} s")

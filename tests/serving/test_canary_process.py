@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from livectr.cli import main
+from livectr.local.ports import free_ports
 from livectr.serving.client import RankClient
 from tests.promtool import checked_scrape
 from tests.serving.swaps import publish, trainer, wait_for
 from tests.serving.test_canary import refusing
-from tests.serving.test_processes import HERE, free_port, ready, server
+from tests.serving.test_processes import HERE, ready, server
 
 PIPELINE = HERE / "swap_pipeline.py"
 ADS = [1000, 1001]
@@ -35,7 +36,7 @@ def test_workers_agree_on_the_side_of_a_user(
     beside = trainer(redis_url, namespace="b")
     for _ in range(3):
         publish(beside)
-    port = free_port()
+    port = free_ports(1)
     flags = "--listen", "127.0.0.1:0", "--workers", "2", "--metrics-port", str(port)
     canary = "--canary", f"ns=b,share=0.4,pipeline={PIPELINE}"
     with server("rank", redis_url, *flags, *canary, pipeline=PIPELINE) as process:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from livectr.kernels.errors import ConfigError
+from livectr.local.ports import free_ports
 from livectr.serving.app import serve_rank
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
@@ -48,12 +48,6 @@ def server(role: str, url: str, *flags: str, pipeline: Path = PIPELINE) -> Itera
         process.communicate()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def ready(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Address and version in the ready line."""
     assert process.stdout is not None
@@ -66,7 +60,7 @@ def ready(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 def test_a_process_serves_and_ends_gracefully(redis_url: str, world: World) -> None:
     version = world.publish(publication(redis_url))
-    port = free_port()
+    port = free_ports(1)
     with server("rank", redis_url, "--listen", "127.0.0.1:0", "--metrics-port", str(port)) as process:
         address, served = ready(process)
         assert served == str(version)

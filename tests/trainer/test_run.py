@@ -18,6 +18,7 @@ import torch
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
+from livectr.local.ports import free_ports
 from livectr.models import LR
 from livectr.models.precision import Precision, arithmetic_name
 from livectr.protos.manifest import VersionManifest
@@ -304,9 +305,7 @@ def test_prometheus_is_served_while_it_trains(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By https, to a client with a certificate; tests/trainer/test_endpoint.py has plain metrics."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_ports(1)
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", port))
         taken.listen()

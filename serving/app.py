@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
-from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError, ConnectError, UserError
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.kernels.process.heap import tune_malloc
-from livectr.kernels.process.lean_pyarrow import keep_pandas_out
-from livectr.kernels.process.logs import add_log_field, log_to_stderr, logs_json, tell
+from livectr.kernels.process.logs import add_log_field, logs_json
 from livectr.kernels.process.metrics_server import metrics_server
-from livectr.kernels.process.signals import end_at_sigterm
 from livectr.kernels.process.threads import watched_threads
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.canary import SIDE
@@ -28,12 +24,12 @@ from livectr.serving.connections import connections
 from livectr.serving.describe import described
 from livectr.serving.options import ServeOptions
 from livectr.serving.pauses import PauseClock
-from livectr.serving.probes import NoProbes, PipeProbes, Probe, Probes, ProbeServer
+from livectr.serving.probes import NoProbes, Probe, Probes, ProbeServer
 from livectr.serving.request.admission import Admission
 from livectr.serving.server import Method, Server, Transport
 from livectr.serving.sides import Sides
 from livectr.serving.tracing import tracing
-from livectr.serving.workers import AWAY, MISTAKE, StopSignal, supervise
+from livectr.serving.workers import StopSignal, supervise
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +191,7 @@ def _serve(role: str, pipeline: Pipeline, options: ServeOptions) -> None:
     if options.workers < 1:
         raise ConfigError(f"workers must be at least 1, not {options.workers}")
     if options.workers > 1:
-        supervise(role, options)
+        supervise(lambda own, probes: _run(role, pipeline, own, probes, reuse_port=True), options)
         return
     probes = NoProbes() if options.health_listen is None else ProbeServer(options.health_listen)
     try:
@@ -267,25 +263,3 @@ def _serve_until(stop: StopSignal, app: App) -> None:
             app.drain(stop.hurried.wait)
     finally:
         app.stop()
-
-
-def _worker(role: str, worker: int, probe_pipe: int) -> int:
-    """Run a worker process with the options as JSON on standard input; return its exit status."""
-    given = json.load(sys.stdin)
-    fields = given["options"]
-    end_at_sigterm()
-    options = ServeOptions(**{**fields, "pipeline_file": Path(fields["pipeline_file"])})
-    assert options.pipeline_file is not None
-    log_to_stderr(options.log_format, {**given["log_fields"], "worker": worker}, options.log_level)
-    try:
-        probes = PipeProbes(probe_pipe)
-        keep_pandas_out()
-        _run(role, load_pipeline(options.pipeline_file), options, probes, reuse_port=True)
-    except UserError as error:
-        tell(str(error))
-        return AWAY if isinstance(error, ConnectError) else MISTAKE
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_worker(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from livectr.ingest.addresses import log_folder, topic_address
 from livectr.kernels.errors import ConfigError
@@ -24,8 +23,8 @@ class ServeOptions:
         redis: URL of the Redis server that the trainer publishes to.
         listen: HOST:PORT; port 0 takes a free port, which the line "… ready on …" names.
         namespace: prefix of the Redis keys, equal to the trainer's.
-        workers: processes that share the port (SO_REUSEPORT); more than 1 needs `pipeline_file`.
-        pipeline_file: file from which worker processes load the pipeline.
+        workers: processes that share the port (SO_REUSEPORT) and memory; several are forked, from a
+            process without other threads.
         metrics_port: Prometheus endpoint, 0: none; worker i takes metrics_port + i.
         metrics_listen: address of that endpoint.
         metrics_tls_cert, metrics_tls_key: PEM files with which it answers by https; None: by http.
@@ -75,7 +74,6 @@ class ServeOptions:
     listen: str = "127.0.0.1:0"
     namespace: str = "livectr"
     workers: int = 1
-    pipeline_file: Path | None = None
     metrics_port: int = 0
     metrics_listen: str = "127.0.0.1"
     metrics_tls_cert: str | None = None

@@ -1,49 +1,65 @@
-"""Worker processes of a server that share its port, and signals that stop them.
+"""Worker processes of a server that share its port and its memory, and signals that stop them.
 
-Workers are fresh processes that start before any gRPC object exists, because gRPC does not survive a fork.
+Workers are forked from a supervisor that has imported everything and loaded the pipeline, and has no other
+threads: pages that nobody writes to (PyTorch's libraries and its table of operators) exist once for all of
+them, and a worker starts in milliseconds. gRPC's threads do not survive a fork, so a worker makes its gRPC
+objects itself, and the supervisor makes its own after the last fork.
 They share the port by SO_REUSEPORT: the kernel spreads connections over them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import gc
+import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from multiprocessing.context import ForkProcess
 from types import FrameType
 
-from livectr.kernels.errors import ConfigError, ConnectError
-from livectr.kernels.process.children import with_parent
-from livectr.kernels.process.logs import log_fields
-from livectr.kernels.process.signals import SignalEvent
+from livectr.kernels.errors import ConfigError, ConnectError, UserError
+from livectr.kernels.process.children import follow_parent
+from livectr.kernels.process.logs import add_log_field, tell
+from livectr.kernels.process.signals import SignalEvent, end_at_sigterm
 from livectr.serving.options import ServeOptions
-from livectr.serving.probes import NoProbes, Probes, ProbeServer, WorkerProbes
+from livectr.serving.probes import NoProbes, PipeProbes, Probes, ProbeServer, WorkerProbes
 
 MISTAKE, AWAY = 2, 4
 """Exit codes of a worker, which become those of its supervisor."""
 _RESERVE_S = 5.0
 """Seconds beyond its own waits that a worker has to end."""
+_STOPS = signal.SIGTERM, signal.SIGINT
 
 
-def supervise(role: str, options: ServeOptions) -> None:
-    """Start the workers and wait for a signal or the end of a worker.
+Work = Callable[[ServeOptions, Probes], None]
+"""Server of one worker: serves until the process gets a signal."""
+
+
+def supervise(work: Work, options: ServeOptions) -> None:
+    """Fork the workers and wait for a signal or the end of a worker.
 
     When a worker ends by itself the others are stopped, so that the failure reaches the caller of this
     process (Kubernetes, a user).
 
     Raises:
-        ConfigError: the address cannot be listened on, or a worker reported a user's mistake.
+        ConfigError: this process has other threads, the address cannot be listened on, or a worker reported a
+            user's mistake.
         ConnectError: a worker could not reach Redis.
         RuntimeError: a worker ended with another status.
     """
-    if options.pipeline_file is None:
-        raise ConfigError("several workers need the pipeline's file")
+    if threading.active_count() > 1:
+        names = sorted(
+            thread.name for thread in threading.enumerate() if thread is not threading.main_thread()
+        )
+        raise ConfigError(
+            f"several workers need a process without other threads, and this one has {', '.join(names)}: "
+            "use `livectr serve --workers`, and start no thread where the pipeline's file is imported"
+        )
     stop = StopSignal()
     host, _, port = options.listen.rpartition(":")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as reserved:
@@ -56,8 +72,13 @@ def supervise(role: str, options: ServeOptions) -> None:
                 f"cannot listen on {options.listen}: choose a free HOST:PORT ({error})"
             ) from error
         listen = f"{host}:{reserved.getsockname()[1]}"
-        started = [_spawn(role, options, listen, index) for index in range(options.workers)]
-        workers, pipes = [worker for worker, _ in started], [pipe for _, pipe in started]
+        gc.freeze()  # a collection in a worker would write to every object, and so copy its page
+        workers: list[ForkProcess] = []
+        pipes: list[int] = []
+        for index in range(options.workers):
+            worker, pipe = _fork(work, _of_worker(options, listen, index), index, [reserved.fileno(), *pipes])
+            workers.append(worker)
+            pipes.append(pipe)
         failed: list[int] = []
         probes: Probes = NoProbes()
         try:
@@ -65,7 +86,7 @@ def supervise(role: str, options: ServeOptions) -> None:
                 probes = ProbeServer(options.health_listen)
             health = WorkerProbes(probes, pipes)
             while not stop.stopped.wait(0.2) and not failed:
-                failed = [code for worker in workers if (code := worker.poll()) is not None]
+                failed = [code for worker in workers if (code := worker.exitcode) is not None]
             health.drain()
         finally:
             age_s = 2 * options.max_connection_age_s  # longer than a worker waits for its clients
@@ -76,7 +97,7 @@ def supervise(role: str, options: ServeOptions) -> None:
             raise ConnectError("a worker could not reach Redis; its message is above")
         if failed[0] == MISTAKE:
             raise ConfigError("a worker could not start or go on; its message is above")
-        raise RuntimeError(f"a worker of the {role} server ended with status {failed[0]}")
+        raise RuntimeError(f"a worker of the server ended with status {failed[0]}")
 
 
 class StopSignal:
@@ -99,31 +120,53 @@ class StopSignal:
         self.stopped.set()
 
 
-def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a worker; return it with the read end of its pipe of health."""
+def _of_worker(options: ServeOptions, listen: str, index: int) -> ServeOptions:
     port = options.metrics_port + index if options.metrics_port else 0
-    values = dataclasses.asdict(options) | {"listen": listen, "workers": 1, "metrics_port": port}
-    values["pipeline_file"] = str(options.pipeline_file)
-    values["health_listen"] = None
+    return dataclasses.replace(options, listen=listen, workers=1, metrics_port=port, health_listen=None)
+
+
+def _fork(work: Work, options: ServeOptions, index: int, others: list[int]) -> tuple[ForkProcess, int]:
+    """Fork a worker; return it with the read end of its pipe of health.
+
+    Args:
+        others: descriptors of the supervisor, which the worker closes.
+    """
     pipe, workers_end = os.pipe()
-    worker = subprocess.Popen(
-        with_parent([sys.executable, "-m", "livectr.serving.app", role, str(index), str(workers_end)]),
-        stdin=subprocess.PIPE,  # options hold a password, and every user can read a command line
-        pass_fds=[workers_end],
-    )
+    parent = os.getpid()
+
+    def run() -> None:
+        # Before signals come: the supervisor's handlers would swallow them.
+        end_at_sigterm()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+        follow_parent()
+        if os.getppid() != parent:  # it ended before its end could be followed
+            os._exit(0)
+        for descriptor in (*others, pipe):
+            os.close(descriptor)
+        add_log_field("worker", lambda: index)
+        try:
+            work(options, PipeProbes(workers_end))
+        except UserError as error:
+            tell(str(error))
+            sys.exit(AWAY if isinstance(error, ConnectError) else MISTAKE)
+
+    worker = multiprocessing.get_context("fork").Process(target=run, name=f"worker-{index}")
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        worker.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
     os.close(workers_end)
-    assert worker.stdin is not None
-    with suppress(BrokenPipeError), worker.stdin:  # it has ended: its exit code tells
-        worker.stdin.write(json.dumps({"options": values, "log_fields": log_fields()}).encode())
     return worker, pipe
 
 
-def _end(workers: list[subprocess.Popen[bytes]], grace_s: float, hurried: SignalEvent) -> None:
+def _end(workers: list[ForkProcess], grace_s: float, hurried: SignalEvent) -> None:
     """Stop the workers; a second signal is passed on, and after `grace_s` and a reserve they are killed."""
     for worker in workers:
         worker.terminate()
     deadline, told = time.monotonic() + grace_s + _RESERVE_S, False
-    while any(worker.poll() is None for worker in workers) and time.monotonic() < deadline:
+    while any(worker.exitcode is None for worker in workers) and time.monotonic() < deadline:
         if hurried.is_set() and not told:
             told = True
             for worker in workers:
@@ -131,4 +174,4 @@ def _end(workers: list[subprocess.Popen[bytes]], grace_s: float, hurried: Signal
         time.sleep(0.02)
     for worker in workers:
         worker.kill()
-        worker.wait()
+        worker.join()

@@ -1,13 +1,12 @@
 """Memory of one more rank worker: its private pages, with the demo's pipeline and sizes.
 
 The version is of the demo: simulated traffic, trained and published. The figure is the unique set size of one
-of two workers of `livectr serve rank` after its warm-up. The tables say which step of a worker's start took
-it, and what kind of page it is.
+of two workers of `livectr serve rank` after its warm-up. The table says which step took it, and what kind of
+page it is: the supervisor's steps are there once for all workers, which are forked from it.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.rows import bounded
+from bench.serving.memory_stages import LAST_STEP
 from bench.serving.private_pages import KINDS, private_mib
 from bench.serving.process import ROOT, started, talking
 from livectr.local.parts import descendants
@@ -33,24 +33,33 @@ from livectr.simulator.truth import PAGES, POSITIONS
 PIPELINE = "examples/display_ads/pipeline.py"
 USERS, ADS, CANDIDATES, CONNECTIONS = 2_000, 500, 400, 8
 GOAL_MIB = 150.0
+Step = tuple[str, dict[str, float]]
+"""Name of a step and MiB by kind."""
 
 
 def result(quick: bool) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Row, and tables of steps and kinds."""
     requests = 100 if quick else 2_000
     with demo_version(10 if quick else 60) as url:
-        measured = _steps(url, requests)
-        worker = _worker(url, requests)
+        of_supervisor, of_worker = _supervisor(), _worker(url, requests)
+    last = of_worker[-1][1]
     workload = f"rank worker of two, {PIPELINE}, {USERS:,} users, after {requests:,} requests"
-    row = bounded("private memory of one more worker", workload, "MiB", sum(worker.values()), goal=GOAL_MIB)
+    row = bounded("private memory of one more worker", workload, "MiB", sum(last.values()), goal=GOAL_MIB)
+    lines = [["step", "MiB", *KINDS], *_lines("supervisor", of_supervisor), *_lines("each worker", of_worker)]
+    return [row], [{"title": "Private memory of a rank server, MiB that each step adds", "lines": lines}]
+
+
+def _lines(process: str, steps: list[Step]) -> Iterator[list[str]]:
+    """Lines of the table: what each step adds, and all."""
     before = dict.fromkeys(KINDS, 0.0)
-    lines = [["step", "MiB", *KINDS]]
-    for name, kinds in [*measured, ("all", measured[-1][1])]:
-        since = before if name != "all" else dict.fromkeys(KINDS, 0.0)
-        more = [kinds[kind] - since[kind] for kind in KINDS]
-        lines.append([name, *(f"{mib:.1f}" for mib in (sum(more), *more))])
+    for name, kinds in steps:
+        yield _line(f"{process}: {name}", {kind: kinds[kind] - before[kind] for kind in KINDS})
         before = kinds
-    return [row], [{"title": "Private memory of a rank worker, MiB that each step adds", "lines": lines}]
+    yield _line(f"{process}: all", before)
+
+
+def _line(name: str, more: dict[str, float]) -> list[str]:
+    return [name, *(f"{mib:.1f}" for mib in (sum(more.values()), *(more[kind] for kind in KINDS)))]
 
 
 @contextmanager
@@ -71,29 +80,28 @@ def _livectr(*words: str) -> None:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def _worker(url: str, requests: int) -> dict[str, float]:
-    """MiB of a worker of a real server, by kind."""
+def _worker(url: str, requests: int) -> list[Step]:
+    """Private memory of the larger worker of a real server, with its first requests and with all."""
     command = [sys.executable, "-m", "livectr", "serve", "rank", "--pipeline", PIPELINE, "--redis", url]
+    steps = []
     with started([*command, "--listen", "127.0.0.1:0", "--workers", "2"]) as (process, address):
-        ask(address, requests)
-        workers = [private_mib(pid) for pid in descendants(process.pid)]
-    return max(workers, key=lambda kinds: sum(kinds.values()))
+        for name, more in (("first version", CONNECTIONS), ("requests", requests)):
+            ask(address, more)
+            workers = [private_mib(pid) for pid in descendants(process.pid)]
+            steps.append((name, max(workers, key=lambda kinds: sum(kinds.values()))))
+    return steps
 
 
-def _steps(url: str, requests: int) -> list[tuple[str, dict[str, float]]]:
-    """Step → MiB by kind, of one of two workers that start in step."""
-    command = [sys.executable, "-m", "bench.serving.memory_stages", PIPELINE, url]
-    found = []
+def _supervisor() -> list[Step]:
+    """Private memory of a process that imports what the supervisor imports, step by step."""
+    command = [sys.executable, "-m", "bench.serving.memory_stages", PIPELINE]
+    found: list[Step] = []
     with talking(command) as first, talking(command) as twin:
-        for _ in itertools.count():
+        while not found or found[-1][0] != LAST_STEP:
             _next(twin)
             done = _next(first)
             found.append((done["step"], done["mib"]))
-            if done["step"] == "requests":
-                return found
-            if done["address"]:
-                ask(done["address"], requests)
-    raise AssertionError("unreachable")
+    return found
 
 
 def _next(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from livectr.commands.settings import options_of
@@ -28,5 +27,4 @@ def check_settings(settings: Settings) -> None:
     if settings.source is not None:
         check = check_kafka if settings.source.startswith("kafka:") else log_folder
         check(settings.source)
-    file = Path(settings.pipeline) if settings.pipeline is not None else None
-    options_of(ServeOptions, settings, pipeline_file=file)
+    options_of(ServeOptions, settings)

@@ -113,8 +113,6 @@ def test_options_that_cannot_work(redis_url: str) -> None:
 
     with pytest.raises(ConfigError, match="workers must be at least 1"):
         serve_rank(pipeline, ServeOptions(redis_url, workers=0))
-    with pytest.raises(ConfigError, match="need the pipeline's file"):
-        serve_rank(pipeline, ServeOptions(redis_url, workers=2))
     with pytest.raises(ConfigError, match="choose a free HOST:PORT"):
         serve_rank(pipeline, ServeOptions(redis_url, listen="203.0.113.1:1"))
     with pytest.raises(ConfigError, match="not a Redis URL"):

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, group
@@ -49,8 +48,7 @@ def run(given: argparse.Namespace) -> int:
         start_log(given, given.role)
         keep_pandas_out()
         pipeline, settings = settings_of(given)
-    assert settings.pipeline is not None
-    options = options_of(ServeOptions, settings, pipeline_file=Path(settings.pipeline))
+    options = options_of(ServeOptions, settings)
     serve = {"rank": serve_rank, "prerank": serve_prerank, "recommend": serve_recommend}[given.role]
     serve(pipeline, options)
     return 0

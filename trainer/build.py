@@ -282,7 +282,7 @@ class Builder:
         """State of the source (None: from the log's start) and of the running statistics."""
         statistics = Statistics(self.pipeline.plan)
         if restored is not None:
-            state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())
+            state = restored.source()
             return state, statistics.load(restored.statistics())
         return None, warm.statistics(statistics) if warm is not None else statistics
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,8 @@ from livectr.ingest.join.partition import Partition, check_copartitioned
 from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER
 from livectr.ingest.join.read_options import ReadOptions as ReadOptions
 from livectr.ingest.join.stalls import StallWatch
-from livectr.ingest.join.state import SourceState
-from livectr.ingest.join.stats import OF_PROCESS, Reporter, SourceStats
+from livectr.ingest.join.state import KnownKeys, SourceState
+from livectr.ingest.join.stats import Reporter, SourceStats
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.source import Source, open_source
 from livectr.kernels.stream.clock import FIRST, LAST
@@ -289,14 +288,19 @@ class ExampleSource:
 
     # State
 
-    def snapshot(self) -> SourceState:
+    def snapshot(self, *, known: bool = True) -> SourceState:
         """Copy the current state: a source restored from it continues with the same examples.
 
         Look-up tables are read again after a restart. The state has the rows that examples may look up as of
-        their time, for this rank's share of the keys: a compacted topic may lack them by then.
+        their time, for this rank's share of the keys: a compacted topic may lack them by then. The keys that
+        joins remember are left out when `known` is false: `known_keys` has them.
         """
-        partitions = {number: partition.state() for number, partition in self._partitions.items()}
+        partitions = {number: each.state(known=known) for number, each in self._partitions.items()}
         return SourceState(partitions, self._lookups.export(self._share))
+
+    def known_keys(self) -> KnownKeys:
+        """Log of the keys that the joins remember."""
+        return KnownKeys({number: each.joiner.index for number, each in self._partitions.items()})
 
     def positions(self) -> dict[TopicPartition, Position]:
         """Positions at which a source restored from a snapshot of this moment starts to read."""
@@ -307,12 +311,9 @@ class ExampleSource:
         }
 
     def counted(self) -> dict[str, Any]:
-        """Counts of `OF_PROCESS` that belong to a `snapshot`; events are counted up to `positions`."""
-        stats = asdict(self.stats)
-        for partition in self._partitions.values():
-            for topic, waiting in zip(self._topics, partition.waiting_of(), strict=True):
-                stats["events"][topic] -= waiting
-        return {name: stats[name] for name in OF_PROCESS}
+        """Counts of `stats.OF_PROCESS` that belong to a `snapshot`; events are counted up to `positions`."""
+        waiting = [partition.waiting_of() for partition in self._partitions.values()]
+        return self.stats.counted(list(self._topics), waiting)
 
     @property
     def tables(self) -> Mapping[str, LookupTable]:

@@ -46,6 +46,7 @@ from livectr.kernels.stream.join import (
     PROVISIONAL,
     JoinIndex,
 )
+from livectr.kernels.stream.known import Columns
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -116,11 +117,15 @@ class Joiner(Protocol):
     def bytes(self) -> int:
         """Bytes kept for events to come, without histories."""
 
-    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """Copy all state, as JSON types and Arrow tables."""
+    @property
+    def index(self) -> JoinIndex | None:
+        """Keys that are remembered, which are saved as a log; None: there are none."""
 
-    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        """Load state from `export` into a new joiner."""
+    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """Copy all state but the log of `index`, as JSON types and Arrow tables."""
+
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table], known: Columns) -> None:
+        """Load state from `export` and rows of the log into a new joiner."""
 
 
 def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
@@ -223,6 +228,10 @@ class LabelJoin:
     def bytes(self) -> int:
         return self._join.bytes
 
+    @property
+    def index(self) -> JoinIndex:
+        return self._join
+
     def advance(self, events: Events, bound: int) -> Ready:
         impressions, clicks = events.batches
         key, user, ts = (
@@ -288,7 +297,7 @@ class LabelJoin:
         self.stats.late_clicks += int(np.count_nonzero(status == LATE))
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """Copy all state: every known key, and the columns of impressions that may still leave.
+        """Copy all state but the log of known keys, with the columns of impressions that may still leave.
 
         Slots are renumbered from 0, because restored columns start there.
         """
@@ -309,8 +318,8 @@ class LabelJoin:
             tables[f"history.{name}"] = history
         return {"counters": counters.tolist(), "stats": asdict(self.stats)}, tables
 
-    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        """Load state from `export` into a new join."""
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table], known: Columns) -> None:
+        """Load state from `export` and rows of the log into a new join."""
         saved = tables["join"].combine_chunks()
         clicks = saved.column("clicks").combine_chunks()
         join: dict[str, npt.NDArray[Any]] = {
@@ -319,7 +328,7 @@ class LabelJoin:
         join["clicks"] = np.diff(clicks.offsets.to_numpy()).astype(np.int32)
         join["waiting"] = np.array(clicks.flatten().to_numpy(), np.int64)
         join["counters"] = np.array(state["counters"], np.int64)
-        self._join.restore(join)
+        self._join.restore(join, known)
         kept = np.flatnonzero(join["slot"] >= 0)
         kept = kept[np.argsort(join["slot"][kept])]
         ends = np.maximum(join["deadline"][kept], join["ts"][kept] + self._window)

@@ -18,6 +18,7 @@ from livectr.ingest.join.payload import Payload
 from livectr.ingest.language.streams import View
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import DUPLICATE, FULL, JoinIndex
+from livectr.kernels.stream.known import Columns
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -59,6 +60,10 @@ class Labelled:
     def bytes(self) -> int:
         return self._repeats.bytes if self._repeats is not None else 0
 
+    @property
+    def index(self) -> JoinIndex | None:
+        return self._repeats.index if self._repeats is not None else None
+
     def advance(self, events: Events, bound: int) -> Ready:
         batch = events.batches[0]
         if batch is None:
@@ -82,13 +87,13 @@ class Labelled:
         state: dict[str, Any] = {"count": self._count, "stats": asdict(self.stats)}
         if self._repeats is None:
             return state, {}
-        counters, known = self._repeats.export()
-        return {**state, "repeats": counters}, {"repeats": known}
+        counters, newest = self._repeats.export()
+        return {**state, "repeats": counters}, {"repeats": newest}
 
-    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table], known: Columns) -> None:
         self._count, self.stats = state["count"], JoinStats(**state["stats"])
         if self._repeats is not None:
-            self._repeats.restore(state["repeats"], tables["repeats"])
+            self._repeats.restore(state["repeats"], tables["repeats"], known)
 
 
 class Repeats:
@@ -99,22 +104,25 @@ class Repeats:
 
     Args:
         view: its `dedup` columns, window and memory.
+
+    Attributes:
+        index: of the keys.
     """
 
     def __init__(self, view: View) -> None:
         self._columns = view.dedup
-        self._index = JoinIndex(0, view.dedup_ms, max_bytes=view.join_bytes)
+        self.index = JoinIndex(0, view.dedup_ms, max_bytes=view.join_bytes)
         self._full = 0  # rows for which there was no room at all
 
     @property
     def bytes(self) -> int:
         """Bytes of all state."""
-        return self._index.bytes
+        return self.index.bytes
 
     @property
     def forgotten(self) -> int:
         """Rows so far that were forgotten before their time, to make room."""
-        return self._index.forgotten + self._full
+        return self.index.forgotten + self._full
 
     def of(self, batch: pa.RecordBatch, mark: I64) -> Mask:
         """bool[n], repeats among the next n rows of the partition.
@@ -125,24 +133,25 @@ class Repeats:
         """
         key = keys_of(batch, self._columns)
         # The mark as time: a row whose clock is ahead is not known for longer than others.
-        pushed = self._index.push(np.zeros(len(mark), np.uint8), key, mark, mark)
-        self._index.release(int(mark[-1]))  # no further, so that a run to the log's end forgets nothing
+        pushed = self.index.push(np.zeros(len(mark), np.uint8), key, mark, mark)
+        self.index.release(int(mark[-1]))  # no further, so that a run to the log's end forgets nothing
         self._full += int(np.count_nonzero(pushed.status == FULL))
         repeated: Mask = pushed.status == DUPLICATE
         return repeated
 
     def export(self) -> tuple[list[int], pa.Table]:
-        """Copy all state: counters, and a row for each known key."""
-        state = self._index.export()
-        counters = state.pop("counters").tolist()
-        known = {name: pa.array(state[name]) for name in state if name not in ("clicks", "waiting")}
-        return [*counters, self._full], pa.table(known)
-
-    def restore(self, counters: list[int], known: pa.Table) -> None:
-        """Load state from `export` into a new instance."""
-        state: dict[str, npt.NDArray[Any]] = {
-            name: known.column(name).combine_chunks().to_numpy() for name in known.column_names
+        """Copy all state but the log of `index`: counters, and a row for each key of the newest mark."""
+        state = self.index.export()
+        newest = {
+            name: pa.array(state[name]) for name in state if name not in ("clicks", "waiting", "counters")
         }
-        state |= {"clicks": np.zeros(len(known), np.int32), "waiting": np.empty(0, np.int64)}
+        return [*state["counters"].tolist(), self._full], pa.table(newest)
+
+    def restore(self, counters: list[int], newest: pa.Table, known: Columns) -> None:
+        """Load state from `export`, and rows of the log, into a new instance."""
+        state: dict[str, npt.NDArray[Any]] = {
+            name: newest.column(name).combine_chunks().to_numpy() for name in newest.column_names
+        }
+        state |= {"clicks": np.zeros(len(newest), np.int32), "waiting": np.empty(0, np.int64)}
         *own, self._full = counters
-        self._index.restore(state | {"counters": np.array(own, np.int64)})
+        self.index.restore(state | {"counters": np.array(own, np.int64)}, known)

@@ -21,6 +21,7 @@ from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.clock import LAST
+from livectr.kernels.stream.known import joined
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -120,7 +121,7 @@ class Partition:
         self._due = self._merge.mark
         self._changed = False
         if state is not None:
-            self.joiner.restore(state.values["join"], state.tables)
+            self.joiner.restore(state.values["join"], state.tables, state.known)
             saved = state.tables["ready"].combine_chunks()
             rows = cast_saved(saved, self.joiner.schema).to_batches()
             for batch, meta in zip(rows, saved.select([*META]).to_batches(), strict=False):
@@ -212,8 +213,8 @@ class Partition:
         value = row_text(piece.batch, row)
         self._letters.write(place, Reason.BAD_TIME, detail, value)
 
-    def state(self) -> PartitionState:
-        """Copy the current state."""
+    def state(self, *, known: bool = True) -> PartitionState:
+        """Copy the current state, with the keys that the join remembers or without."""
         values, tables = self.joiner.export()
         parts = self.ready.slices(len(self.ready))
         batches = [
@@ -224,7 +225,11 @@ class Partition:
             for part in parts
         ]
         ready = pa.Table.from_batches(batches, None if batches else pa.schema(list(META.items())))
-        return PartitionState({"merge": self._merge.state(), "join": values}, {**tables, "ready": ready})
+        index = self.joiner.index
+        keys = index.known() if known and index is not None else joined([])
+        return PartitionState(
+            {"merge": self._merge.state(), "join": values}, {**tables, "ready": ready}, keys
+        )
 
 
 def check_copartitioned(url: str, available: Mapping[str, Collection[int]]) -> None:

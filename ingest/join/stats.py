@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from livectr.ingest import metrics
 from livectr.ingest.join.partition import Partition
@@ -57,6 +58,19 @@ class SourceStats:
     """Topic of a look-up table → look-ups with a row ("found") and without ("missing")."""
     bytes_read: Mapping[str, int]
     """Topic, look-up tables included → bytes read for the columns in use."""
+
+    def counted(self, topics: Sequence[str], waiting: Iterable[Sequence[int]]) -> dict[str, Any]:
+        """Counts of OF_PROCESS, without events that a restart reads again.
+
+        Args:
+            topics: of the event streams.
+            waiting: records of each topic that were read and are not released, by partition.
+        """
+        stats = asdict(self)
+        for of_partition in waiting:
+            for topic, count in zip(topics, of_partition, strict=True):
+                stats["events"][topic] -= count
+        return {name: stats[name] for name in OF_PROCESS}
 
     @staticmethod
     def of(

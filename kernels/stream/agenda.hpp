@@ -1,9 +1,9 @@
 // Times at which entries of a state machine are due (host only).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <queue>
 #include <vector>
 
 namespace {
@@ -28,29 +28,39 @@ class Agenda {
     void add(const Item& item) {
         if (queue_.empty() || item > queue_.back())
             queue_.push_back(item);
-        else
-            heap_.push(item);
+        else {
+            heap_.push_back(item);
+            std::push_heap(heap_.begin(), heap_.end(), std::greater<Item>());
+        }
+    }
+
+    // Calls `use` with each item, in no order.
+    template <class Use>
+    void each(Use use) const {
+        for (const Item& item : queue_) use(item);
+        for (const Item& item : heap_) use(item);
     }
 
     bool due(int64_t time) const {
-        return (!queue_.empty() && queue_.front().time < time) || (!heap_.empty() && heap_.top().time < time);
+        return (!queue_.empty() && queue_.front().time < time) || (!heap_.empty() && heap_.front().time < time);
     }
 
     Item pop() {
         Item item;
-        if (heap_.empty() || (!queue_.empty() && heap_.top() > queue_.front())) {
+        if (heap_.empty() || (!queue_.empty() && heap_.front() > queue_.front())) {
             item = queue_.front();
             queue_.pop_front();
         } else {
-            item = heap_.top();
-            heap_.pop();
+            item = heap_.front();
+            std::pop_heap(heap_.begin(), heap_.end(), std::greater<Item>());
+            heap_.pop_back();
         }
         return item;
     }
 
  private:
     std::deque<Item> queue_;
-    std::priority_queue<Item, std::vector<Item>, std::greater<Item>> heap_;
+    std::vector<Item> heap_;  // the least item is the first
 };
 
 }  // namespace

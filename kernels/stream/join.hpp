@@ -91,6 +91,7 @@ class JoinIndex {
             forgotten += released_.front().time >= wm;
             forget(released_.front().entry);
             released_.pop_front();
+            ++first_released;
         }
         while (waiting_.due(wm)) {
             const Agenda::Item item = waiting_.pop();
@@ -102,14 +103,41 @@ class JoinIndex {
         }
     }
 
-    // Entries in order of their last change, so that equal states export equal bytes.
-    std::vector<Entry> live() const {
+    // Entries that are not released, in order of their last change, so that equal states export equal bytes.
+    std::vector<Entry> open() const {
         std::vector<Entry> found;
-        for (const Entry& e : entries_)
-            if (e.serial >= 0) found.push_back(e);
+        const auto add = [&](const Agenda::Item& item) {
+            const Entry& e = entries_[item.entry];
+            if (e.serial == item.serial) found.push_back(e);  // else it has met its impression
+        };
+        pending_.each(add);
+        provisional_.each(add);
+        waiting_.each(add);
         std::sort(found.begin(), found.end(), [](const Entry& a, const Entry& b) { return a.serial < b.serial; });
         return found;
     }
+
+    // Released entries from a place in their queue on, and those before it that changed from a touch on.
+    std::vector<Entry> released(int64_t place, int64_t touch) const {
+        std::vector<Entry> found;
+        const int64_t skip = std::min<int64_t>(std::max<int64_t>(place - first_released, 0), released_.size());
+        const auto from = released_.begin() + skip;
+        const Agenda::Item last{INT64_MAX, INT64_MAX, 0}, &next = from == released_.end() ? last : *from;
+        for (const Touch& t : touches_) {
+            const Entry& e = entries_[t.entry];
+            if (t.number >= touch && e.serial == t.serial && next > Agenda::Item{later(e.deadline, dedup_), t.serial, t.entry})
+                found.push_back(e);
+        }
+        for (auto item = from; item != released_.end(); ++item) found.push_back(entries_[item->entry]);
+        return found;
+    }
+
+    // Place behind the last released entry, counted from the first of this process.
+    int64_t end_released() const { return first_released + int64_t(released_.size()); }
+
+    // The released entry that is forgotten next; null without one.
+    const Entry* oldest() const { return released_.empty() ? nullptr : &entries_[released_.front().entry]; }
+
     std::vector<int64_t> waiting_clicks(const Entry& e) const {
         std::vector<int64_t> ts;
         if (e.state != kWaiting) return ts;
@@ -140,6 +168,9 @@ class JoinIndex {
     }
 
     std::vector<Released> out;  // by deadline; its reader clears it
+    std::vector<Entry> selected;  // for an export
+    int64_t first_released = 0;  // place of the oldest released entry
+    int64_t next_touch = 0;
     int64_t next_slot = 0, next_serial = 0;
     int64_t unmatched = 0;  // clicks that can no longer meet an impression
     int64_t pending = 0;    // impressions whose window has not passed
@@ -178,6 +209,21 @@ class JoinIndex {
         int64_t ts;
         uint32_t next;
     };
+
+    // Change of an entry that was released before.
+    struct Touch {
+        int64_t number, serial;
+        uint32_t entry;
+    };
+
+    void touch(uint32_t id) {
+        if (touches_.size() >= touches_room_) {
+            const auto gone = [&](const Touch& t) { return entries_[t.entry].serial != t.serial; };
+            touches_.erase(std::remove_if(touches_.begin(), touches_.end(), gone), touches_.end());
+            touches_room_ = std::max<size_t>(1024, 2 * touches_.size());
+        }
+        touches_.push_back({next_touch++, entries_[id].serial, id});
+    }
 
     int64_t size_of(const Entry& e) const {
         if (e.state != kWaiting) return ENTRY_BYTES + e.clicks;
@@ -244,6 +290,7 @@ class JoinIndex {
         }
         e.click_ts = ts;
         e.clicked = in_window ? kInWindow : kTooLate;
+        if (e.state == kReleased) touch(id);
         if (!in_window) return kLate;  // another click may still label it while its window is open
         if (e.state == kPending) return kAccepted;
         e.clicked = kAfterWait;
@@ -301,6 +348,8 @@ class JoinIndex {
     std::vector<Entry> entries_;
     std::vector<Click> clicks_;
     std::vector<uint32_t> free_, free_clicks_;
+    std::vector<Touch> touches_;
+    size_t touches_room_ = 1024;
     Agenda pending_, provisional_, waiting_;
     std::deque<Agenda::Item> released_;  // deadlines are released in order, so a queue holds them sorted
 };
@@ -339,31 +388,38 @@ void join_drain(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, in
     index->out.clear();
 }
 
-// next_slot, next_serial, unmatched, pending, forgotten, bytes
+// next_slot, next_serial, unmatched, pending, forgotten, bytes; deadline and serial of the oldest released entry
 void join_counters(void* join, int64_t* counters) {
     const auto* index = static_cast<JoinIndex*>(join);
     const int64_t bytes = index->bytes[kWaiting] + index->bytes[kPending] + index->bytes[kReleased];
-    const int64_t values[] = {index->next_slot, index->next_serial, index->unmatched,
-                              index->pending,   index->forgotten,   bytes};
-    std::copy(values, values + 6, counters);
+    const auto* oldest = index->oldest();
+    const int64_t values[] = {index->next_slot, index->next_serial, index->unmatched, index->pending, index->forgotten, bytes,
+                              oldest ? oldest->deadline : INT64_MAX, oldest ? oldest->serial : INT64_MAX};
+    std::copy(values, values + 8, counters);
 }
 
-// Sizes of the export: entries, waiting clicks.
-void join_export_sizes(void* join, int64_t* sizes) {
+// Place of the oldest released entry, place behind the newest, number of the next touch.
+void join_places(void* join, int64_t* places) {
     const auto* index = static_cast<JoinIndex*>(join);
-    sizes[0] = sizes[1] = 0;
-    for (const auto& e : index->live()) {
-        ++sizes[0];
-        sizes[1] += int64_t(index->waiting_clicks(e).size());
-    }
+    const int64_t values[] = {index->first_released, index->end_released(), index->next_touch};
+    std::copy(values, values + 3, places);
+}
+
+// Selects entries for `join_export`: the open ones, or those released from a place and a touch on. Sizes: entries, waiting clicks.
+void join_select(void* join, int64_t open, int64_t place, int64_t touch, int64_t* sizes) {
+    auto* index = static_cast<JoinIndex*>(join);
+    index->selected = open ? index->open() : index->released(place, touch);
+    sizes[0] = int64_t(index->selected.size());
+    sizes[1] = 0;
+    for (const auto& e : index->selected) sizes[1] += int64_t(index->waiting_clicks(e).size());
 }
 
 // fields int64[7, n]: key, ts, deadline, slot, click_ts, serial, bytes of the columns; flags uint8[2, n]: state, clicked; clicks
 // int32[n]: how many of click_ts belong to each entry.
 void join_export(void* join, int64_t n, int64_t* fields, uint8_t* flags, int32_t* clicks, int64_t* waiting) {
-    const auto* index = static_cast<JoinIndex*>(join);
+    auto* index = static_cast<JoinIndex*>(join);
     int64_t i = 0;
-    for (const auto& e : index->live()) {
+    for (const auto& e : index->selected) {
         const int64_t values[] = {e.key, e.ts, e.deadline, e.slot, e.click_ts, e.serial,
                                   e.state == kWaiting ? 0 : e.clicks};
         for (int f = 0; f < 7; ++f) fields[f * n + i] = values[f];
@@ -373,6 +429,7 @@ void join_export(void* join, int64_t n, int64_t* fields, uint8_t* flags, int32_t
         clicks[i++] = int32_t(ts.size());
         waiting = std::copy(ts.begin(), ts.end(), waiting);
     }
+    index->selected = {};
 }
 
 void join_restore(void* join, int64_t n, const int64_t* fields, const uint8_t* flags, const int32_t* clicks,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.stream.known import COLUMNS, Columns, Places, with_known
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -169,34 +169,59 @@ class JoinIndex:
         return int(self._counters()[5])
 
     def export(self) -> dict[str, npt.NDArray[Any]]:
-        """Exports all state, equal for equal states. Rows that `push` released must have been fetched by
-        `release`.
+        """Exports the state of keys that are not RELEASED, equal for equal states. Rows that `push` released
+        must have been fetched by `release`.
 
         Returns:
-            Of n known keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes
-            int64[n]; state (WAITING, PENDING, PROVISIONAL or RELEASED) and clicked uint8[n]; clicks int32[n]:
-            the number of each key's entries in `waiting` int64[…], the times of clicks that wait for an
-            impression. And counters int64[6].
+            Of n keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes int64[n];
+            state (WAITING, PENDING or PROVISIONAL) and clicked uint8[n]; clicks int32[n]: the number of each
+            key's entries in `waiting` int64[…], the times of clicks that wait for an impression. And counters
+            int64[8].
         """
+        return {**self._selected(True, Places()), "counters": self._counters()}
+
+    def known(self, since: Places | None = None) -> Columns:
+        """Exports keys that are RELEASED: `kernels.stream.known.COLUMNS`.
+
+        Args:
+            since: `places` of an earlier moment: keys that were released or changed after it; None: all.
+        """
+        selected = self._selected(False, since or Places())
+        return {name: selected[name] for name in COLUMNS}
+
+    @property
+    def places(self) -> Places:
+        """Present places in the queue of RELEASED keys."""
+        found = np.empty(3, np.int64)
+        self._calls.join_places(self._handle, found)
+        return Places(*found.tolist())
+
+    def _selected(self, open: bool, since: Places) -> dict[str, npt.NDArray[Any]]:
         sizes = np.empty(2, np.int64)
-        self._calls.join_export_sizes(self._handle, sizes)
+        self._calls.join_select(self._handle, open, since.end, since.touch, sizes)
         n, clicks = (int(size) for size in sizes)
         fields, flags = np.empty((len(_FIELDS), n), np.int64), np.empty((len(_FLAGS), n), np.uint8)
         counts, waiting = np.empty(n, np.int32), np.empty(clicks, np.int64)
         self._calls.join_export(self._handle, n, fields, flags, counts, waiting)
         named: dict[str, npt.NDArray[Any]] = dict(zip(_FIELDS, fields, strict=True))
         named |= zip(_FLAGS, flags, strict=True)
-        return {**named, "clicks": counts, "waiting": waiting, "counters": self._counters()}
+        return {**named, "clicks": counts, "waiting": waiting}
 
-    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Restores the state that another index exported; this index must be new."""
+    def restore(self, state: Columns, known: Columns) -> None:
+        """Restores the state that another index exported; this index must be new.
+
+        Args:
+            state: from `export`.
+            known: from `known`, of the same moment, or parts of several moments (`kernels.stream.known`).
+        """
+        state = with_known(state, known)
         fields = np.stack([state[name] for name in _FIELDS]).astype(np.int64)
         flags = np.stack([state[name] for name in _FLAGS]).astype(np.uint8)
         rest = (state[name] for name in ("clicks", "waiting", "counters"))
         self._calls.join_restore(self._handle, len(state["clicks"]), fields, flags, *rest)
 
     def _counters(self) -> I64:
-        counters = np.empty(6, np.int64)
+        counters = np.empty(8, np.int64)
         self._calls.join_counters(self._handle, counters)
         return counters
 
@@ -214,7 +239,8 @@ def _library() -> ctypes.CDLL:
     library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]
     library.join_drain.argtypes = [handle, i64, u8, i64, i64]
     library.join_counters.argtypes = [handle, i64]
-    library.join_export_sizes.argtypes = [handle, i64]
+    library.join_places.argtypes = [handle, i64]
+    library.join_select.argtypes = [handle, number, number, number, i64]
     library.join_export.argtypes = [handle, number, i64, u8, i32, i64]
     library.join_restore.argtypes = [handle, number, i64, u8, i32, i64, i64]
     return library

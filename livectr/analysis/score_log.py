@@ -32,7 +32,6 @@ from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
-from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.parts import Part, built, complete, parts_of
 from livectr.ingest.materialized.store import MANIFEST
 from livectr.ingest.materialized.writer import until_end
@@ -188,7 +187,7 @@ def _score(scoring: Scoring, pipeline: Pipeline) -> None:
         )
         state = None
         if not scoring.from_start:
-            state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())
+            state = restored.source()
         examples = ExampleSource(
             pipeline,
             source,

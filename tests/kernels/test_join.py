@@ -58,11 +58,12 @@ def run(
         out.slot += pushed.slot.tolist()
         out.released += zip(*(column.tolist() for column in join.release(wm)), strict=True)
         if resume:
-            state = join.export()
+            state, known = join.export(), join.known()
             join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals)
-            join.restore(state)
-            again = join.export()
+            join.restore(state, known)
+            again, known_again = join.export(), join.known()
             assert all(np.array_equal(state[name], again[name]) for name in state)
+            assert all(np.array_equal(known[name], known_again[name]) for name in known)
     out.released += zip(*(column.tolist() for column in join.release(END)), strict=True)
     assert join.pending == 0
     out.unmatched = join.unmatched
@@ -198,7 +199,7 @@ def test_many_keys_come_and_go_in_bounded_memory() -> None:
     label = np.zeros(n, bool)
     label[key[(kind == IMPRESSION)][released.slot]] = released.label
     assert np.array_equal(label, clicked)
-    assert len(join.export()["clicks"]) == 0  # all is forgotten
+    assert len(join.export()["clicks"]) == len(join.known()["key"]) == 0  # all is forgotten
 
 
 def feed(join: JoinIndex, events: Sequence[Event], wm: Sequence[int], size: int = 0) -> list[int]:
@@ -248,9 +249,9 @@ def test_state_is_bounded_in_any_chunking(events: list[Event], cuts: list[int]) 
             status += feed(join, chunk, marks.tolist(), ENTRY_BYTES)
             rows += zip(*(column.tolist() for column in join.release(wm)), strict=True)
             assert join.bytes <= room
-            state, used = join.export(), join.bytes
+            state, known, used = join.export(), join.known(), join.bytes
             join = JoinIndex(WINDOW, DEDUP, max_bytes=room)
-            join.restore(state)
+            join.restore(state, known)
             assert join.bytes == used
         outcomes.append((status, rows))
     assert outcomes[0] == outcomes[1]

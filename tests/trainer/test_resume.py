@@ -15,7 +15,6 @@ import psutil
 import pytest
 import redis
 
-from livectr.ingest.join.state import SourceState
 from livectr.kernels.table.table import DynamicTable
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
@@ -82,7 +81,7 @@ class Result:
         self.statistics = {name.split("-")[0]: array.tobytes() for name, array in statistics}
         self.items = {name: array.tobytes() for name, array in restored.items().items()}
         self.predictions = read_predictions(root / "predictions")
-        sources = SourceState.merge(SourceState.from_parts(part) for part in restored.sources())
+        sources = restored.source()
         self.positions = {p: dict(state.values) for p, state in sources.partitions.items()}
 
 

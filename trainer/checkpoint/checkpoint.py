@@ -8,15 +8,17 @@
         policies.safetensors          state of table policies, if there are any
         dense.safetensors             dense weights and their Adam state
         source.safetensors            positions, joins, histories: JSON and Arrow
+        known.safetensors             keys that joins remember, as far as no earlier file has them
         statistics.safetensors        running statistics of features; rank 0 only
         items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
         scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
         contest.safetensors           champion and its window (trainer.quality.contest); rank 0 only
         gate.safetensors              window of the publish gate (trainer.quality.gate); rank 0 only
 
-A generation exists once its manifest does. It may name table files of earlier generations: a base and the
-deltas after it. Two generations are kept. If the newest is torn, restore reads the generation before. Older
-generations are kept for rollbacks, some time apart (trainer.checkpoint.keeping).
+A generation exists once its manifest does. It may name files of earlier generations: a base of the tables and
+the deltas after it, and parts of the known keys (trainer.checkpoint.known_log). Two generations are kept. If
+the newest is torn, restore reads the generation before. Older generations are kept for rollbacks, some time
+apart (trainer.checkpoint.keeping).
 
 `Checkpointer.commit` does these steps of trainer.commits:
 
@@ -48,6 +50,7 @@ from livectr.kernels.process.disk import writing
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable
+from livectr.trainer.checkpoint.known_log import KnownLog
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -103,6 +106,7 @@ class Checkpointer:
         self._kept: list[Manifest] = []
         self._older: list[Manifest] = []
         self._chain: list[FileEntry] = []
+        self._known = KnownLog()
         self._base_rows = 0
         self._marks: Mapping[str, int] = {}
         if control.rank == 0:
@@ -241,6 +245,13 @@ class Checkpointer:
             self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
             self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
         ]
+        if content.known is not None:
+
+            def keys(tensors: Mapping[str, npt.NDArray[Any]], rows: int) -> FileEntry:
+                data = safetensors.numpy.save(dict(tensors))
+                return self._entry(folder / "known.safetensors", "known", data, rows)
+
+            written += self._known.write(content.known, keys)
         if content.policies:
             policies = safetensors.numpy.save(dict(content.policies))
             written.append(self._entry(folder / "policies.safetensors", "policies", policies))

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from livectr.kernels.stream.known import Places
+
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
@@ -35,6 +37,15 @@ class Table(Protocol):
     def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
 
 
+class KnownRows(Protocol):
+    """Keys that joins remember, as a log (ingest.join.state.KnownKeys)."""
+
+    @property
+    def places(self) -> Mapping[int, Places]: ...
+
+    def since(self, places: Mapping[int, Places]) -> Mapping[str, npt.NDArray[Any]]: ...
+
+
 @dataclass(frozen=True)
 class CheckpointState:
     """Content of a generation on one rank; numbers that describe the run are rank 0's.
@@ -47,6 +58,7 @@ class CheckpointState:
         marks: name → mark at this step boundary, where the next delta begins.
         dense: dense weights and their Adam state.
         source: name → bytes of the source's state.
+        known: keys that the source's joins remember, which are not in `source`; None: there are none.
         statistics: name → state (ingest.extract.statistics); the same on every rank, so rank 0 writes it.
         items: state of trainer.quality.seen.ItemCounts, which rank 0 writes; empty: nothing is counted.
         scores: state of trainer.quality.final_labels.FinalLabels, which rank 0 writes; empty: labels are
@@ -75,6 +87,7 @@ class CheckpointState:
     dense: Mapping[str, torch.Tensor]
     source: Mapping[str, bytes]
     statistics: Mapping[str, npt.NDArray[Any]]
+    known: KnownRows | None = None
     items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     scores: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     contest: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)

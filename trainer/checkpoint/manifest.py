@@ -15,7 +15,7 @@ from livectr.trainer.comm.control import Control
 
 LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
-FORMAT = 3
+FORMAT = 4
 """Format of the manifest and its files: it rises with every change of a key's name or meaning."""
 _LATER = {"began_ms", "created_ms", "quality", "seen"}
 """Fields that the manifest of an older program lacks."""
@@ -27,7 +27,7 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, policies, dense, source, statistics, items, scores, contest or gate.
+        kind: tables, policies, dense, source, known, statistics, items, scores, contest or gate.
         rows: rows, and keys that were erased.
     """
 

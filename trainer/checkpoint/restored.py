@@ -13,6 +13,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
+from livectr.ingest.join.state import SourceState
 from livectr.trainer.checkpoint.content import Table
 from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
 from livectr.trainer.placement.placement import owners_by_key
@@ -80,8 +81,20 @@ class Restored:
             merged.update(safetensors.torch.load((self.root / entry.path).read_bytes()))
         return merged
 
+    def source(self) -> SourceState:
+        """State of the source, of all ranks together."""
+        known: dict[str, list[dict[str, npt.NDArray[Any]]]] = {}
+        for entry in self._files("known"):
+            tensors = safetensors.numpy.load((self.root / entry.path).read_bytes())
+            known.setdefault(Path(entry.path).parent.name, []).append(tensors)
+        ranks = [Path(entry.path).parent.name for entry in self._files("source")]
+        return SourceState.merge(
+            SourceState.from_parts(parts, known.get(rank, []))
+            for rank, parts in zip(ranks, self.sources(), strict=True)
+        )
+
     def sources(self) -> list[dict[str, bytes]]:
-        """State of the source of each rank that wrote it."""
+        """State of the source of each rank that wrote it, without the log of known keys."""
         read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
         return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
 

@@ -102,7 +102,7 @@ def importance(asked: Asked) -> Importance:
         scorer = CheckpointScorer(pipeline, restored, {})
         state = None
         if not asked.from_start:
-            state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())
+            state = restored.source()
         features, labels = _newest(asked, pipeline, scorer.statistics, state)
         as_is = example_losses(scorer.logits(features), labels)
         area = auc(scorer.logits(features), labels)

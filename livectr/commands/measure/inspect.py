@@ -99,7 +99,6 @@ def _show_source(given: argparse.Namespace, pipeline: Pipeline) -> None:
 
     state = None
     if given.checkpoint:
-        from livectr.ingest.join.state import SourceState
         from livectr.trainer.checkpoint.manifest import newest_manifest
         from livectr.trainer.checkpoint.restored import Restored
 
@@ -107,8 +106,7 @@ def _show_source(given: argparse.Namespace, pipeline: Pipeline) -> None:
         manifest = newest_manifest(folder)
         if manifest is None:
             raise ConfigError(f"{folder} holds no checkpoint.")
-        parts = Restored(folder, manifest).sources()
-        state = SourceState.merge(SourceState.from_parts(part) for part in parts)
+        state = Restored(folder, manifest).source()
     show_watermarks(pipeline, parse("source", given.source, "flag --source"), state)
 
 

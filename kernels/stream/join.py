@@ -228,7 +228,7 @@ class JoinIndex:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "stream/join.hpp"\n', name="label join")
+    library = compile_host('#include "stream/join_calls.hpp"\n', name="label join")
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")

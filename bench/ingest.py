@@ -16,7 +16,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.label_join import used_columns
-from livectr.ingest.join.lookup import Lookups
+from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.join.partition import Partition, ReadyQueue
 from livectr.ingest.join.payload import lookup_column
 from livectr.ingest.pipeline import Pipeline

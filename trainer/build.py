@@ -393,6 +393,10 @@ class Builder:
     ) -> Committer:
         wanted = checkpoint is not None or publisher is not None
         others = heads.tables if heads is not None else {}
+        for behaviors in source.behaviors if wanted else ():
+            behaviors.track_left()
+        for table in source.tables.values() if publisher is not None else ():
+            table.track_left()
         first = Boundary.mark(step, source, others) if wanted else Boundary({}, 0, 0)
         publish_s, checkpoint_s = self.options.publish_interval_s, self.options.checkpoint_interval_s
         every = dict(publish_interval_s=publish_s, checkpoint_interval_s=checkpoint_s)

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from livectr.ingest.join.histories import BehaviorHistories
+from livectr.ingest.join.lookup import LookupTable
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
@@ -67,6 +69,7 @@ class CommitState:
         champion: role of the ranking model that a version holds.
         snapshots: copies the changes of a version; None if nothing is published.
         held: reason for which no version may be published; "" if there is none.
+        behaviors, lookups: lists of users and keys that left.
     """
 
     steps: int
@@ -78,6 +81,8 @@ class CommitState:
     snapshots: Snapshotter | None
     champion: str = "rank"
     held: str = ""
+    behaviors: Sequence[BehaviorHistories] = ()
+    lookups: Sequence[LookupTable] = ()
 
     @staticmethod
     def of(parts: Parts, *, checkpoint: bool) -> CommitState:
@@ -104,6 +109,8 @@ class CommitState:
             snapshots=_snapshotter(parts, champion),
             champion=champion,
             held=held,
+            behaviors=parts.source.behaviors,
+            lookups=list(parts.source.tables.values()),
         )
 
 
@@ -141,8 +148,9 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> Checkpoint
         gate=parts.gate.state() if parts.gate is not None else {},
         record=parts.record.state() if parts.record is not None else {},
         quality=parts.gate.report() | {"held": held} if parts.gate is not None else {},
-        source=source.snapshot(known=False).parts(),
-        known=source.known_keys(),
+        source=source.snapshot(whole=False).parts(),
+        changes=source.changes(),
+        history_mark=boundary.histories,
         policies=parts.policies.state() | (heads.policies() if heads is not None else {}),
         tracked=parts.policies.tracked | (heads.tracked if heads is not None else set()),
         row=parts.step.layout.describe(),
@@ -306,9 +314,14 @@ class Committer:
             for name, table in state.tables.items():
                 table.forget(min(held.tables[name] for held in needed))
             oldest = min(needed, key=lambda held: held.histories)
+            for behaviors in state.behaviors:
+                behaviors.forget_left(oldest.histories)
+            for lookup in state.lookups:
+                lookup.forget_left(min(held.lookup_rows for held in needed))
             if oldest is boundary:
                 return
-            if not self._control.gather(np.array([overgrown(state.tables.values())])).any():
+            many = overgrown(state.tables.values()) or any(b.overgrown for b in state.behaviors)
+            if not self._control.gather(np.array([many])).any():
                 return
             if oldest is self._checkpointed and self._checkpoint is not None:
                 LOG.info("changes are more than rows: the next checkpoint is complete")

@@ -1,4 +1,4 @@
-"""Learns the day: users, ads, the last clicks. Rows leave three hours after their last use."""
+"""Learns the day: users, ads, the last clicks. Rows leave three hours after their use, ads after four."""
 
 from livectr import Pipeline, Stream, Table, TablePolicy, label_join, ops, recent
 from livectr.models import DeepFM
@@ -9,7 +9,11 @@ KEPT = "3h"
 impressions = Stream("impressions", key="user_id", time="ts", columns=IDS | {"position": "int32"})
 clicks = Stream("clicks", key="user_id", time="ts", columns=IDS)
 ads = Table(
-    "ads", key="ad_id", columns={"ad_id": "int64", "ts": "int64", "category": "int32", "price": "float32"}
+    "ads",
+    key="ad_id",
+    time="ts",
+    max_age="4h",  # an ad lives six hours and changes its price after three
+    columns={"ad_id": "int64", "ts": "int64", "category": "int32", "price": "float32"},
 )
 log = label_join(impressions, clicks, on="request_id", window="10m").lookup(ads)
 clicked = recent(clicks.ad_id, n=10, within=KEPT)

@@ -23,14 +23,15 @@ from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.decode.arrow_rows import concat_rows
 from livectr.ingest.join.arrivals import Arrivals
 from livectr.ingest.join.example_columns import ExampleColumns, Examples
-from livectr.ingest.join.histories import changes_of
+from livectr.ingest.join.histories import BehaviorHistories, changes_of
 from livectr.ingest.join.label_join import label_columns, required_columns, used_columns
-from livectr.ingest.join.lookup import Lookups, LookupTable
+from livectr.ingest.join.lookup import LookupTable
+from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.join.partition import Partition, check_copartitioned
 from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER
 from livectr.ingest.join.read_options import ReadOptions as ReadOptions
 from livectr.ingest.join.stalls import StallWatch
-from livectr.ingest.join.state import KnownKeys, SourceState
+from livectr.ingest.join.state import Changes, SourceState
 from livectr.ingest.join.stats import Reporter, SourceStats
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.source import Source, open_source
@@ -57,8 +58,7 @@ class ExampleSource:
         pipeline: streams, tables and features to read for.
         url: `kafka://…` or `file:…`.
         options: see `ReadOptions`.
-        rank: this process, 0 to world - 1.
-        world: number of ranks N.
+        rank, world: this process, 0 to N - 1, and the number of ranks N.
         dead_letters: receives bad records.
         state: state to resume from; partitions that it does not know start at the beginning.
 
@@ -81,8 +81,7 @@ class ExampleSource:
     ) -> None:
         self.pipeline, self._options = pipeline, options
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
-        self._finished = False
-        self._generation = 1
+        self._finished, self._generation = False, 1
         self._events = dict.fromkeys(self._topics, 0)
         self._share, self._tables_reach = (rank, world), FIRST
         self._selected: tuple[I64, I32] | None = None
@@ -286,21 +285,19 @@ class ExampleSource:
         if self._columns.versioned:
             self._lookups.forget(min(order, self._bound) - self._columns.span_ms)
 
-    # State
-
-    def snapshot(self, *, known: bool = True) -> SourceState:
+    def snapshot(self, *, whole: bool = True) -> SourceState:
         """Copy the current state: a source restored from it continues with the same examples.
 
         Look-up tables are read again after a restart. The state has the rows that examples may look up as of
-        their time, for this rank's share of the keys: a compacted topic may lack them by then. The keys that
-        joins remember are left out when `known` is false: `known_keys` has them.
+        their time, for this rank's share of the keys: a compacted topic may lack them by then. Without
+        `whole` it lacks what is saved as `changes`.
         """
-        partitions = {number: each.state(known=known) for number, each in self._partitions.items()}
+        partitions = {number: each.state(whole=whole) for number, each in self._partitions.items()}
         return SourceState(partitions, self._lookups.export(self._share))
 
-    def known_keys(self) -> KnownKeys:
-        """Log of the keys that the joins remember."""
-        return KnownKeys({number: each.joiner.index for number, each in self._partitions.items()})
+    def changes(self) -> Changes:
+        """Known keys and histories."""
+        return Changes({number: each.joiner for number, each in self._partitions.items()})
 
     def positions(self) -> dict[TopicPartition, Position]:
         """Positions at which a source restored from a snapshot of this moment starts to read."""
@@ -327,15 +324,20 @@ class ExampleSource:
             Number of the generation, from 1 in each process, for `history_changes` and tables' `changed`.
         """
         self._lookups.mark()
-        for partition in self._partitions.values():
-            partition.joiner.behaviors.mark()
+        for behaviors in self.behaviors:
+            behaviors.mark()
         self._generation += 1
         return self._generation - 1
 
     def history_changes(self, since: int = 0) -> dict[str, Histories]:
         """Name of each recent() root → histories, of this rank's users, with a click after generation `since`
         (see `mark`); 0: all."""
-        return changes_of((p.joiner.behaviors for p in self._partitions.values()), since)
+        return changes_of(self.behaviors, since)
+
+    @property
+    def behaviors(self) -> list[BehaviorHistories]:
+        """Behavior histories of each partition."""
+        return [partition.joiner.behaviors for partition in self._partitions.values()]
 
     @property
     def stats(self) -> SourceStats:
@@ -351,8 +353,6 @@ class ExampleSource:
             clicked=self._clicked,
             lookups=lookups,
         )
-
-    # Advancing
 
     def _idle(self, partition: int) -> list[bool]:
         """Topics of a partition that no longer block the others: bool for each topic."""

@@ -17,6 +17,9 @@ from livectr.kernels.stream.history import APPEND, NEVER, QUERY, Cut, Histories,
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
+LISTED_USERS = 1 << 20
+"""Length that a list of users that left may always have."""
+
 HISTORY_SCHEMA = pa.schema(
     [("user", pa.int64()), ("items", pa.list_(pa.int64())), ("ts", pa.list_(pa.int64()))]
 )
@@ -136,8 +139,26 @@ class BehaviorHistories:
         for table in self.tables.values():
             table.mark()
 
+    def track_left(self) -> None:
+        """List the users that leave from now on, until `forget_left`."""
+        for table in self.tables.values():
+            table.track()
+
+    def forget_left(self, until: int) -> None:
+        """Drop the users from the lists that left up to generation `until`."""
+        for table in self.tables.values():
+            table.forget_left(until)
+
+    @property
+    def overgrown(self) -> bool:
+        """True when a list of users that left is longer than there are users."""
+        return any(table.listed > max(LISTED_USERS, len(table)) for table in self.tables.values())
+
     def changed(self, since: int) -> dict[str, Histories]:
-        """Root name → histories, cut to the root's n, of the users with a click after generation `since`."""
+        """Root name → histories, cut to the root's n, of the users with a click after generation `since`.
+
+        With `track_left`, users that left after it are among them, with length 0.
+        """
         changed = {}
         for name, refs in self._refs.items():
             histories = self.tables[name].export(since)
@@ -147,18 +168,19 @@ class BehaviorHistories:
 
     def export(self) -> dict[str, pa.Table]:
         """Name of each history → all users' behaviors, as HISTORY_SCHEMA."""
-        tables = {}
-        for name, table in self.tables.items():
-            users, lengths, items, ts = table.export()
-            offsets = pa.array(offsets_of(lengths, f"behaviors of {name}"))
-            lists = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in (items, ts)]
-            tables[name] = pa.Table.from_arrays([pa.array(users), *lists], schema=HISTORY_SCHEMA)
-        return tables
+        return {name: as_table(table.export()) for name, table in self.tables.items()}
+
+    def changes(self, since: int) -> dict[str, Histories]:
+        """Name of each history → users with a click after generation `since`; 0: all.
+
+        With `track_left`, users that left after it are among them, with length 0.
+        """
+        return {name: table.export(since) for name, table in self.tables.items()}
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """Load state from `export`."""
-        for name, table in self.tables.items():
-            saved = tables[name].combine_chunks()
+        """Load state from `export`; a history without a table has no users."""
+        for name, rows in tables.items():
+            table, saved = self.tables[name], rows.combine_chunks()
             if not len(saved):
                 continue
             users, items, ts = (saved.column(i).chunk(0) for i in range(3))
@@ -170,6 +192,14 @@ class BehaviorHistories:
                     np.array(ts.flatten().to_numpy()),
                 )
             )
+
+
+def as_table(histories: Histories) -> pa.Table:
+    """Histories as rows of HISTORY_SCHEMA."""
+    users, lengths, items, ts = histories
+    offsets = pa.array(offsets_of(lengths, "behaviors"))
+    lists = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in (items, ts)]
+    return pa.Table.from_arrays([pa.array(users), *lists], schema=HISTORY_SCHEMA)
 
 
 def changes_of(partitions: Iterable[BehaviorHistories], since: int) -> dict[str, Histories]:

@@ -54,6 +54,8 @@ F32 = npt.NDArray[np.float32]
 LEAST_DEDUP_MS = 600_000
 """Keys are remembered after their deadline for the label window, and for at least this time."""
 PART_ROWS = 16_384
+HISTORY = "history."
+"""Beginning of the names of saved histories."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Joiner(Protocol):
         """Keys that are remembered, which are saved as a log; None: there are none."""
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """Copy all state but the log of `index`, as JSON types and Arrow tables."""
+        """Copy all state but the log of `index` and the histories, as JSON types and Arrow tables."""
 
     def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table], known: Columns) -> None:
         """Load state from `export` and rows of the log into a new joiner."""
@@ -297,7 +299,7 @@ class LabelJoin:
         self.stats.late_clicks += int(np.count_nonzero(status == LATE))
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """Copy all state but the log of known keys, with the columns of impressions that may still leave.
+        """Copy all state but known keys and histories, with the columns of impressions that may still leave.
 
         Slots are renumbered from 0, because restored columns start there.
         """
@@ -314,8 +316,6 @@ class LabelJoin:
         columns = {name: pa.array(values) for name, values in {**join, "slot": slot}.items()}
         columns["clicks"] = pa.ListArray.from_arrays(offsets, pa.array(waiting))
         tables = {"join": pa.table(columns), "payload": pa.Table.from_batches([payload])}
-        for name, history in self.behaviors.export().items():
-            tables[f"history.{name}"] = history
         return {"counters": counters.tolist(), "stats": asdict(self.stats)}, tables
 
     def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table], known: Columns) -> None:
@@ -336,7 +336,9 @@ class LabelJoin:
             rows = cast_saved(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
             until = int(ends[start : start + PART_ROWS].max())
             self._columns.append(rows.to_batches()[0], until=until)
-        self.behaviors.restore({name: tables[f"history.{name}"] for name in self.behaviors.names})
+        self.behaviors.restore(
+            {name: tables[HISTORY + name] for name in self.behaviors.names if HISTORY + name in tables}
+        )
         self.stats = JoinStats(**state["stats"])
 
     def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:

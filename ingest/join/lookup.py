@@ -1,47 +1,43 @@
-"""Look-up tables: the latest row of each key of a compacted topic or of files, and the rows before it that
+"""Look-up table: the latest row of each key of a compacted topic or of files, and the rows before it that
 events may still look up."""
 
 from __future__ import annotations
 
 import base64
-import logging
-import time
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest import metrics
-from livectr.ingest.chunks import BEGINNING, TopicPartition
-from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.row_log import RowLog
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
-from livectr.ingest.language.streams import Table
-from livectr.ingest.limits import LIMITS, RecordLimits
-from livectr.ingest.sources.source import open_source
+from livectr.ingest.language.tables import Table
 from livectr.kernels.keys.keys import KeyNumbers
 from livectr.kernels.stream.clock import FIRST, LAST
 from livectr.kernels.stream.versions import RowVersions
 
 I64 = npt.NDArray[np.int64]
 
-WARN_AFTER_S = 5.0
+NEVER = int(np.iinfo(np.int64).max)
+FEW_KEYS = 4096
+"""Keys without a row that are kept for their number alone."""
+DELETED_KEPT_MS = 24 * 3_600_000
+"""Event time for which a delete is known, so that an older row of its key that comes late stays outdated."""
 
 KEY, TIME, ROW = "#key", "#time", "#row"
 """Columns of saved rows besides their own: the key, the time from which a row is valid, and its number."""
-
-_log = logging.getLogger(__name__)
 
 
 class LookupTable:
     """Latest row of each key of a `Table`, with vectorized look-up.
 
     Rows are appended to a log, and an index maps each key to its latest row. When half of the rows are
-    outdated, live rows are copied to a new log: memory stays below about twice the live rows.
+    outdated, live rows are copied to a new log: memory stays below about twice the live rows. Keys without a
+    row leave alike. With the table's `max_age` a row counts for so long after its time, and then leaves as if
+    it were deleted.
 
     Args:
         table: declaration of topic, key and columns.
@@ -65,6 +61,9 @@ class LookupTable:
         self.found, self.missing = 0, 0  # look-ups by `columns` so far
         self._log = RowLog(self.schema)
         self.versions = RowVersions() if versioned else None
+        self._told = NEVER  # generation up to which everybody knows which keys were deleted
+        self._horizon = FIRST  # no look-up is as of an earlier time
+        self._expires_at = FIRST  # time as of which rows are next looked through for old ones
 
     def __len__(self) -> int:
         """Keys that have a row."""
@@ -90,6 +89,8 @@ class LookupTable:
         self._live += int(np.count_nonzero(self._row[changed] >= 0))
         self._generation[changed] = self._current
         self._compact()
+        if self._told == NEVER:  # else when the deletes are told
+            self._drop_keys()
 
     def _append(
         self, keys: I64, batch: pa.RecordBatch, deleted: npt.NDArray[np.bool_] | None
@@ -177,10 +178,56 @@ class LookupTable:
 
     def forget(self, time_ms: int) -> bool:
         """Drop the rows that no look-up as of a time or later needs, once they are many; true: some were."""
-        if self.versions is None or not self.versions.forget(time_ms):
+        if self.versions is None:
+            return False
+        self._horizon = max(self._horizon, time_ms)
+        expired = self._expire(time_ms, self.versions)
+        if not self.versions.forget(time_ms, at_once=expired) and not expired:
             return False
         self._compact()
         return True
+
+    def _expire(self, time_ms: int, versions: RowVersions) -> bool:
+        max_age = self.table.max_age_ms
+        if max_age is None or time_ms < self._expires_at:
+            return False
+        self._expires_at = time_ms + max_age // 16
+        live = np.flatnonzero(self._row >= 0)
+        old = live[versions.newest(live) <= time_ms - max_age]
+        versions.delete(old)
+        self._row[old], self._generation[old] = -1, self._current
+        self._live -= len(old)
+        return len(old) > 0
+
+    def track_left(self) -> None:
+        """Keep deleted keys for `changed` until `forget_left`."""
+        self._told = 0
+
+    def forget_left(self, until: int) -> None:
+        """Note that nobody asks any more for the keys that were deleted up to a generation."""
+        self._told = max(self._told, until)
+        self._drop_keys()
+
+    def _drop_keys(self) -> None:
+        """Number the keys anew, without those that were deleted, if these are more than half."""
+        count = len(self._numbers)
+        if count <= 2 * self._live + FEW_KEYS:
+            return
+        kept = (self._row[:count] >= 0) | (self._generation[:count] > self._told)
+        if self.versions is not None:
+            kept_ms = self.table.max_age_ms or DELETED_KEPT_MS  # older rows are expired
+            kept |= self.versions.known_after(self._horizon - kept_ms, count)
+        if 2 * np.count_nonzero(kept) + FEW_KEYS >= count:
+            return
+        old = np.flatnonzero(kept)
+        keys, row, generation = self._keys[old], self._row[old], self._generation[old]
+        self._numbers = KeyNumbers()
+        self._numbers.assign(keys)
+        self._keys, self._row, self._generation = (np.empty(0, np.int64) for _ in range(3))
+        self._grow(len(old))
+        self._keys[: len(old)], self._row[: len(old)], self._generation[: len(old)] = keys, row, generation
+        if self.versions is not None:
+            self.versions.keep(old)
 
     @property
     def bytes(self) -> int:
@@ -200,6 +247,8 @@ class LookupTable:
             raise ValueError(f"{self.table.topic} has no versions")
         versions.forget(time_ms, at_once=True)
         entries = versions.entries()
+        if self.table.max_age_ms is not None:
+            entries = entries.take(entries.time > time_ms - self.table.max_age_ms)
         entries = entries.take(self._keys[entries.number] % share[1] == share[0])
         saved = pa.Table.from_batches([rows for _, rows in self._log.pieces(entries.row)], self.schema)
         for name, values in ((KEY, self._keys[entries.number]), (TIME, entries.time), (ROW, entries.row)):
@@ -237,7 +286,8 @@ class LookupTable:
 
     def _rows_at(self, keys: I64, times: I64) -> I64:
         assert self.versions is not None
-        return self.versions.at(self._numbers.find(keys).astype(np.int64), times)
+        numbers = self._numbers.find(keys).astype(np.int64)
+        return self.versions.at(numbers, times, max_age_ms=self.table.max_age_ms)
 
     def _rows(self, keys: I64) -> I64:
         # MISSING is greater than all numbers and is clipped to the last element, -1.
@@ -274,125 +324,3 @@ def _json_values(column: pa.Array, dtype: str) -> Sequence[Any]:
     if pa.types.is_binary(column.type):
         return [None if value is None else base64.b64encode(value).decode() for value in values]
     return values
-
-
-class Lookups:
-    """Look-up tables of a pipeline, read completely by the constructor and then followed.
-
-    Args:
-        tables: declarations; empty reads nothing.
-        url: `kafka://…` or `file:…`.
-        until_end: stop at the end that the logs have at the start.
-        dead_letters: receives bad rows. Every rank reads every table, so only one rank should keep letters.
-        limits: records beyond them become dead letters.
-        versioned: topics of tables whose rows are looked up as of a time.
-        saved: rows of a checkpoint, by topic (`export`).
-    """
-
-    def __init__(
-        self,
-        tables: Sequence[Table],
-        url: str,
-        *,
-        until_end: bool,
-        dead_letters: DeadLetters,
-        limits: RecordLimits = LIMITS,
-        versioned: Collection[str] = (),
-        saved: Mapping[str, pa.Table] = MappingProxyType({}),
-    ) -> None:
-        self.tables: Mapping[str, LookupTable] = {
-            table.topic: LookupTable(table, versioned=table.topic in versioned) for table in tables
-        }
-        for topic, table in self.tables.items():
-            if topic in saved and table.versions is not None:
-                table.restore(saved[topic])
-        self._source = None
-        self._horizon = FIRST
-        self._reached = FIRST  # with every versioned table read to the end that it had then
-        self._asked: tuple[int, int] | None = None  # (number of the question, order)
-        self._warn_at_s = float("inf")
-        self._awaited: set[TopicPartition] = set()
-        self._versioned: list[TopicPartition] = []
-        if not tables:
-            return
-        # A row that is written while the tables are read belongs to impressions that are written then.
-        until_end = until_end and not (versioned and url.startswith("kafka:"))
-        self._source = open_source(url, tables, until_end=until_end, dead_letters=dead_letters, limits=limits)
-        places = [(topic, p) for topic, numbers in self._source.topics().items() for p in numbers]
-        start = dict.fromkeys(places, BEGINNING)
-        dead_letters.resume(start)  # tables are read again after a restart, their bad rows too
-        self._source.assign(start)
-        self._source.start()
-        while not all(self._source.at_end(topic, p) for topic, p in places):
-            self.follow(0.1)
-        for table in self.tables.values():
-            table.read()
-            table.join()
-        if not until_end:
-            self._versioned = [place for place in places if place[0] in versioned]
-        self._measure()
-
-    def follow(self, max_wait_s: float = 0.0) -> None:
-        """Apply the rows that were written since the last call."""
-        chunks = self._source.poll(max_wait_s) if self._source is not None else []
-        for chunk in chunks:
-            self.tables[chunk.topic].upsert(chunk.batch, chunk.deleted)
-        if chunks:
-            self._measure()
-
-    def reach(self, order: int, slack_ms: int) -> int:
-        """Order below which examples may leave, LAST for all; examples up to `order` want to.
-
-        While the order rises, the tables' present ends are asked for, and it is reached when they are read
-        up to there. So a row that the broker has before the log's records of an order is seen by the examples
-        of that order, and a quiet table holds nothing back.
-
-        Args:
-            order: the log is read up to it.
-            slack_ms: time by which an example's order may be beyond the order that is reached.
-        """
-        if self._source is None or not self._versioned:
-            return LAST
-        if self._asked is not None and self._source.answered >= self._asked[0]:
-            self._awaited = {place for place in self._awaited if not self._source.at_end(*place)}
-            if not self._awaited:
-                self._reached, self._asked = self._asked[1], None
-        if self._asked is None and order > self._reached:
-            self._asked, self._awaited = (self._source.ask_ends(), order), set(self._versioned)
-            self._warn_at_s = time.monotonic() + WARN_AFTER_S
-        if self._asked is not None and time.monotonic() >= self._warn_at_s:
-            self._warn_at_s = float("inf")
-            names = ", ".join(sorted({topic for topic, _ in self._awaited}))
-            _log.warning("examples have waited %.0f s for look-up tables to be read: %s", WARN_AFTER_S, names)
-        return LAST if self._reached + slack_ms >= order else self._reached + slack_ms
-
-    def forget(self, time_ms: int) -> None:
-        """Drop the rows that no look-up as of a time or later needs, once they are many."""
-        self._horizon = max(self._horizon, time_ms)
-        if any([table.forget(self._horizon) for table in self.tables.values()]):
-            self._measure()
-
-    def export(self, share: tuple[int, int]) -> dict[str, pa.Table]:
-        """Rows of each versioned table for a checkpoint; see `LookupTable.export`."""
-        timed = {topic: table for topic, table in self.tables.items() if table.versions is not None}
-        return {topic: table.export(self._horizon, share) for topic, table in timed.items()}
-
-    def _measure(self) -> None:
-        for topic, table in self.tables.items():
-            metrics.lookup_bytes.labels(topic).set(table.bytes)
-            versions = table.versions
-            metrics.lookup_versions.labels(topic).set(0 if versions is None else versions.older)
-
-    def mark(self) -> None:
-        """Close the current generation of every table."""
-        for table in self.tables.values():
-            table.mark()
-
-    def bytes_read(self) -> dict[str, int]:
-        """Topic → bytes read so far."""
-        return self._source.bytes_read() if self._source is not None else {}
-
-    def close(self) -> None:
-        """Stop reading."""
-        if self._source is not None:
-            self._source.close()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
-from livectr.ingest.join.label_join import Ready, cast_saved
+from livectr.ingest.join.label_join import HISTORY, Ready, cast_saved
 from livectr.ingest.join.labelled import joiner
 from livectr.ingest.join.merge import Merge
 from livectr.ingest.join.reorder import Piece
@@ -213,8 +213,8 @@ class Partition:
         value = row_text(piece.batch, row)
         self._letters.write(place, Reason.BAD_TIME, detail, value)
 
-    def state(self, *, known: bool = True) -> PartitionState:
-        """Copy the current state, with the keys that the join remembers or without."""
+    def state(self, *, whole: bool = True) -> PartitionState:
+        """Copy the current state, with what is saved as changes (`ingest.join.state.Changes`) or without."""
         values, tables = self.joiner.export()
         parts = self.ready.slices(len(self.ready))
         batches = [
@@ -226,7 +226,9 @@ class Partition:
         ]
         ready = pa.Table.from_batches(batches, None if batches else pa.schema(list(META.items())))
         index = self.joiner.index
-        keys = index.known() if known and index is not None else joined([])
+        keys = index.known() if whole and index is not None else joined([])
+        histories = self.joiner.behaviors.export() if whole else {}
+        tables |= {HISTORY + name: table for name, table in histories.items()}
         return PartitionState(
             {"merge": self._merge.state(), "join": values}, {**tables, "ready": ready}, keys
         )

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.ingest.join.histories import BehaviorHistories, as_table
+from livectr.ingest.join.label_join import HISTORY
 from livectr.kernels.errors import CheckpointError
+from livectr.kernels.stream.history import Histories, last_of
 from livectr.kernels.stream.join import JoinIndex
 from livectr.kernels.stream.known import COLUMNS, Columns, Places, joined
 
 TABLES = "tables"
 """Folder of saved look-up rows, beside those of partitions."""
+Array = npt.NDArray[Any]
 KNOWN = "known"
 """Name of the keys that a join remembers, where they are saved with the rest."""
 
@@ -33,26 +37,40 @@ class PartitionState:
     known: Columns = field(default_factory=lambda: joined([]))
 
 
-class KnownKeys:
-    """Keys that the joins of some partitions remember, as a log.
+class Remembers(Protocol):
+    """Joiner, as far as its state is saved as changes."""
+
+    @property
+    def index(self) -> JoinIndex | None: ...
+
+    @property
+    def behaviors(self) -> BehaviorHistories: ...
+
+
+class Changes:
+    """State of some partitions that grows with the log and changes little: it is saved as changes.
 
     Args:
-        indices: partition → its join; None: it remembers no key.
+        joiners: by partition.
     """
 
-    def __init__(self, indices: Mapping[int, JoinIndex | None]) -> None:
-        self._indices = {number: index for number, index in indices.items() if index is not None}
+    def __init__(self, joiners: Mapping[int, Remembers]) -> None:
+        self._joiners = joiners
+        self._indices = {number: of.index for number, of in joiners.items() if of.index is not None}
 
     @property
     def places(self) -> dict[int, Places]:
-        """Partition → present places in its log."""
+        """Partition → present places in the log of the keys that its join remembers."""
         return {number: index.places for number, index in self._indices.items()}
 
-    def since(self, places: Mapping[int, Places]) -> dict[str, npt.NDArray[Any]]:
-        """Rows that came or changed after some places: "PARTITION/COLUMN" → values, of partitions with any.
+    def known(self, places: Mapping[int, Places]) -> dict[str, Array]:
+        """Keys that joins remember and that came or changed after some places.
+
+        Returns:
+            "PARTITION/COLUMN" → values, of partitions with any.
 
         Args:
-            places: of an earlier moment; a partition without places: all of its rows.
+            places: of an earlier moment; a partition without places: all of its keys.
         """
         rows = {number: index.known(places.get(number)) for number, index in self._indices.items()}
         return {
@@ -60,6 +78,17 @@ class KnownKeys:
             for number, columns in rows.items()
             if len(columns["key"])
             for name, values in columns.items()
+        }
+
+    def histories(self, since: int) -> dict[str, Array]:
+        """Users with a click after generation `since` (0: all), and with length 0 those that left:
+        "PARTITION/HISTORY/COLUMN" → values, of histories with any."""
+        return {
+            f"{number}/{name}/{column}": values
+            for number, joiner in self._joiners.items()
+            for name, histories in joiner.behaviors.changes(since).items()
+            if len(histories.users)
+            for column, values in histories._asdict().items()
         }
 
 
@@ -112,11 +141,13 @@ class SourceState:
         return parts
 
     @staticmethod
-    def from_parts(parts: Mapping[str, bytes], known: Iterable[Columns] = ()) -> SourceState:
+    def from_parts(
+        parts: Mapping[str, bytes], known: Iterable[Columns] = (), histories: Iterable[Columns] = ()
+    ) -> SourceState:
         """Deserialize what `parts` returned.
 
         Args:
-            known: parts of the log, in order, each from `KnownKeys.since`.
+            known, histories: from `Changes`, of successive moments.
         """
         tables: dict[str, dict[str, pa.Table]] = {}
         for name, data in parts.items():
@@ -124,18 +155,32 @@ class SourceState:
             if table:
                 with pa.ipc.open_file(data) as reader:
                     tables.setdefault(partition, {})[table] = reader.read_all()
-        log: dict[str, list[Columns]] = {}
-        for columns in known:
-            for p in {name.partition("/")[0] for name in columns}:
-                log.setdefault(p, []).append({name: columns[f"{p}/{name}"] for name in COLUMNS})
+        log = _by_place(known)
+        for place, found in _by_place(histories).items():
+            p, _, name = place.partition("/")
+            last = last_of([Histories(**columns) for columns in found])
+            tables.setdefault(p, {})[HISTORY + name] = as_table(last)
         values = json.loads(bytes(parts["partitions.json"]))
         partitions = {}
         for p, saved in values.items():
-            own = tables.get(p, {})
-            rows = [{name: own[KNOWN][name].to_numpy() for name in COLUMNS}] if KNOWN in own else []
-            others = {name: table for name, table in own.items() if name != KNOWN}
-            partitions[int(p)] = PartitionState(saved, others, joined([*rows, *log.get(p, [])]))
+            own = dict(tables.get(p, {}))
+            rows = own.pop(KNOWN, None)
+            whole = [] if rows is None else [{name: rows[name].to_numpy() for name in COLUMNS}]
+            partitions[int(p)] = PartitionState(saved, own, joined([*whole, *log.get(p, [])]))
         return SourceState(partitions, tables.get(TABLES, {}))
+
+
+def _by_place(parts: Iterable[Columns]) -> dict[str, list[dict[str, Array]]]:
+    """Name before the last "/" → columns of each part that has any."""
+    found: dict[str, list[dict[str, Array]]] = {}
+    for part in parts:
+        split: dict[str, dict[str, Array]] = {}
+        for name, values in part.items():
+            place, _, column = name.rpartition("/")
+            split.setdefault(place, {})[column] = values
+        for place, columns in split.items():
+            found.setdefault(place, []).append(columns)
+    return found
 
 
 def _written(table: pa.Table) -> bytes:

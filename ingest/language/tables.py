@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from livectr.ingest.language.columns import Columns
+from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.kernels.errors import ConfigError
@@ -26,6 +27,8 @@ class Table(Columns):
         time: column of the time from which a row is valid, int64 in milliseconds since 1970, or an EventTime
             with its unit. Events look up the row that was valid at their own time. None: rows have no time,
             and events look up the latest row.
+        max_age: time for which a row is valid after its own, such as "30d", unless a newer row of its key
+            comes. Then it leaves memory and Redis, as if it were deleted. None: rows stay.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -38,9 +41,16 @@ class Table(Columns):
     """
 
     time_unit: str | None = None
+    max_age_ms: int | None = None
 
     def __init__(
-        self, topic: str, *, key: str, columns: Mapping[str, str], time: str | EventTime | None = None
+        self,
+        topic: str,
+        *,
+        key: str,
+        columns: Mapping[str, str],
+        time: str | EventTime | None = None,
+        max_age: str | None = None,
     ) -> None:
         known = EventTime(time) if isinstance(time, str) else time
         values: dict[str, Any] = dict(topic=topic, key=key, columns=columns, time=None, time_unit=None)
@@ -51,6 +61,11 @@ class Table(Columns):
                     "each of its rows counts from its own time"
                 )
             values |= dict(time=known.column, time_unit=known.unit)
+        values["max_age_ms"] = None if max_age is None else duration_ms(max_age, f"{topic}: max_age")
+        if max_age is not None and known is None:
+            raise ConfigError(
+                f'{topic}: max_age counts from a row\'s time; name its column, as in time="changed_ms"'
+            )
         for name, value in values.items():
             object.__setattr__(self, name, value)
         self.__post_init__()
@@ -59,9 +74,9 @@ class Table(Columns):
         """The same table with its key, its time and some of the columns."""
         time = None if self.time is None else EventTime(str(self.time), self.time_unit)
         wanted = (self.key, *names, *([] if time is None else [time.column]))
-        return Table(
-            self.topic, key=self.key, columns={name: self.columns[name] for name in wanted}, time=time
-        )
+        age = None if self.max_age_ms is None else f"{self.max_age_ms}ms"
+        columns = {name: self.columns[name] for name in wanted}
+        return Table(self.topic, key=self.key, columns=columns, time=time, max_age=age)
 
     def _column(self, name: str) -> Expr:
         return column(ColumnRef(self.topic, name, table=True), self.columns[name])
@@ -105,5 +120,10 @@ class Lookup:
             raise ConfigError(
                 f"look-up of {table.topic}: the events have no time; name its column in their Stream, "
                 'or write as_of="latest"'
+            )
+        if table.max_age_ms is not None and (as_of == "latest" or not timed):
+            raise ConfigError(
+                f"look-up of {table.topic}: its max_age needs a look-up as of the events' times; "
+                + ("leave out as_of" if timed else "name the column of their time in their Stream")
             )
         return Lookup(table, on, "latest" if as_of == "latest" and table.time is not None else None)

@@ -8,6 +8,7 @@
 // oldest leave first.
 #pragma once
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -82,6 +83,23 @@ class HistoryTable {
         return found;
     }
 
+    // Users that left after generation `since` was closed and are not back, by key. They are listed if `tracks`.
+    std::vector<int64_t> left(int64_t since) const {
+        std::vector<int64_t> found;
+        for (const auto& [generation, key] : left_)
+            if (generation > since && find_row(index_.view(), key) == NO_ROW) found.push_back(key);
+        std::sort(found.begin(), found.end());
+        found.erase(std::unique(found.begin(), found.end()), found.end());
+        return found;
+    }
+
+    // Nobody asks for the users any more that left up to a generation.
+    void forget_left(int64_t until) {
+        while (!left_.empty() && left_.front().first <= until) left_.pop_front();
+    }
+
+    int64_t listed() const { return int64_t(left_.size()); }
+
     int64_t mark() { return generation_++; }
     int64_t size() const { return int64_t(users_.size() - free_.size()); }
     // Depends on the histories alone, so that a restored table forgets the same users as an unbroken one.
@@ -89,6 +107,7 @@ class HistoryTable {
 
     std::vector<Cut> cuts;
     int64_t expired = 0, evicted = 0;  // users
+    bool tracks = false;
 
  private:
     static constexpr int64_t GONE = -1;
@@ -129,6 +148,11 @@ class HistoryTable {
         free_.push_back(id);
     }
 
+    void leave(uint32_t id) {
+        if (tracks) left_.push_back({generation_, users_[id].key});
+        remove(id);
+    }
+
     void touch(User& user) { user.generation = generation_; }
 
     // Takes the first entry of the order. Returns its user if that user has no newer behavior, else NO_ROW.
@@ -147,7 +171,7 @@ class HistoryTable {
         while (!order_.empty() && order_.top().first < oldest) {
             const uint32_t id = pop();
             if (id == NO_ROW) continue;
-            remove(id);
+            leave(id);
             ++expired;
         }
     }
@@ -157,7 +181,7 @@ class HistoryTable {
         while (bytes_ > max_bytes_ && size() > 1) {
             const uint32_t id = pop();
             if (id == NO_ROW) continue;
-            remove(id);
+            leave(id);
             ++evicted;
         }
     }
@@ -214,6 +238,7 @@ class HistoryTable {
     Index index_{0};
     std::vector<User> users_;
     std::vector<uint32_t> free_;
+    std::deque<std::pair<int64_t, int64_t>> left_;  // (generation, user)
     // Users by newest behavior. A user has one entry, which is put right when it comes first.
     std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> order_;
     int64_t generation_ = 1, bytes_ = 0;
@@ -237,6 +262,14 @@ void history_counts(void* table, int64_t* counts) {
     counts[1] = history->expired;
     counts[2] = history->evicted;
 }
+void history_track(void* table) { static_cast<HistoryTable*>(table)->tracks = true; }
+int64_t history_left_size(void* table, int64_t since) { return int64_t(static_cast<HistoryTable*>(table)->left(since).size()); }
+void history_left(void* table, int64_t since, int64_t* users) {
+    const auto found = static_cast<HistoryTable*>(table)->left(since);
+    std::copy(found.begin(), found.end(), users);
+}
+void history_forget_left(void* table, int64_t until) { static_cast<HistoryTable*>(table)->forget_left(until); }
+int64_t history_listed(void* table) { return static_cast<HistoryTable*>(table)->listed(); }
 int64_t history_mark(void* table) { return static_cast<HistoryTable*>(table)->mark(); }
 
 // sizes int64[cuts]: number of items in the answers of each cut.

@@ -50,6 +50,17 @@ class Histories(NamedTuple):
     ts: I64
 
 
+def last_of(parts: Sequence[Histories]) -> Histories:
+    """The last history of each user in parts, without users of length 0."""
+    users, lengths, items, ts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    newest = len(users) - 1 - np.unique(users[::-1], return_index=True)[1]
+    newest = newest[lengths[newest] > 0]
+    size = lengths[newest].astype(np.int64)
+    begin = (np.cumsum(lengths, dtype=np.int64) - lengths)[newest]
+    rows = np.repeat(begin - (np.cumsum(size) - size), size) + np.arange(size.sum())
+    return Histories(users[newest], lengths[newest], items[rows], ts[rows])
+
+
 class HistoryTable:
     """Last `n` (item, time) of each user by event time; of equal times the earlier arrival comes first.
 
@@ -148,7 +159,10 @@ class HistoryTable:
         return int(self._calls.history_mark(self._handle))
 
     def export(self, since: int = 0) -> Histories:
-        """Histories with an append after mark `since`; all histories for 0."""
+        """Histories with an append after mark `since`; all histories for 0.
+
+        With `track`, users that left after the mark and are not back are among them, with length 0.
+        """
         sizes = np.empty(2, np.int64)
         self._calls.history_export_sizes(self._handle, since, sizes)
         users, behaviors = (int(size) for size in sizes)
@@ -159,7 +173,31 @@ class HistoryTable:
             np.empty(behaviors, np.int64),
         )
         self._calls.history_export(self._handle, since, *out)
-        return out
+        left = self._left(since) if since else np.empty(0, np.int64)
+        if not len(left):
+            return out
+        known = np.concatenate([out.users, left])
+        order = np.argsort(known)
+        lengths = np.concatenate([out.lengths, np.zeros(len(left), np.int32)])
+        return out._replace(users=known[order], lengths=lengths[order])
+
+    def track(self) -> None:
+        """Lists the users that leave from now on, for `export`, until `forget_left`."""
+        self._calls.history_track(self._handle)
+
+    def forget_left(self, until: int) -> None:
+        """Drops the users from the list that left up to mark `until`."""
+        self._calls.history_forget_left(self._handle, until)
+
+    @property
+    def listed(self) -> int:
+        """Entries of the list of users that left."""
+        return int(self._calls.history_listed(self._handle))
+
+    def _left(self, since: int) -> I64:
+        users = np.empty(self._calls.history_left_size(self._handle, since), np.int64)
+        self._calls.history_left(self._handle, since, users)
+        return users
 
     def assign(self, histories: Histories) -> None:
         """Replaces the histories of users; it counts as a change."""
@@ -180,6 +218,11 @@ def _library() -> ctypes.CDLL:
     library.history_mark.restype, library.history_mark.argtypes = number, [handle]
     library.history_push.argtypes = [handle, number, u8, i64, i64, i64, i64, number, i64, i64, i64]
     library.history_answers.argtypes = [handle, number, i32, i64]
+    library.history_track.argtypes = [handle]
+    library.history_left_size.restype, library.history_left_size.argtypes = number, [handle, number]
+    library.history_left.argtypes = [handle, number, i64]
+    library.history_forget_left.argtypes = [handle, number]
+    library.history_listed.restype, library.history_listed.argtypes = number, [handle]
     library.history_export_sizes.argtypes = [handle, number, i64]
     library.history_export.argtypes = [handle, number, i64, i32, i64, i64]
     library.history_assign.argtypes = [handle, number, i64, i32, i64, i64]

@@ -106,19 +106,52 @@ class RowVersions:
         if not last.all():
             self._changes.append(found.take(~last))
 
-    def at(self, numbers: I64, times: I64) -> I64:
+    def at(self, numbers: I64, times: I64, *, max_age_ms: int | None = None) -> I64:
         """Row of each key at a time: int64[n], NO_ROW where it was deleted or not there yet.
 
         Args:
             numbers: [n]; a number beyond all keys is an unknown key.
             times: int64[n], event times in ms.
+            max_age_ms: time after its own for which a version is valid at most; None: until the next.
         """
         rows = self._row.take(numbers, mode="clip")
-        older = np.flatnonzero(self._time.take(numbers, mode="clip") > times)
+        since = self._time.take(numbers, mode="clip")
+        older = np.flatnonzero(since > times)
         if len(older):
             self._sort()
-            rows[older] = self._at(numbers[older].astype(np.int64), times[older])
+            since[older], rows[older] = self._at(numbers[older].astype(np.int64), times[older])
+        if max_age_ms is not None:
+            rows[since <= times - max_age_ms] = NO_ROW
         return rows
+
+    def delete(self, numbers: I64) -> None:
+        """Take the row from the newest versions of keys int64[n], which stay as deletes."""
+        self._row[numbers] = NO_ROW
+
+    def known_after(self, time: int, count: int) -> npt.NDArray[np.bool_]:
+        """bool[count]: the keys 0, 1, … count - 1 with a version after a time, or with more than one."""
+        size = min(count, len(self._time) - 1)
+        known = np.zeros(count, np.bool_)
+        known[:size] = (self._time[:size] > time) & (self._place[:size] >= 0)
+        for level in (self._large, self._small, *self._changes):
+            known[level.number] = True
+        return known
+
+    def keep(self, old: I64) -> None:
+        """Number the keys anew: key old[i] becomes i; `old` is sorted and has keys with older versions."""
+        columns = self._time, self._place, self._row
+        at = np.minimum(old, len(self._time) - 1)  # beyond it, keys have no version
+        self._time, self._place, self._row = (
+            np.append(column[at], fill)
+            for column, fill in zip(columns, (BEFORE_ALL, -1, NO_ROW), strict=True)
+        )
+
+        def new(level: Entries) -> Entries:
+            return level._replace(number=np.searchsorted(old, level.number))
+
+        self._large, self._small, *self._changes = (
+            new(level) for level in (self._large, self._small, *self._changes)
+        )
 
     def forget(self, time: int, *, at_once: bool = False) -> bool:
         """Drop the versions that no look-up as of `time` or later finds.
@@ -168,8 +201,8 @@ class RowVersions:
             level._replace(row=new(level.row)) for level in (self._large, self._small, *self._changes)
         )
 
-    def _at(self, numbers: I64, times: I64) -> I64:
-        """As `at`, among the older versions."""
+    def _at(self, numbers: I64, times: I64) -> tuple[I64, I64]:
+        """Times and rows as `at`, among the older versions."""
         found = np.full((3, len(numbers)), [[BEFORE_ALL], [-1], [NO_ROW]], np.int64)  # time, place, row
         for level in (self._large, self._small):
             if not len(level.number):
@@ -186,8 +219,7 @@ class RowVersions:
             own = found[0, has], found[1, has]
             later = (other[0] > own[0]) | ((other[0] == own[0]) & (other[1] > own[1]))
             found[:, has[later]] = level.time[at[later]], level.place[at[later]], level.row[at[later]]
-        rows: I64 = found[2]
-        return rows
+        return found[0], found[2]
 
     def _sort(self) -> None:
         """Sort changes in."""

@@ -28,7 +28,7 @@ from livectr.ingest.content.folders import content_folders
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.lookup import Lookups
+from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError, UserError
 from livectr.protos.hold import Hold

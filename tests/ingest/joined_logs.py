@@ -26,9 +26,11 @@ LATEST_MS = 1_200_000
 TYPES = {"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
 
 
-def pipeline(*, delayed: Delayed = "wait", suffix: str = "", versioned: bool = False) -> Pipeline:
+def pipeline(
+    *, delayed: Delayed = "wait", suffix: str = "", versioned: bool = False, max_age: str | None = None
+) -> Pipeline:
     """A pipeline of the topics impressions, clicks and users, with `suffix` behind each name; `versioned`:
-    rows of users have a time."""
+    rows of users have a time; `max_age`: and end so long after it."""
     time = EventTime("ts", max_ahead=LATEST_MS)
     impressions = Stream(
         f"impressions{suffix}",
@@ -47,6 +49,7 @@ def pipeline(*, delayed: Delayed = "wait", suffix: str = "", versioned: bool = F
             **({"changed": "int64"} if versioned else {}),
         },
         time="changed" if versioned else None,
+        max_age=max_age,
     )
     wait = None if delayed == "wait" else WAIT_MS
     log = label_join(
@@ -131,7 +134,9 @@ class Expected:
     columns: tuple[Any, ...]
 
 
-def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait") -> list[Expected]:
+def expected_partition(
+    logs: Logs, partition: int, *, delayed: Delayed = "wait", max_age_ms: int | None = None
+) -> list[Expected]:
     """The examples of one partition, in order."""
     events = []
     for topic, log in enumerate((logs.impressions.get(partition, []), logs.clicks.get(partition, []))):
@@ -158,7 +163,7 @@ def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait")
             seen.sort(key=lambda behavior: behavior[0])
             del seen[:-3]
         if kind == IMPRESSION and status == ACCEPTED:
-            known = valid(logs.users, user, ts)
+            known = valid(logs.users, user, ts, max_age_ms)
             columns = {
                 "impressions.ad_id": row["ad_id"],
                 "impressions.query": row["query"],
@@ -178,11 +183,14 @@ def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait")
     ]
 
 
-def valid(table: Log, user: int, time: int) -> Row:
+def valid(table: Log, user: int, time: int, max_age_ms: int | None = None) -> Row:
     """The user's last row of the greatest time that is not later; rows without time are always valid, and a
     row without age deletes the user."""
+    nothing = {"age": None, "name": None}
     rows = [row for row in table if row["user_id"] == user and row.get("changed", time) <= time]
-    return max(reversed(rows), key=lambda row: row.get("changed", 0), default={"age": None, "name": None})
+    found = max(reversed(rows), key=lambda row: row.get("changed", 0), default=nothing)
+    expired = max_age_ms is not None and found.get("changed", time) + max_age_ms <= time
+    return nothing if expired else found
 
 
 def told(label: int) -> float:
@@ -190,10 +198,12 @@ def told(label: int) -> float:
     return 1.0 if label == LATE_POSITIVE else float(label)
 
 
-def expected(logs: Logs, *, delayed: Delayed = "wait") -> list[Expected]:
+def expected(logs: Logs, *, delayed: Delayed = "wait", max_age_ms: int | None = None) -> list[Expected]:
     """Expected global sequence: by (order, partition), then in each partition's order."""
     parts = [
-        example for p in sorted(logs.impressions) for example in expected_partition(logs, p, delayed=delayed)
+        example
+        for p in sorted(logs.impressions)
+        for example in expected_partition(logs, p, delayed=delayed, max_age_ms=max_age_ms)
     ]
     return sorted(parts, key=lambda example: (example.order, example.partition))
 

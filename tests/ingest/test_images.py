@@ -18,7 +18,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.images import FORMATS, MAX_PIXELS, BadPictureError, complaint, decode
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
-from livectr.ingest.join.lookup import Lookups
+from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.pipeline import Pipeline, load_pipeline

@@ -73,6 +73,34 @@ def test_columns_of_joined_rows_are_the_table_itself() -> None:
     assert encoded.to_pylist() == gathered.to_pylist() == [6, 696, None, 600, 6]
 
 
+@pytest.mark.parametrize("tracked", [False, True])
+def test_deleted_keys_leave_memory(tracked: bool) -> None:
+    """Keys that come and go for ever; those that nobody was told of yet stay until somebody was."""
+    table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))
+    if tracked:
+        table.track_left()
+    sizes, copy, since = [], {}, 0
+    for number in range(200):
+        ids = np.arange(1000 * number, 1000 * number + 1000)
+        table.upsert(pa.record_batch({"id": ids, "x": 2 * ids}))
+        if number:
+            old = ids - 1000
+            table.upsert(pa.record_batch({"id": old, "x": old}), np.ones(1000, bool))
+        changed, values = table.changed(since)
+        copy |= zip(changed.tolist(), values, strict=True)
+        since = table.mark()
+        if tracked and number % 4 == 3:
+            table.forget_left(since)
+        sizes.append(table.bytes)
+        assert len(table) == 1000
+        asked = np.array([ids[0], ids[0] - 1, ids[-1], -5])
+        assert table.columns(asked, ["x"])["x"].to_pylist() == [2 * ids[0], None, 2 * ids[-1], None]
+    assert max(sizes[100:]) <= max(sizes[:100])
+    if tracked:  # else keys leave with their deletes, and nobody asks for them
+        assert len(copy) == 200_000
+        assert {key for key, row in copy.items() if row is not None} == set(range(199_000, 200_000))
+
+
 def test_memory_stays_with_the_live_rows() -> None:
     """A table that is rewritten many times keeps its latest rows and a margin."""
     table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))

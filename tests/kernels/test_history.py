@@ -73,6 +73,40 @@ def test_changes_since_a_mark_make_a_copy_whole(parts: list[list[Event]]) -> Non
     assert equal(table.export(), copy.export())
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.lists(EVENTS, min_size=1, max_size=6), st.integers(0, 60), st.integers(1, 4), st.integers(0, 3))
+def test_changes_name_the_users_that_left(
+    parts: list[list[Event]], horizon_ms: int, users: int, told: int
+) -> None:
+    """A copy that drops users of length 0 stays equal, although the list is forgotten up to a mark."""
+    table = HistoryTable(N, horizon_ms=horizon_ms, max_bytes=users * (128 + 16 * 8))
+    table.track()
+    copy: dict[int, list[tuple[int, int]]] = {}
+    since, mark, marks = 0, 0, [0]
+    for events in parts:
+        moments = [mark := max(mark, event[3]) for event in events]
+        push_marked(table, events, moments)
+        changed = table.export(since)
+        assert np.all(np.diff(changed.users) > 0)
+        copy |= histories_of(changed)
+        copy = {user: history for user, history in copy.items() if history}
+        assert copy == histories_of(table.export())
+        since = table.mark()
+        marks.append(since)
+        table.forget_left(marks[max(0, len(marks) - 1 - told)])
+    table.forget_left(since)
+    assert table.listed == 0
+
+
+def histories_of(histories: Histories) -> dict[int, list[tuple[int, int]]]:
+    ends = np.cumsum(histories.lengths).tolist()
+    pairs = list(zip(histories.items.tolist(), histories.ts.tolist(), strict=True))
+    return {
+        user: pairs[end - n : end]
+        for user, end, n in zip(histories.users.tolist(), ends, histories.lengths.tolist(), strict=True)
+    }
+
+
 class Bounded:
     """Brute-force reference: the users that expiry and a budget have left, their clicks and bytes."""
 

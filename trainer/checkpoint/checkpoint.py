@@ -7,8 +7,9 @@
                                       in parts, as tables may be larger than memory (trainer.tables.tiers)
         policies.safetensors          state of table policies, if there are any
         dense.safetensors             dense weights and their Adam state
-        source.safetensors            positions, joins, histories: JSON and Arrow
+        source.safetensors            positions and joins: JSON and Arrow
         known.safetensors             keys that joins remember, as far as no earlier file has them
+        histories.safetensors         histories that changed, or all
         statistics.safetensors        running statistics of features; rank 0 only
         items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
         scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
@@ -16,7 +17,7 @@
         gate.safetensors              window of the publish gate (trainer.quality.gate); rank 0 only
 
 A generation exists once its manifest does. It may name files of earlier generations: a base of the tables and
-the deltas after it, and parts of the known keys (trainer.checkpoint.known_log). Two generations are kept. If
+the deltas after it, and changes of the source (trainer.checkpoint.changes). Two generations are kept. If
 the newest is torn, restore reads the generation before. Older generations are kept for rollbacks, some time
 apart (trainer.checkpoint.keeping).
 
@@ -37,6 +38,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,9 +50,9 @@ import safetensors.torch
 from livectr.kernels.errors import DiskFullError, InUseError, UserError
 from livectr.kernels.process.disk import writing
 from livectr.trainer import telemetry
+from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable
-from livectr.trainer.checkpoint.known_log import KnownLog
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -106,7 +108,7 @@ class Checkpointer:
         self._kept: list[Manifest] = []
         self._older: list[Manifest] = []
         self._chain: list[FileEntry] = []
-        self._known = KnownLog()
+        self._known, self._histories = KnownLog(), HistoryChain()
         self._base_rows = 0
         self._marks: Mapping[str, int] = {}
         if control.rank == 0:
@@ -215,6 +217,7 @@ class Checkpointer:
     def begin_anew(self) -> None:
         """Let the next generation hold all rows, since changes are no longer known."""
         self._chain = []
+        self._histories.begin_anew()
 
     @property
     def oldest(self) -> int:
@@ -245,13 +248,10 @@ class Checkpointer:
             self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
             self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
         ]
-        if content.known is not None:
-
-            def keys(tensors: Mapping[str, npt.NDArray[Any]], rows: int) -> FileEntry:
-                data = safetensors.numpy.save(dict(tensors))
-                return self._entry(folder / "known.safetensors", "known", data, rows)
-
-            written += self._known.write(content.known, keys)
+        if content.changes is not None:
+            written += self._known.write(content.changes, partial(self._tensors, folder, "known"))
+            save = partial(self._tensors, folder, "histories")
+            written += self._histories.write(content.changes, content.history_mark, save)
         if content.policies:
             policies = safetensors.numpy.save(dict(content.policies))
             written.append(self._entry(folder / "policies.safetensors", "policies", policies))
@@ -300,6 +300,11 @@ class Checkpointer:
                     number, size, held = number + 1, 0, {}
         if held or not number:
             yield part()
+
+    def _tensors(
+        self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]], rows: int
+    ) -> FileEntry:
+        return self._entry(folder / f"{kind}.safetensors", kind, safetensors.numpy.save(dict(tensors)), rows)
 
     def _entry(self, path: Path, kind: str, data: bytes, rows: int = 0) -> FileEntry:
         _write(path, data)

@@ -37,13 +37,15 @@ class Table(Protocol):
     def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
 
 
-class KnownRows(Protocol):
-    """Keys that joins remember, as a log (ingest.join.state.KnownKeys)."""
+class SourceChanges(Protocol):
+    """State of the source that is saved as changes (ingest.join.state.Changes)."""
 
     @property
     def places(self) -> Mapping[int, Places]: ...
 
-    def since(self, places: Mapping[int, Places]) -> Mapping[str, npt.NDArray[Any]]: ...
+    def known(self, places: Mapping[int, Places]) -> Mapping[str, npt.NDArray[Any]]: ...
+
+    def histories(self, since: int) -> Mapping[str, npt.NDArray[Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class CheckpointState:
         marks: name → mark at this step boundary, where the next delta begins.
         dense: dense weights and their Adam state.
         source: name → bytes of the source's state.
-        known: keys that the source's joins remember, which are not in `source`; None: there are none.
+        changes: of the source, which are not in `source`; None: there are none.
+        history_mark: generation of the histories that was closed at this step boundary.
         statistics: name → state (ingest.extract.statistics); the same on every rank, so rank 0 writes it.
         items: state of trainer.quality.seen.ItemCounts, which rank 0 writes; empty: nothing is counted.
         scores: state of trainer.quality.final_labels.FinalLabels, which rank 0 writes; empty: labels are
@@ -87,7 +90,8 @@ class CheckpointState:
     dense: Mapping[str, torch.Tensor]
     source: Mapping[str, bytes]
     statistics: Mapping[str, npt.NDArray[Any]]
-    known: KnownRows | None = None
+    changes: SourceChanges | None = None
+    history_mark: int = 0
     items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     scores: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     contest: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)

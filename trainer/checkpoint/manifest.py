@@ -27,7 +27,7 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, policies, dense, source, known, statistics, items, scores, contest or gate.
+        kind: tables, policies, dense, source, known, histories, statistics, items, scores, contest or gate.
         rows: rows, and keys that were erased.
     """
 

@@ -83,18 +83,23 @@ class Restored:
 
     def source(self) -> SourceState:
         """State of the source, of all ranks together."""
-        known: dict[str, list[dict[str, npt.NDArray[Any]]]] = {}
-        for entry in self._files("known"):
-            tensors = safetensors.numpy.load((self.root / entry.path).read_bytes())
-            known.setdefault(Path(entry.path).parent.name, []).append(tensors)
+        known, histories = self._by_rank("known"), self._by_rank("histories")
         ranks = [Path(entry.path).parent.name for entry in self._files("source")]
         return SourceState.merge(
-            SourceState.from_parts(parts, known.get(rank, []))
+            SourceState.from_parts(parts, known.get(rank, []), histories.get(rank, []))
             for rank, parts in zip(ranks, self.sources(), strict=True)
         )
 
+    def _by_rank(self, kind: str) -> dict[str, list[dict[str, npt.NDArray[Any]]]]:
+        """Folder of a rank → tensors of its files, in order."""
+        found: dict[str, list[dict[str, npt.NDArray[Any]]]] = {}
+        for entry in self._files(kind):
+            tensors = safetensors.numpy.load((self.root / entry.path).read_bytes())
+            found.setdefault(Path(entry.path).parent.name, []).append(tensors)
+        return found
+
     def sources(self) -> list[dict[str, bytes]]:
-        """State of the source of each rank that wrote it, without the log of known keys."""
+        """State of the source of each rank that wrote it, without what is saved as changes."""
         read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
         return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
 

@@ -199,7 +199,7 @@ class Snapshotter:
         for name, (users, lengths, items, times) in self.source.history_changes(since).items():
             ends = np.cumsum(lengths).tolist()
             values: list[bytes | None] = [
-                encode_history(items[end - n : end], times[end - n : end])
+                encode_history(items[end - n : end], times[end - n : end]) if n else None  # the user has left
                 for end, n in zip(ends, lengths.tolist(), strict=True)
             ]
             yield Values(users, self.space.histories(name, users), values)

@@ -30,13 +30,14 @@ from livectr.ingest.join.row_log import RowLog
 from livectr.kernels.keys.keys import combine_keys
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.join import ACCEPTED, CLICK, IMPRESSION, PENDING, JoinIndex
+from livectr.kernels.stream.known import COLUMNS
 from livectr.trainer.quality.predictions import Records, layout
 
 I64 = npt.NDArray[np.int64]
 PART_ROWS = 1 << 16
 UNBOUNDED = 1 << 60
 """Bytes: the label joins of the source bound what waits here."""
-_JOIN, _ROWS = "join.", "record."
+_JOIN, _ROWS, _KNOWN = "join.", "record.", "known."
 
 
 class FinalLabels:
@@ -112,13 +113,14 @@ class FinalLabels:
         counters[0] = len(waits)
         join |= {"slot": slot, "counters": counters, "order": np.array([self._order])}
         state = {_JOIN + name: np.ascontiguousarray(values) for name, values in join.items()}
+        state |= {_KNOWN + name: values for name, values in self._join.known().items()}
         return state | {_ROWS + name: np.ascontiguousarray(records[name]) for name in self._schema.names}
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from a `state`; these must be new."""
         join = {name.removeprefix(_JOIN): v for name, v in state.items() if name.startswith(_JOIN)}
         self._order = int(join.pop("order")[0])
-        self._join.restore(join)
+        self._join.restore(join, {name: state[_KNOWN + name] for name in COLUMNS})
         columns = {name: state[_ROWS + name] for name in self._schema.names}
         records = np.empty(len(columns["instance"]), self._columns)
         for name, values in columns.items():

@@ -1,4 +1,4 @@
-"""Log of the keys that joins remember: any chain of parts restores them, and a part holds what is new."""
+"""State of a source that is saved as changes: any chain of files restores it, and each holds what is new."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livectr.ingest.join.state import KnownKeys, SourceState
+from livectr.ingest.join.histories import BehaviorHistories, as_table
+from livectr.ingest.join.state import Changes, SourceState
+from livectr.kernels.stream.history import Histories, HistoryTable
 from livectr.kernels.stream.join import ENTRY_BYTES, JoinIndex
 from livectr.kernels.stream.known import Places
-from livectr.trainer.checkpoint import known_log
+from livectr.trainer.checkpoint import changes
+from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
-from livectr.trainer.checkpoint.known_log import KnownLog
 from livectr.trainer.checkpoint.manifest import FileEntry
 from livectr.trainer.comm.control import Control
 
@@ -29,6 +31,17 @@ CHUNKS = st.lists(
     min_size=1,
     max_size=14,
 )
+
+
+class Joiner:
+    """Joiner without histories."""
+
+    def __init__(self, index: JoinIndex) -> None:
+        self.index, self.behaviors = index, BehaviorHistories(())
+
+
+def changes_of(joins: Mapping[int, JoinIndex]) -> Changes:
+    return Changes({p: Joiner(join) for p, join in joins.items()})
 
 
 class Files:
@@ -76,7 +89,7 @@ def test_any_chain_of_parts_restores_the_keys(
     files = Files()
     for number, chunk in enumerate(chunks):
         now = feed(joins, chunk, now)
-        named = log.write(KnownKeys(joins), files.write)
+        named = log.write(changes_of(joins), files.write)
         parts = [files.held[entry.path] for entry in named]
         again = new_joins(room, wait)
         state = SourceState.from_parts({"partitions.json": b'{"0": {}, "1": {}}'}, parts)
@@ -98,7 +111,7 @@ def test_a_part_holds_what_is_new_and_old_parts_are_let_go() -> None:
         joins[0].push(np.zeros(1000, np.uint8), np.arange(start, start + 1000), time, time)
         now += 1000
         joins[0].release(now)
-        named = log.write(KnownKeys(joins), files.write)
+        named = log.write(changes_of(joins), files.write)
         sizes.append(sum(len(v) for n, v in files.held[named[-1].path].items() if n.endswith("/key")))
         parts.append(len(named))
     kept = len(joins[0].known()["key"])
@@ -113,9 +126,9 @@ def test_a_late_click_is_written_although_its_key_was() -> None:
     joins = {0: JoinIndex(WINDOW, 1000)}
     log, files = KnownLog(), Files()
     feed(joins, [(0, 1, 0), (0, 2, 50)], 0)
-    assert len(log.write(KnownKeys(joins), files.write)) == 1
+    assert len(log.write(changes_of(joins), files.write)) == 1
     feed(joins, [(1, 1, 30)], 50)  # too late for its impression: the next one is a duplicate
-    named = log.write(KnownKeys(joins), files.write)
+    named = log.write(changes_of(joins), files.write)
     again = JoinIndex(WINDOW, 1000)
     state = SourceState.from_parts(
         {"partitions.json": b'{"0": {}}'}, [files.held[entry.path] for entry in named]
@@ -126,18 +139,18 @@ def test_a_late_click_is_written_although_its_key_was() -> None:
 
 def test_nothing_new_writes_nothing() -> None:
     joins, log, files = {0: JoinIndex(WINDOW, 1000)}, KnownLog(), Files()
-    assert log.write(KnownKeys(joins), files.write) == []
+    assert log.write(changes_of(joins), files.write) == []
     feed(joins, [(0, 1, 0), (0, 2, 50)], 0)
-    first = log.write(KnownKeys(joins), files.write)
-    assert log.write(KnownKeys(joins), files.write) == first and len(files.held) == 1
+    first = log.write(changes_of(joins), files.write)
+    assert log.write(changes_of(joins), files.write) == first and len(files.held) == 1
 
 
 def test_a_full_part_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_log, "PART_ROWS", 4)
+    monkeypatch.setattr(changes, "PART_ROWS", 4)
     joins, log, files, now = {0: JoinIndex(0, 10**6)}, KnownLog(), Files(), 0
     for key in range(32):
         now = feed(joins, [(0, key, 1)], now)
-        named = log.write(KnownKeys(joins), files.write)
+        named = log.write(changes_of(joins), files.write)
     assert max(entry.rows for entry in named) == 4 and len(named) >= 8
 
 
@@ -170,9 +183,76 @@ def content(joins: Mapping[int, JoinIndex]) -> CheckpointState:
         marks={},
         dense={},
         source={"partitions.json": b'{"3": {}}'},
-        known=KnownKeys(joins),
+        changes=changes_of(joins),
         statistics={},
     )
+
+
+class Clicks:
+    """Behaviors of one history, and a join without keys."""
+
+    index = None
+
+    def __init__(self, table: HistoryTable) -> None:
+        self.table = table
+
+    @property
+    def behaviors(self) -> Any:
+        return self
+
+    def changes(self, since: int) -> dict[str, Histories]:
+        return {"ad": self.table.export(since)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    chunks=st.lists(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), max_size=20), min_size=1, max_size=12
+    ),
+    restarts=st.sets(st.integers(0, 11)),
+    anew=st.sets(st.integers(0, 11)),
+)
+def test_any_chain_of_changes_restores_the_histories(
+    chunks: list[list[tuple[int, int]]], restarts: set[int], anew: set[int]
+) -> None:
+    """Users click, expire, and come back; lists of those that left are forgotten with each file."""
+    horizon_ms, now, files = 100, 0, Files()
+    table, chain = HistoryTable(3, horizon_ms=horizon_ms), HistoryChain()
+    table.track()
+    for number, chunk in enumerate(chunks):
+        for user, after in chunk:
+            now += after
+            one = np.array([user]), np.array([now % 7]), np.array([now])
+            table.push(np.array([1], np.uint8), *one, [], mark=np.array([now]))
+        mark = table.mark()
+        if number in anew:
+            chain.begin_anew()
+        source = Changes({0: Clicks(table)})
+        named = [files.held[entry.path] for entry in chain.write(source, mark, files.write)]
+        table.forget_left(mark)
+        state = SourceState.from_parts({"partitions.json": b'{"0": {}}'}, histories=named)
+        saved = state.partitions[0].tables.get("history.ad", as_table(table.export()).slice(0, 0))
+        assert saved.equals(as_table(table.export()))
+        if number in restarts:
+            again, chain = HistoryTable(3, horizon_ms=horizon_ms), HistoryChain()
+            again.assign(table.export())
+            again.track()
+            table = again
+
+
+def test_histories_that_did_not_change_are_not_written() -> None:
+    table, chain, files = HistoryTable(3), HistoryChain(), Files()
+    table.track()
+    users = np.arange(1000)
+    table.push(np.ones(1000, np.uint8), users, users, users, [])
+    source = Changes({0: Clicks(table)})
+    chain.write(source, table.mark(), files.write)
+    assert chain.write(source, table.mark(), files.write)[0].rows == 1000 and len(files.held) == 1
+    for _ in range(10):
+        table.push(np.ones(5, np.uint8), users[:5], users[:5], users[:5] + 2000, [])
+        named = chain.write(source, table.mark(), files.write)
+        assert named[-1].rows == 5
+    assert len(named) == 11
 
 
 def test_places_of_a_new_join_are_at_its_start() -> None:

@@ -43,7 +43,7 @@ from livectr.trainer.process import local_rank
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.snapshot import Boundary
+from livectr.trainer.publish.snapshot import Boundary, Left
 from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
@@ -393,10 +393,7 @@ class Builder:
     ) -> Committer:
         wanted = checkpoint is not None or publisher is not None
         others = heads.tables if heads is not None else {}
-        for behaviors in source.behaviors if wanted else ():
-            behaviors.track_left()
-        for table in source.tables.values() if publisher is not None else ():
-            table.track_left()
+        Left.of(source).track(saved=wanted, published=publisher is not None)
         first = Boundary.mark(step, source, others) if wanted else Boundary({}, 0, 0)
         publish_s, checkpoint_s = self.options.publish_interval_s, self.options.checkpoint_interval_s
         every = dict(publish_interval_s=publish_s, checkpoint_interval_s=checkpoint_s)

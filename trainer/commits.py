@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from livectr.ingest.join.histories import BehaviorHistories
-from livectr.ingest.join.lookup import LookupTable
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
@@ -32,7 +30,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
 from livectr.trainer.publish.publisher import Publisher
-from livectr.trainer.publish.snapshot import Boundary, Snapshotter, overgrown
+from livectr.trainer.publish.snapshot import Boundary, Left, Snapshotter, overgrown
 from livectr.trainer.publish.version import Push
 from livectr.trainer.quality.gate import PublishGate
 
@@ -69,7 +67,7 @@ class CommitState:
         champion: role of the ranking model that a version holds.
         snapshots: copies the changes of a version; None if nothing is published.
         held: reason for which no version may be published; "" if there is none.
-        behaviors, lookups: lists of users and keys that left.
+        left: users and keys that left.
     """
 
     steps: int
@@ -81,8 +79,7 @@ class CommitState:
     snapshots: Snapshotter | None
     champion: str = "rank"
     held: str = ""
-    behaviors: Sequence[BehaviorHistories] = ()
-    lookups: Sequence[LookupTable] = ()
+    left: Left = Left()
 
     @staticmethod
     def of(parts: Parts, *, checkpoint: bool) -> CommitState:
@@ -109,8 +106,7 @@ class CommitState:
             snapshots=_snapshotter(parts, champion),
             champion=champion,
             held=held,
-            behaviors=parts.source.behaviors,
-            lookups=list(parts.source.tables.values()),
+            left=Left.of(parts.source),
         )
 
 
@@ -314,13 +310,10 @@ class Committer:
             for name, table in state.tables.items():
                 table.forget(min(held.tables[name] for held in needed))
             oldest = min(needed, key=lambda held: held.histories)
-            for behaviors in state.behaviors:
-                behaviors.forget_left(oldest.histories)
-            for lookup in state.lookups:
-                lookup.forget_left(min(held.lookup_rows for held in needed))
+            state.left.forget(needed)
             if oldest is boundary:
                 return
-            many = overgrown(state.tables.values()) or any(b.overgrown for b in state.behaviors)
+            many = overgrown(state.tables.values()) or state.left.overgrown
             if not self._control.gather(np.array([many])).any():
                 return
             if oldest is self._checkpointed and self._checkpoint is not None:

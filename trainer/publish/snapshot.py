@@ -18,6 +18,8 @@ import torch
 from livectr.ingest.extract.extractor import Extract
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.histories import BehaviorHistories
+from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
@@ -83,6 +85,38 @@ class Boundary:
         tables = {name: table.mark() for name, table in {**step.tables, **others}.items()}
         mark = source.mark()
         return Boundary(tables, mark, mark)
+
+
+@dataclass(frozen=True)
+class Left:
+    """Users and keys of look-up tables that left, which a version removes."""
+
+    behaviors: Sequence[BehaviorHistories] = ()
+    lookups: Sequence[LookupTable] = ()
+
+    @staticmethod
+    def of(source: ExampleSource) -> "Left":
+        """Those of a rank's source."""
+        return Left(source.behaviors, list(source.tables.values()))
+
+    def track(self, *, saved: bool, published: bool) -> None:
+        """List who leaves from now on, as far as checkpoints (users alone) and versions have to know."""
+        for behaviors in self.behaviors if saved else ():
+            behaviors.track_left()
+        for lookup in self.lookups if published else ():
+            lookup.track_left()
+
+    def forget(self, needed: Sequence[Boundary]) -> None:
+        """Drop from the lists who left before all of some moments."""
+        for behaviors in self.behaviors:
+            behaviors.forget_left(min(held.histories for held in needed))
+        for lookup in self.lookups:
+            lookup.forget_left(min(held.lookup_rows for held in needed))
+
+    @property
+    def overgrown(self) -> bool:
+        """True when a list names more users than there are."""
+        return any(behaviors.overgrown for behaviors in self.behaviors)
 
 
 def overgrown(tables: Iterable[DynamicTable]) -> bool:

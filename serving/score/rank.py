@@ -21,6 +21,7 @@ from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.network.forward import Kept
+from livectr.kernels.network.reply import pack_reply
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32
 from livectr.serving import metrics
@@ -54,6 +55,8 @@ from livectr.serving.version.loader import ModelVersion, RoleSpec
 from livectr.serving.version.reader import Reader
 
 ROLE = "rank"
+_RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm"))
+"""Numbers of the reply's fields that `pack_reply` writes."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,8 @@ class Ranker:
             clock.ended("score")
             metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
             if query.explain:
-                best = _order(query.bids * scores.pctr)[: query.explain].tolist()
+                worst = -query.bids * scores.pctr
+                best = np.argsort(worst, kind="stable")[: query.explain].tolist()
                 explained = self._explainer.explain(lookup, _scorer(lookup), inputs, scores.logits, best)
                 scores = replace(scores, explanations=explained)
                 clock.ended("explain")
@@ -262,32 +266,24 @@ class Ranker:
 
     def _response(self, query: _Query, scores: RankScores, *, degraded: bool) -> Any:
         pctr = scores.pctr
-        ecpm = query.bids * pctr
-        order = _order(ecpm)
         metrics.CANDIDATES.labels(ROLE).inc(query.columns.size)
         metrics.observe_pctr(ROLE, pctr)
         if degraded:
             metrics.DEGRADED.labels(ROLE).inc()
-        return pb.RankResponse(
+        response = pb.RankResponse(
             request_id=query.request_id,
             version=scores.version,
             model=scores.model,
-            index=order.tolist(),
-            pctr=pctr[order].tolist(),
-            ecpm=ecpm[order].tolist(),
             degraded=degraded,
             degraded_reason=self._follower.reader.problem if degraded else "",
             explanations=scores.explanations,
         )
+        response.MergeFromString(pack_reply(pctr, query.bids, *_RANKED))
+        return response
 
 
 def _scorer(lookup: VersionLookup) -> RankScorer:
     return rank_scorer(lookup.version)
-
-
-def _order(ecpm: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Places of the candidates, best expected revenue first."""
-    return np.argsort(-ecpm, kind="stable")
 
 
 def _answer(request: Any, query: _Query, scores: RankScores) -> Answer:

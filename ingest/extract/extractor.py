@@ -232,7 +232,7 @@ class Extractor:
         parts = []
         for batch, which in ((shared, True), (own, False)):
             last = places.get(which)
-            if last is None or not batch.schema.equals(last[0]):
+            if last is None or not (batch.num_columns == len(last[0]) == 0 or batch.schema.equals(last[0])):
                 roots = [root for root in self._roots if (root.name in names) is which]
                 arrays = bind_columns(batch, roots, encoded=True)
                 if any(a.type != batch.column(r.name).type for r, a in zip(roots, arrays, strict=True)):

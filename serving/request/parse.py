@@ -353,7 +353,8 @@ def _flat(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Arra
         numbers = np.array(values, np.int64)
         if dtype == "int32" and len(numbers) and not -(2**31) <= numbers.min() <= numbers.max() < 2**31:
             raise RequestError(where, _NO_INT32)
-        return pa.array(numbers.astype(dtype, copy=False), arrow)
+        buffer = pa.py_buffer(numbers.astype(dtype, copy=False))
+        return pa.Array.from_buffers(arrow, len(numbers), [None, buffer], 0)
     if dtype in ("float64", "float32"):
         floats = finite(values, where)
         if dtype == "float32" and (np.abs(floats) >= _BEYOND_FLOAT32).any():

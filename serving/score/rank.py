@@ -21,7 +21,7 @@ from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.network.forward import Kept
-from livectr.kernels.network.reply import pack_reply
+from livectr.kernels.network.reply import ReplyPacker
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32
 from livectr.serving import metrics
@@ -56,7 +56,7 @@ from livectr.serving.version.reader import Reader
 
 ROLE = "rank"
 _RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm"))
-"""Numbers of the reply's fields that `pack_reply` writes."""
+"""Numbers of the reply's fields that `ReplyPacker` writes."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,7 @@ class Ranker:
         self._fingerprint = pipeline.fingerprint[:12]
         self._first = type(pipeline.rank).__name__
         self._explainer = Explainer(pipeline)
+        self._pack = ReplyPacker(*_RANKED)
         self.served = ServedLog.of(pipeline, options)
 
     def rank(self, request: Any, deadline: float | None) -> Any:
@@ -278,7 +279,7 @@ class Ranker:
             degraded_reason=self._follower.reader.problem if degraded else "",
             explanations=scores.explanations,
         )
-        response.MergeFromString(pack_reply(pctr, query.bids, *_RANKED))
+        response.MergeFromString(self._pack(pctr, query.bids))
         return response
 
 
@@ -308,7 +309,7 @@ def _parse_bids(values: Any, size: int) -> npt.NDArray[np.float64]:
     if len(values) != size:
         raise RequestError("bids", f"holds {len(values)} values for {size} candidates; send one each or none")
     bids = finite(values, "bids")
-    if (bids < 0).any():
+    if bids.min() < 0:
         raise RequestError("bids", f"value {int(np.argmax(bids < 0))} is negative")
     return bids
 

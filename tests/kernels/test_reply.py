@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from livectr.kernels.network.reply import pack_reply
+from livectr.kernels.network.reply import ReplyPacker
 from livectr.protos import livectr_pb2 as pb
+
+PACK = ReplyPacker(4, 5, 6)
 
 
 def unpacked(pctr: np.ndarray, bids: np.ndarray) -> pb.RankResponse:
-    return pb.RankResponse.FromString(pack_reply(pctr, bids, 4, 5, 6))
+    return pb.RankResponse.FromString(PACK(pctr, bids))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 127, 129, 20_000])
@@ -21,7 +23,7 @@ def test_a_packed_reply_has_the_order_and_the_numbers_of_numpy(rows: int) -> Non
     expected = pb.RankResponse(index=order, pctr=pctr[order], ecpm=(bids * pctr)[order])
 
     assert unpacked(pctr, bids) == expected
-    assert pack_reply(pctr, bids, 4, 5, 6) == expected.SerializeToString()
+    assert PACK(pctr, bids) == expected.SerializeToString()
 
 
 def test_candidates_without_a_probability_come_last() -> None:
@@ -30,8 +32,16 @@ def test_candidates_without_a_probability_come_last() -> None:
     assert list(reply.index) == [3, 1, 0, 2]
 
 
+def test_the_order_is_that_of_any_numbers() -> None:
+    bids = np.array([1.0, -2.0, 0.0, -0.0, np.inf, 5e-324, -5e-324, 2.0, -1e300])
+
+    order = np.argsort(-bids, kind="stable")
+
+    assert list(unpacked(np.ones(9), bids).index) == order.tolist()
+
+
 def test_another_number_of_bids_is_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
-        pack_reply(np.ones(3), np.ones(3)[None], 4, 5, 6)
+        PACK(np.ones(3), np.ones(3)[None])
     with pytest.raises(ValueError, match="bids"):
-        pack_reply(np.ones(3), np.ones(2), 4, 5, 6)
+        PACK(np.ones(3), np.ones(2))

@@ -47,8 +47,8 @@ uint64_t descending(double ecpm) {
     return bits >> 63 ? bits : ~bits & ~(uint64_t(1) << 63);
 }
 
-// Stable radix sort by the key, least byte first; returns where the result is. No branch depends on a key, and
-// those of a comparison sort would be guessed wrong half of the time.
+// Stable radix sort by the key, least byte first; returns where the result is. No branch depends on a key:
+// half of those of a comparison sort would be guessed wrong.
 const Candidate* sorted(Candidate* from, Candidate* to, int64_t n) {
     uint32_t places[8][256] = {};
     for (int64_t i = 0; i < n; ++i)

@@ -28,6 +28,7 @@ FIXED = (
     "kernels.keys.unique",
     "kernels.network.bf16",
     "kernels.network.forward",
+    "kernels.network.reply",
     "kernels.network.retrieval",
     "kernels.online.examples",
     "kernels.operators.dictionary",

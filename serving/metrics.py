@@ -5,7 +5,6 @@ They are declared once per process. Metrics of a side (`Sided`) have a label `si
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
@@ -42,10 +41,14 @@ class Sided(Generic[Kind]):
         self, kind: type[Kind], name: str, help: str, labels: Sequence[str] = (), **more: Any
     ) -> None:
         self._metric: Any = kind(name, help, [*labels, "side"], **more)
+        self._labelled: dict[tuple[str, ...], Kind] = {}
 
     def labels(self, *values: str) -> Kind:
         """Metric of the thread's side with these values of the other labels."""
-        labelled: Kind = self._metric.labels(*values, SIDE.get())
+        key = (*values, SIDE.get())
+        labelled = self._labelled.get(key)  # prometheus_client locks and checks each time
+        if labelled is None:
+            labelled = self._labelled[key] = self._metric.labels(*key)
         return labelled
 
 
@@ -206,16 +209,6 @@ PCTR_ROLES = ("rank", "recommend")
 _CODES = (StatusCode.OK, StatusCode.INTERNAL, *(kind.status for kind in AnswerError.__subclasses__()))
 
 
-@functools.cache
-def _stage(role: str, stage: str, side: str) -> Histogram:
-    return STAGE_SECONDS.labels(role, stage)
-
-
-@functools.cache
-def _live(role: str, side: str) -> tuple[Histogram, Histogram]:
-    return LIVE_AGE.labels(role), LIVE_SKEW.labels(role)
-
-
 def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
     """Observe by how much a request's live inputs differ in time from the version that answers.
 
@@ -226,21 +219,15 @@ def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
     """
     if read_at is None:
         return
-    age, skew = _live(role, SIDE.get())
     age_s = time.monotonic() - read_at
-    age.observe(age_s)
-    skew.observe(max(0.0, time.time() - age_s - created_ms / 1000))
-
-
-@functools.cache
-def _keys(field: str, side: str) -> tuple[Counter, Counter]:
-    return SERVED_KEYS.labels(field, "published"), SERVED_KEYS.labels(field, "initial")
+    LIVE_AGE.labels(role).observe(age_s)
+    LIVE_SKEW.labels(role).observe(max(0.0, time.time() - age_s - created_ms / 1000))
 
 
 def begin_fields(fields: Iterable[str]) -> None:
     """Let the metrics of some fields' keys exist, with 0."""
     for field in fields:
-        _keys(field, SIDE.get())
+        observe_keys(field, published=0, initial=0)
 
 
 def observe_keys(field: str, *, published: int, initial: int) -> None:
@@ -250,8 +237,8 @@ def observe_keys(field: str, *, published: int, initial: int) -> None:
         published: keys that have a published row.
         initial: keys that have none, and so their initial values.
     """
-    for counter, number in zip(_keys(field, SIDE.get()), (published, initial), strict=True):
-        counter.inc(number)
+    SERVED_KEYS.labels(field, "published").inc(published)
+    SERVED_KEYS.labels(field, "initial").inc(initial)
 
 
 def observe_pctr(role: str, pctr: F64) -> None:
@@ -279,7 +266,7 @@ class StageClock:
         """
         since, now = self._since, time.perf_counter()
         seconds, self._since = now - since, now
-        _stage(self._role, stage, SIDE.get()).observe(seconds)
+        STAGE_SECONDS.labels(self._role, stage).observe(seconds)
         if tracing.TRACER is not None:
             tracing.TRACER.stage_ended(stage, since, now)
         current_call().check(stage)
@@ -325,7 +312,8 @@ def begin_requests(role: str) -> None:
     if role == "rank":
         STAGE_SECONDS.labels(role, "explain")
     REQUEST_SECONDS.labels(role, StatusCode.OK.name)
-    _live(role, SIDE.get())
+    for histogram in (LIVE_AGE, LIVE_SKEW):
+        histogram.labels(role)
     if role in PCTR_ROLES:
         SERVED_PCTR.begin(role, SIDE.get())
     for counter in (DEGRADED, RETRIED, CANDIDATES):

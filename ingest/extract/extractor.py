@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -141,13 +142,18 @@ class Extractor:
             address(at_shared),
             address(shares.nodes),
             address(shares.flags),
-            rows,
+            rows if shares.own_fields or self._width else 1,  # rows without features of their own are alike
             limits.values,
             limits.pool_bytes,
             limits.read,
         )
         context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
-        features = self._extracted(context, (at_own, own), rows, len(shares.own_fields), statistics, sharing)
+        features = self._extracted(
+            context, (at_own, own), sharing.rows, len(shares.own_fields), statistics, sharing
+        )
+        if sharing.rows < rows:
+            dense, failed = np.empty((rows, 0), np.float32), np.zeros(rows, bool)
+            features = replace(features, rows=rows, dense=dense, failed=failed)
         count = len(shares.shared_fields)
         offsets, keys = np.zeros(count + 1, np.int32), np.empty(sharing.keys, np.int64)
         failed = np.array([sharing.failed != 0])
@@ -226,7 +232,7 @@ class Extractor:
         parts = []
         for batch, which in ((shared, True), (own, False)):
             last = places.get(which)
-            if last is None or not batch.schema.equals(last[0]):
+            if last is None or not (batch.num_columns == len(last[0]) == 0 or batch.schema.equals(last[0])):
                 roots = [root for root in self._roots if (root.name in names) is which]
                 arrays = bind_columns(batch, roots, encoded=True)
                 if any(a.type != batch.column(r.name).type for r, a in zip(roots, arrays, strict=True)):

@@ -41,6 +41,22 @@ void numbers_find(void* numbers, const int64_t* keys, int64_t n, uint32_t* out) 
     find_rows(static_cast<Numbers*>(numbers)->index.view(), keys, n, out);
 }
 
+// Addresses first + stride * number of keys, 0 of unknown keys; adds 1 to uses[number] for each.
+void numbers_places(const void* numbers, const int64_t* keys, int64_t n, int64_t first, int64_t stride,
+                    uint32_t* uses, int64_t* out) {
+    constexpr int64_t PART = 256;
+    uint32_t rows[PART];
+    for (int64_t begin = 0; begin < n; begin += PART) {
+        const int64_t size = std::min(PART, n - begin);
+        find_rows(static_cast<const Numbers*>(numbers)->index.view(), keys + begin, size, rows);
+        for (int64_t i = 0; i < size; ++i) {
+            const bool known = rows[i] != NO_ROW;
+            out[begin + i] = known ? first + stride * int64_t(rows[i]) : 0;
+            if (known) ++uses[rows[i]];
+        }
+    }
+}
+
 // Returns how many keys have a number now.
 uint32_t numbers_assign(void* handle, const int64_t* keys, int64_t n, uint32_t* out) {
     auto& numbers = *static_cast<Numbers*>(handle);
@@ -102,6 +118,20 @@ class KeyNumbers:
         self._calls.numbers_find(self._handle, address(keys), len(keys), address(numbers))
         return numbers
 
+    def places(self, keys: I64, first: int, stride: int, uses: U32) -> I64:
+        """Addresses int64[n] of the rows of keys int64[n]; 0 of an unknown key.
+
+        Args:
+            first: address of the row of number 0.
+            stride: bytes from a row to the next.
+            uses: uint32[numbers], to which each key adds 1.
+        """
+        keys, out = contiguous(keys, np.int64, (None,)), np.empty(len(keys), np.int64)
+        self._calls.numbers_places(
+            self._handle, address(keys), len(keys), first, stride, address(uses), address(out)
+        )
+        return out
+
     def assign(self, keys: I64) -> U32:
         """Numbers uint32[n] of keys int64[n]; an unknown key gets the next number."""
         numbers = np.empty(len(keys), np.uint32)
@@ -121,6 +151,8 @@ def _library() -> ctypes.CDLL:
     library.numbers_new.restype = handle
     library.numbers_free.argtypes = [handle]
     library.numbers_find.argtypes = [handle, handle, number, handle]
+    library.numbers_places.restype = None
+    library.numbers_places.argtypes = [handle, handle, number, number, number, handle, handle]
     library.numbers_assign.restype, library.numbers_assign.argtypes = (
         ctypes.c_uint32,
         [handle, i64, number, u32],

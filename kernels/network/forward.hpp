@@ -196,19 +196,8 @@ struct Network {
         std::fill_n(out, height, constant);
         if (hidden) {
             const int64_t width = padded(hidden);
-            gather(sources, count, row, height, inputs);
-            for (int64_t j = 0; j < width / NR; ++j) {
-                for (int m = 0; m < height; m += MR) {
-                    Vec sums[MR][2];
-                    start(sums, added + j * NR);
-                    if (kept) add(sums, kept, m, height, j * NR);
-                    for (int64_t s = 0; s < count; ++s) {
-                        const Packed& w = first[size_t(sources[s].number)];
-                        multiply(sums, inputs + s * ROWS + m, w.panel(j), w.depth);
-                    }
-                    finish(sums, slopes, j, x + m * width + j * NR, width);
-                }
-            }
+            if (count || !kept) add_sources(sources, count, row, height, added, kept, inputs, x);
+            else add_kept(kept, added, height, x);
             int64_t depth = width;
             for (const Layer& layer : layers) {
                 const int64_t to = padded(layer.weights.width);
@@ -250,12 +239,37 @@ struct Network {
                 inputs[s * ROWS + r] = sources[s].data + (row + std::min(r, height - 1)) * sources[s].stride;
     }
 
-    // Adds columns from `column` on of the kept partial results of rows m … m + MR.
-    static void add(Vec (&sums)[MR][2], const float* const* kept, int m, int height, int64_t column) {
-        for (int r = 0; r < MR; ++r) {
-            const float* const of = kept[std::min(m + r, height - 1)] + column;
-            sums[r][0] += *reinterpret_cast<const Vec*>(of);
-            sums[r][1] += *reinterpret_cast<const Vec*>(of + LANES);
+    // x₁[height, padded H₁] of rows with sources of their own, tile by tile.
+    void add_sources(const Source* sources, int64_t count, int64_t row, int height, const float* added,
+                     const float* const* kept, const float** inputs, float* x) const {
+        const int64_t width = padded(hidden);
+        gather(sources, count, row, height, inputs);
+        for (int64_t j = 0; j < width / NR; ++j) {
+            for (int m = 0; m < height; m += MR) {
+                Vec sums[MR][2];
+                start(sums, added + j * NR);
+                for (int r = 0; kept && r < MR; ++r)
+                    for (int h = 0; h < 2; ++h)
+                        sums[r][h] += *reinterpret_cast<const Vec*>(kept[std::min(m + r, height - 1)] + j * NR + h * LANES);
+                for (int64_t s = 0; s < count; ++s) {
+                    const Packed& w = first[size_t(sources[s].number)];
+                    multiply(sums, inputs + s * ROWS + m, w.panel(j), w.depth);
+                }
+                finish(sums, slopes, j, x + m * width + j * NR, width);
+            }
+        }
+    }
+
+    // The same of rows with kept partial results alone, row by row: memory is read in order, and each line once.
+    void add_kept(const float* const* kept, const float* added, int height, float* x) const {
+        const Vec zero = {};
+        for (int r = 0; r < (height + MR - 1) / MR * MR; ++r) {  // whole tiles; behind the last row, its own again
+            const float* const of = kept[std::min(r, height - 1)];
+            for (int64_t k = 0; k < padded(hidden); k += LANES) {
+                const Vec sum = *reinterpret_cast<const Vec*>(added + k) + *reinterpret_cast<const Vec*>(of + k);
+                const Vec below = slopes.empty() ? zero : *reinterpret_cast<const Vec*>(&slopes[size_t(k)]) * sum;
+                *reinterpret_cast<Vec*>(x + r * padded(hidden) + k) = sum > zero ? sum : below;
+            }
         }
     }
 

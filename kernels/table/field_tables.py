@@ -47,7 +47,7 @@ class FieldTables:
         if len(self._blocks) != len(fields) or (self._blocks < 0).any():
             raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
         self._count = int(self._blocks.max(initial=0)) + 1
-        self._fields_of_block = np.bincount(self._blocks, minlength=self._count)
+        self._fields_of_block: list[int] = np.bincount(self._blocks, minlength=self._count).tolist()
         self._shapes: tuple[tuple[int, ...], ...] | None = None
         # Memory of forward's results: the kernel clears new pages, which takes a tenth of a forward's time.
         self._memory = Recycled(keep=1)
@@ -91,7 +91,7 @@ class FieldTables:
                     address(out),
                 )
             )
-        results = self._split(out, counts)
+        results = self._split(out, rows)
         self._shapes = tuple(result.shape for result in results)
         return results
 
@@ -214,7 +214,7 @@ class FieldTables:
                     address(out),
                 )
             )
-        return self._split(out, counts), absent
+        return self._split(out, rows), absent
 
     def _fitting(self, ends: Sequence[int], keys: npt.ArrayLike) -> Keys:
         """Keys int64[n] of the first fields; raises ValueError if the ends do not fit them."""
@@ -230,7 +230,7 @@ class FieldTables:
         counts = np.array(rows, np.int64)
         if len(counts) < self._count:
             raise ValueError(f"fields are in {self._count} blocks, but rows are given for {len(counts)}")
-        cells = int(counts @ self._widths(len(counts)))
+        cells = sum(n * width for n, width in zip(rows, self._widths(len(rows)), strict=True))
         return (
             contiguous(offsets, np.int32, (cells + 1,)),
             contiguous(keys, np.int64, (None,)),
@@ -238,14 +238,14 @@ class FieldTables:
             cells,
         )
 
-    def _widths(self, blocks: int) -> npt.NDArray[np.int64]:
+    def _widths(self, blocks: int) -> list[int]:
         """Number of fields F_k of each block; the last blocks may have no field."""
-        if blocks == self._count:
-            return self._fields_of_block
-        return np.bincount(self._blocks, minlength=blocks)
+        return self._fields_of_block + [0] * (blocks - self._count)
 
-    def _split(self, out: Floats, rows: npt.NDArray[np.int64]) -> tuple[Floats, ...]:
-        widths = self._widths(len(rows))
-        ends = np.cumsum(rows * widths * self.dim).tolist()
-        shapes = zip([0, *ends], ends, rows.tolist(), widths.tolist(), strict=False)
-        return tuple(out[a:b].reshape(n, width, self.dim) for a, b, n, width in shapes)
+    def _split(self, out: Floats, rows: tuple[int, ...]) -> tuple[Floats, ...]:
+        parts, start = [], 0
+        for n, width in zip(rows, self._widths(len(rows)), strict=True):
+            end = start + n * width * self.dim
+            parts.append(out[start:end].reshape(n, width, self.dim))
+            start = end
+        return tuple(parts)

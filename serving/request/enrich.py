@@ -26,6 +26,7 @@ from livectr.serving.version.reader import Reader
 
 _MOST_PARTS = 256
 """Sets of candidate columns whose roots are remembered."""
+_NOTHING = pa.RecordBatch.from_arrays([], names=[])
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Enricher:
             items = recent_items(ref, value, request.now_ms)
             arrays[name] = pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items)
         shared, each = (
-            pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
+            pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names) if names else _NOTHING
             for names in self._split(request)
         )
         read_at = result.read_at if self._lookups or self._histories else None

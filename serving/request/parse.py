@@ -150,25 +150,30 @@ class RequestSchema:
         self, part: str, columns: Iterable[Any], placement: pb.Placement, size: int
     ) -> dict[str, pa.Array]:
         arrays: dict[str, pa.Array] = {}
-        seen: set[str] = set()
+        unread: set[str] = set()
         for column in columns:
-            where = f"{part}.{column.name}"
-            if column.name == self._item_column:
-                raise RequestError(where, "names the items; leave it out, or send `ids` or `names`")
-            if column.name not in self._stream.columns:
-                known = ", ".join(self.columns)
-                raise RequestError(where, f"is no column of {self._stream.topic}; features need {known}")
-            if column.name in seen:
+            name = column.name
+            where = f"{part}.{name}"
+            if name in arrays or name in unread:
                 raise RequestError(where, "is there twice")
-            seen.add(column.name)
-            spec = self.columns.get(column.name)
-            if spec is None:  # no feature of this server needs the column
+            spec = self.columns.get(name)
+            if spec is None:
+                self._check_known(name, where)
+                unread.add(name)
                 continue
             if spec.placement not in (placement, pb.PLACEMENT_EITHER):
                 right = "context" if spec.placement == pb.PLACEMENT_CONTEXT else "candidates"
                 raise RequestError(where, f"belongs into {right}")
-            arrays[column.name] = to_arrow(column, spec.dtype, size, where, self._limits)
+            arrays[name] = to_arrow(column, spec.dtype, size, where, self._limits)
         return arrays
+
+    def _check_known(self, name: str, where: str) -> None:
+        """Check a column that no feature of this server needs. Raises RequestError if the stream has none."""
+        if name == self._item_column:
+            raise RequestError(where, "names the items; leave it out, or send `ids` or `names`")
+        if name not in self._stream.columns:
+            known = ", ".join(self.columns)
+            raise RequestError(where, f"is no column of {self._stream.topic}; features need {known}")
 
     def _check_complete(self, shared: Mapping[str, Any], each: Mapping[str, Any], default: str) -> None:
         for spec in self.columns.values():
@@ -230,15 +235,16 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimi
     Raises:
         RequestError: names `where`.
     """
-    kind, expected = column.WhichOneof("values"), FIELDS[dtypes.element(dtype)]
+    kind, listed = column.WhichOneof("values"), dtypes.is_list(dtype)
+    expected = FIELDS[dtypes.element(dtype) if listed else dtype]
     if kind is None:
         raise RequestError(where, f"holds no values; send {expected} ({dtype})")
     if kind != expected:
         raise RequestError(where, f"holds {kind}; send {expected} ({dtype})")
     values = getattr(column, kind).values
-    if rows == 1 and len(values) == 1 and not (dtypes.is_list(dtype) or len(column.offsets)):
+    if rows == 1 and len(values) == 1 and not (listed or len(column.offsets)):
         return _single(values[0], dtype, where, limits)
-    if not dtypes.is_list(dtype):
+    if not listed:
         if len(column.offsets):
             raise RequestError(where, f"has offsets, but {dtype} is no list")
         if len(values) != rows:
@@ -347,7 +353,8 @@ def _flat(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Arra
         numbers = np.array(values, np.int64)
         if dtype == "int32" and len(numbers) and not -(2**31) <= numbers.min() <= numbers.max() < 2**31:
             raise RequestError(where, _NO_INT32)
-        return pa.array(numbers.astype(dtype, copy=False), arrow)
+        buffer = pa.py_buffer(numbers.astype(dtype, copy=False))
+        return pa.Array.from_buffers(arrow, len(numbers), [None, buffer], 0)
     if dtype in ("float64", "float32"):
         floats = finite(values, where)
         if dtype == "float32" and (np.abs(floats) >= _BEYOND_FLOAT32).any():

@@ -54,14 +54,7 @@ class ItemPartials:
     def find(self, keys: I64) -> I64:
         """Addresses i64[n] of the partial results of keys i64[n]; 0 where there is none."""
         with self._lock:
-            numbers = self._numbers.find(np.ascontiguousarray(keys))
-        places = numbers.astype(np.int64)
-        known = numbers != MISSING
-        if known.all():
-            self._uses[numbers] += 1
-            return self._first + 4 * self._size * places
-        self._uses[numbers[known]] += 1
-        return np.where(known, self._first + 4 * self._size * places, 0)
+            return self._numbers.places(keys, self._first, 4 * self._size, self._uses)
 
     def add(self, keys: I64, items: pa.Array, partials: F32, *, asked: bool = True) -> None:
         """Keep partial results f32[n, S] of distinct keys i64[n], as far as there is room.

@@ -91,10 +91,11 @@ class ItemStage:
         """
         keys, store = key_of(items), self._partials(lookup)
         addresses = store.find(keys)
+        if addresses.all():
+            metrics.ITEM_PARTIALS.labels("kept").inc(len(keys))
+            return Kept(addresses, (store.values,)), True
         missing = np.flatnonzero(addresses == 0)
         metrics.ITEM_PARTIALS.labels("kept").inc(len(keys) - len(missing))
-        if not len(missing):
-            return Kept(addresses, (store.values,)), True
         metrics.ITEM_PARTIALS.labels("computed").inc(len(missing))
         unique, first, places = np.unique(keys[missing], return_index=True, return_inverse=True)
         chosen = missing[first]

@@ -21,6 +21,7 @@ from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.network.forward import Kept
+from livectr.kernels.network.reply import ReplyPacker
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32
 from livectr.serving import metrics
@@ -54,6 +55,8 @@ from livectr.serving.version.loader import ModelVersion, RoleSpec
 from livectr.serving.version.reader import Reader
 
 ROLE = "rank"
+_RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm"))
+"""Numbers of the reply's fields that `ReplyPacker` writes."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ class Ranker:
         self._fingerprint = pipeline.fingerprint[:12]
         self._first = type(pipeline.rank).__name__
         self._explainer = Explainer(pipeline)
+        self._pack = ReplyPacker(*_RANKED)
         self.served = ServedLog.of(pipeline, options)
 
     def rank(self, request: Any, deadline: float | None) -> Any:
@@ -172,7 +176,8 @@ class Ranker:
             clock.ended("score")
             metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
             if query.explain:
-                best = _order(query.bids * scores.pctr)[: query.explain].tolist()
+                worst = -query.bids * scores.pctr
+                best = np.argsort(worst, kind="stable")[: query.explain].tolist()
                 explained = self._explainer.explain(lookup, _scorer(lookup), inputs, scores.logits, best)
                 scores = replace(scores, explanations=explained)
                 clock.ended("explain")
@@ -262,32 +267,24 @@ class Ranker:
 
     def _response(self, query: _Query, scores: RankScores, *, degraded: bool) -> Any:
         pctr = scores.pctr
-        ecpm = query.bids * pctr
-        order = _order(ecpm)
         metrics.CANDIDATES.labels(ROLE).inc(query.columns.size)
         metrics.observe_pctr(ROLE, pctr)
         if degraded:
             metrics.DEGRADED.labels(ROLE).inc()
-        return pb.RankResponse(
+        response = pb.RankResponse(
             request_id=query.request_id,
             version=scores.version,
             model=scores.model,
-            index=order.tolist(),
-            pctr=pctr[order].tolist(),
-            ecpm=ecpm[order].tolist(),
             degraded=degraded,
             degraded_reason=self._follower.reader.problem if degraded else "",
             explanations=scores.explanations,
         )
+        response.MergeFromString(self._pack(pctr, query.bids))
+        return response
 
 
 def _scorer(lookup: VersionLookup) -> RankScorer:
     return rank_scorer(lookup.version)
-
-
-def _order(ecpm: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Places of the candidates, best expected revenue first."""
-    return np.argsort(-ecpm, kind="stable")
 
 
 def _answer(request: Any, query: _Query, scores: RankScores) -> Answer:
@@ -312,7 +309,7 @@ def _parse_bids(values: Any, size: int) -> npt.NDArray[np.float64]:
     if len(values) != size:
         raise RequestError("bids", f"holds {len(values)} values for {size} candidates; send one each or none")
     bids = finite(values, "bids")
-    if (bids < 0).any():
+    if bids.min() < 0:
         raise RequestError("bids", f"value {int(np.argmax(bids < 0))} is negative")
     return bids
 

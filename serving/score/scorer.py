@@ -179,7 +179,6 @@ class RankScorer:
         assert self._forward is not None
         return self._forward.partials(vectors.parts[0], dense, self._slice.start)
 
-    @torch.inference_mode()
     def logits(
         self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None = None
     ) -> F32:
@@ -198,6 +197,15 @@ class RankScorer:
         Raises:
             DeadlineError, CancelledError: nobody waits for the answer of the thread's call any more.
         """
+        if self._forward is not None and not self._gathers:  # nothing is torch's, and nothing is copied
+            return self._forward.logits(*vectors.parts, dense, None, self._slice.start, kept)
+        with torch.inference_mode():
+            return self._in_parts(vectors, dense, lists, content, kept)
+
+    def _in_parts(
+        self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None
+    ) -> F32:
+        """Logits f32[B]; arguments as in `logits`."""
         rows = len(vectors)
         shared = [part for part in (*lists.values(), *content.values()) if part.shared_by]
         row_bytes = max((part.values.nbytes for part in shared), default=0)
@@ -231,7 +239,7 @@ class RankScorer:
         vectors, dense = of_rows
         rows, (own, shared) = len(vectors), vectors.parts
         numbers = torch.from_numpy(dense)
-        if (more := -rows % _BLOCK_ROWS) and (self._forward is None or self._gathers):
+        if more := -rows % _BLOCK_ROWS:
             vectors, numbers = vectors.padded(more), pad(numbers, (0, 0, 0, more))
             lists, content = (
                 {name: part.padded(more) for name, part in named.items()} for named in (lists, content)

@@ -85,13 +85,16 @@ class Batch:
             fields, sequences: as the attributes.
             once, each: keys of the first fields, and of the others.
         """
+        count = len(once.offsets) - 1
+        if len(each.offsets) == 1:  # rows have no field of their own
+            return Batch(fields, once.offsets, once.keys, each.rows, sequences, count)
         return Batch(
             fields,
             np.concatenate([once.offsets, each.offsets[1:] + once.offsets[-1]]),
             np.concatenate([once.keys, each.keys]),
             each.rows,
             sequences,
-            len(once.offsets) - 1,
+            count,
         )
 
     def field_tables(self, tables: dict[str, DynamicTable]) -> FieldTables:

@@ -100,7 +100,13 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name not in PLAIN and "TwoTower" not in name])
 @pytest.mark.parametrize(
-    "items", [ItemFeatures((1, 4), (1,)), ItemFeatures((0, 1, 3, 4)), ItemFeatures((), (0,))]
+    "items",
+    [
+        ItemFeatures((1, 4), (1,)),
+        ItemFeatures((0, 1, 3, 4)),
+        ItemFeatures((), (0,)),
+        ItemFeatures((0, 1, 3, 4, 5), tuple(range(len(DENSE)))),  # rows have no other feature of their own
+    ],
 )
 def test_kept_partial_results_of_items_give_the_same_bits(name: str, items: ItemFeatures) -> None:
     config, rows = CONFIGS[name], 70

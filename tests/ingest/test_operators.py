@@ -276,6 +276,16 @@ def compiled_grams(n: int) -> list[tuple[Extractor, Extractor]]:
     return plans
 
 
+def test_text_stays_until_its_grams_are_hashed() -> None:
+    """Its column is not given to a node of the keys' layer, which runs before them."""
+    text = op.trim(TEXT)
+    alone = FeaturePlan({"grams": op.ngrams(text, 3)})
+    beside = FeaturePlan({"parts": op.split(op.lower(text), "b"), "grams": op.ngrams(text, 3)})
+    batch = pa.RecordBatch.from_arrays([pa.array([" AbcdeFbgh ", "ab", "xyz"])], names=[TEXT.name])
+    for got, want in zip(Extractor(beside)(batch).field(1), Extractor(alone)(batch).field(0), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_text_with_too_many_grams_cannot_be_extracted() -> None:
     features = compiled_grams(2)[0][0](
         pa.RecordBatch.from_arrays([pa.array(["abc", "a" * 65538, "a" * 65537])], names=[TEXT.name])

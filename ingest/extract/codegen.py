@@ -179,8 +179,9 @@ def node_functions(plan: FeaturePlan, *, host: bool) -> Iterator[str]:
     function."""
     names = Names(plan)
     attribute = "__attribute__((noinline))" if host else "__device__ __forceinline__"
+    skipped = {id(node) for node in plan.fused.values()} if host else set()
     for node in plan.nodes:
-        if not node.is_root:
+        if not node.is_root and id(node) not in skipped:
             yield f"// {_comment(node)} : {node.dtype}"
             yield "template <typename Block>"
             yield f"static {attribute} void run_{names.of(node)}(const Plan& p, const Block& block) {{"
@@ -220,6 +221,10 @@ def _run(node: Expr, names: Names, plan: FeaturePlan) -> str:
 def _run_many(node: Expr, names: Names, plan: FeaturePlan) -> str:
     """A call for many values at once, where the host has one; else nothing."""
     assert node.device is not None, node
+    if (grams := plan.fused.get(id(node))) is not None:
+        pool = f"p.pool{plan.layout.pools[id(node)]}"
+        columns = f"p.{names.member(node)}, {pool}, {names.column(grams.inputs[0])}"
+        return f"block.gram_keys({columns}, {grams.params[0]});"
     sources = [source for source in node.inputs if source.op != "constant"]
     if node.device.rowwise or len(sources) != 1 or dtypes.element(node.dtype) in dtypes.TEXTS:
         return ""

@@ -70,7 +70,10 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
         array, column = f"*batch.children[columns[{index}]], batch.offset, 1, pool", names.member(node)
         yield f"        if (shares[{names.of(node)}] != OWN) ::load(p.{column}, {array}{_fill(node)});"
     yield "    }"
-    computed = [node for layer in plan.layers[1:] for node in layer if not node.is_root]
+    skipped = {id(node) for node in plan.fused.values()}
+    computed = [
+        node for layer in plan.layers[1:] for node in layer if not node.is_root and id(node) not in skipped
+    ]
     yield "    static void run(const Plan& p, const Plan& shared, const uint8_t* shares,"
     yield "                    const RowBlock& block) {"
     for node in computed:

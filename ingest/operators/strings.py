@@ -64,3 +64,10 @@ def ngrams(x: Operand, n: int, of: Literal["characters", "bytes"] = "characters"
             f"but {node} is {node.dtype} and of is {of!r}"
         )
     return Expr("ngrams", (node,), dtype="list<string>", device=Device(call, rowwise=True), params=params)
+
+
+def is_grams(node: Expr) -> bool:
+    """Return true for n-grams of a string's characters."""
+    if node.op != "ngrams" or node.params[1:] != ("characters",):
+        return False
+    return node.inputs[0].op != "constant"

@@ -7,6 +7,7 @@ layer do not depend on each other. `ingest.extract.extractor.Extractor` compiles
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from livectr.ingest.language.hidden import hint, refuse
 from livectr.ingest.language.resources import Array, Resource
 from livectr.ingest.language.streams import roots_of
 from livectr.ingest.operators.key import key
+from livectr.ingest.operators.strings import is_grams
 from livectr.ingest.plan.layout import Layout
 from livectr.kernels.errors import ConfigError
 
@@ -104,9 +106,21 @@ class FeaturePlan:
         return tuple(statistic.initial() for statistic in statistics if statistic)
 
     @cached_property
+    def fused(self) -> dict[int, Expr]:
+        """id of a `key(ngrams(text, n))` → its n-grams, which nothing else reads: the host computes both at
+        once."""
+        readers = Counter(id(source) for node in self.nodes for source in node.inputs)
+        return {
+            id(node): node.inputs[0]
+            for node in self.nodes
+            if node.op == "key" and is_grams(node.inputs[0]) and readers[id(node.inputs[0])] == 1
+        }
+
+    @cached_property
     def layout(self) -> Layout:
         """Memory layout of the results."""
-        return Layout(self.layers, (*self.outputs, *(node.inputs[0] for node in self.statistics)))
+        read = (*self.outputs, *(node.inputs[0] for node in self.statistics))
+        return Layout(self.layers, read, self.fused)
 
     @cached_property
     def fingerprint(self) -> str:

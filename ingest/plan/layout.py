@@ -8,7 +8,7 @@ by resetting its head (FeatureBox §5: the pool is reset after the layer).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from livectr.ingest.language import dtypes
@@ -33,12 +33,19 @@ class Layout:
     Args:
         layers: the plan's nodes, layer by layer; layer 0 holds the roots.
         outputs: nodes whose results are needed after the last layer.
+        fused: id of a node → node that the host computes with it, whose inputs it reads instead.
     """
 
-    def __init__(self, layers: Sequence[Sequence[Expr]], outputs: Collection[Expr]) -> None:
+    def __init__(
+        self, layers: Sequence[Sequence[Expr]], outputs: Collection[Expr], fused: Mapping[int, Expr]
+    ) -> None:
         self._layers = layers
         self._nodes = tuple(node for layer in layers for node in layer)
         self._last = _last_layers(self._nodes, outputs, len(layers))
+        for node in self._nodes:
+            for source in fused[id(node)].inputs if id(node) in fused else ():
+                if id(source) in self._last:
+                    self._last[id(source)] = max(self._last[id(source)], node.layer)
 
     @cached_property
     def slots(self) -> dict[int, int]:

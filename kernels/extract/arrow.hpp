@@ -93,6 +93,7 @@ auto values_of(const ArrowArray& array, int32_t& wrong) {
         return [&wrong, offsets = buffer<int32_t>(array, 1), bytes = buffer<uint8_t>(array, 2)](int64_t row) {
             const Str found{bytes + offsets[row], int32_t(uint32_t(offsets[row + 1]) - uint32_t(offsets[row]))};
             wrong |= offsets[row] | offsets[row + 1] | found.size;
+            __builtin_prefetch(found.data);  // rows of a table lie apart
             return found;
         };
     } else {

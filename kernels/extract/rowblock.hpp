@@ -216,6 +216,25 @@ struct RowBlock {
 
     static void keys(const Str* strings, int64_t n, int64_t* out) { livectr::keys(strings, n, out); }
 
+    // key(ngrams(text, n)) of each row.
+    inline void gram_keys(const Lists<int64_t>& out, const ::Pool& pool, const Values<Str>& texts, int32_t n) const {
+        HostPool& items = &pool == output ? kept : this->items;
+        GramKeys grams(n);
+        items.align();
+        for (int32_t row = 0; row < rows; ++row) {
+            const int32_t count = grams.begin(texts.values[row]);
+            if (__builtin_expect(count > MAX_ROW_VALUES, 0)) {
+                fail(row, out);
+                continue;
+            }
+            if (items.end - items.at < 8 * int64_t(count)) items.grow(8 * int64_t(count));
+            int64_t* const begin = reinterpret_cast<int64_t*>(items.at);
+            grams.keys(count, begin);
+            out.values[row] = Span<int64_t>{begin, count};
+            items.at += 8 * int64_t(count);
+        }
+    }
+
     // Lists of the same sizes: operate(items, count, results) runs over items that lie one behind the other.
     template <typename T, typename From, typename F>
     inline __attribute__((always_inline)) void map(const Lists<T>& out, const ::Pool& pool, const Lists<From>& in, F operate) const {

@@ -250,6 +250,50 @@ def compiled_broken() -> Extractor:
     return Extractor(FeaturePlan({"lower": op.lower(TEXT), "grams": op.ngrams(TEXT, 1)}))
 
 
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=20), st.integers(1, 9))
+@settings(deadline=None)
+@example([b"", b"\x80", b"\x80\x80a", b"\xf0\x9f", "abcdefgh\U0001f600\U0001f600".encode() * 9], 3)
+def test_keys_of_grams_are_those_of_the_strings(values: list[bytes], n: int) -> None:
+    """Fused with their hash, n-grams give the keys of the strings that the same n-grams are elsewhere."""
+    raw = pa.array([*values, None], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    batch = pa.RecordBatch.from_arrays([text], names=[TEXT.name])
+    for fused, apart in compiled_grams(n):
+        got, want = fused(batch).field(0), apart(batch).field(0)
+        np.testing.assert_array_equal(got[0], want[0])
+        np.testing.assert_array_equal(got[1], want[1])
+
+
+@cache
+def compiled_grams(n: int) -> list[tuple[Extractor, Extractor]]:
+    """Plans in which only keys read the n-grams of a text, and plans in which `length` reads them too."""
+    plans = []
+    for text in (TEXT, op.trim(TEXT)):
+        grams = op.ngrams(text, n)
+        fused, apart = FeaturePlan({"grams": grams}), FeaturePlan({"grams": grams}, {"n": op.length(grams)})
+        assert len(fused.fused) == 1 and not apart.fused
+        plans.append((Extractor(fused), Extractor(apart)))
+    return plans
+
+
+def test_text_stays_until_its_grams_are_hashed() -> None:
+    """Its column is not given to a node of the keys' layer, which runs before them."""
+    text = op.trim(TEXT)
+    alone = FeaturePlan({"grams": op.ngrams(text, 3)})
+    beside = FeaturePlan({"parts": op.split(op.lower(text), "b"), "grams": op.ngrams(text, 3)})
+    batch = pa.RecordBatch.from_arrays([pa.array([" AbcdeFbgh ", "ab", "xyz"])], names=[TEXT.name])
+    for got, want in zip(Extractor(beside)(batch).field(1), Extractor(alone)(batch).field(0), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_text_with_too_many_grams_cannot_be_extracted() -> None:
+    features = compiled_grams(2)[0][0](
+        pa.RecordBatch.from_arrays([pa.array(["abc", "a" * 65538, "a" * 65537])], names=[TEXT.name])
+    )
+    assert features.failed.tolist() == [False, True, False]
+    assert np.diff(features.field(0)[0]).tolist() == [2, 0, 65536]
+
+
 class TestUserOperator:
     def test_scalar_and_list(self) -> None:
         minute = op.operator("int64 ts -> int32", "(ts / 60000) % 60", name="minute")

@@ -25,7 +25,7 @@ from typing import Literal, get_args
 
 import torch
 
-from livectr.kernels.network import bf16
+from livectr.kernels.network import packed
 
 Precision = Literal["fp32", "bf16"]
 ProductMethod = Literal["fp32", "onednn", "operands"]
@@ -83,8 +83,8 @@ def measured_method() -> ProductMethod:
     with _set("onednn", _CUDA.fp32_precision):
         if bool(((a @ b) == 257).all()):
             return "onednn"
-    out = bf16.product(a.numpy(), b.numpy(), torch.empty(256, 128).numpy())
-    return "operands" if bf16.native() and bool((out == 257).all()) else "fp32"
+    out = packed.product(a.numpy(), b.numpy(), torch.empty(256, 128).numpy(), "bf16")
+    return "operands" if packed.native("bf16") and bool((out == 257).all()) else "fp32"
 
 
 def arithmetic_name(name: Precision, device: torch.device) -> str:

@@ -1,7 +1,7 @@
 """Matrix products of layers, in the active precision (`models.precision`).
 
 They are torch's operations, except where layers round their factors to bf16: then a kernel packs both
-factors as bf16 and sums in fp32 (`kernels.network.bf16`). Products with a dimension below 16, such as an
+factors as bf16 and sums in fp32 (`kernels.network.packed`). Products with a dimension below 16, such as an
 output layer's, gain nothing and stay fp32.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from livectr.kernels.network import bf16
+from livectr.kernels.network import packed
 from livectr.models.precision import operands
 
 NARROW = 16
@@ -107,5 +107,5 @@ def addmm_into(out: Tensor, a: Tensor, b: Tensor) -> None:
 def _rounded(a: Tensor, b: Tensor, out: Tensor, *, add: bool) -> Tensor:
     stored = a.dtype == torch.bfloat16
     left = a.detach().view(torch.uint16) if stored else a.detach()
-    bf16.product(left.numpy(), b.detach().numpy(), out.detach().numpy(), add=add)
+    packed.product(left.numpy(), b.detach().numpy(), out.detach().numpy(), "bf16", add=add)
     return out

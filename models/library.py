@@ -22,9 +22,6 @@ from livectr.kernels.network import packed
 from livectr.kernels.process.cpu import maker
 
 Library = Literal["torch", "packed"]
-Products = Literal["auto", "torch", "packed"]
-"""Setting: a library, or the one that suits this CPU."""
-
 _active = threading.local()  # a publisher's thread must not change its bits with the step that runs beside it
 
 

@@ -154,6 +154,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> Checkpoint
         counts=summed([progress.earlier, own]),
         predictions_sha256=log.sha256 if log is not None else "",
         began_ms=progress.began_ms,
+        products=parts.step.settings.library,
         seen=progress.seen,
     )
 

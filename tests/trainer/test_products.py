@@ -17,6 +17,7 @@ from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
 from livectr.trainer.step_settings import Products
+from tests.ranks import run_ranks
 from tests.trainer.ad_logs import ad_pipeline, write_files
 
 Learn = Callable[..., str]
@@ -92,6 +93,11 @@ def test_the_log_tells_rates_and_what_is_slow(
     monkeypatch.setattr(packed, "native", lambda _: False)
     learn("old", 1, "packed")
     assert any("this CPU has no AVX-512" in message for message in caplog.messages)
+
+
+def test_ranks_on_different_cpus_have_one_library(tmp_path: Path) -> None:
+    run_ranks(2, "tests.trainer.products_worker", str(tmp_path))
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["packed", "packed"]
 
 
 def test_an_unknown_library_is_refused() -> None:

@@ -124,6 +124,9 @@ def test_stored_halves_are_rounded() -> None:
     weight, bias = random(64, 32, seed=1).requires_grad_(), random(32, seed=3).requires_grad_()
     with precision("bf16", method="operands"):
         out = half_linear(x, weight, bias)
+        assert out.grad_fn is not None
+        kept = [t.dtype for t in out.grad_fn.saved_tensors if t.shape == x.shape]  # type: ignore[attr-defined]
+        assert kept == [torch.bfloat16]
         of_weight, of_bias = torch.autograd.grad((out * towards).sum(), (weight, bias))
     rounded = x.bfloat16().double()
     exact = rounded @ weight.detach().bfloat16().double() + bias.detach()

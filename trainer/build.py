@@ -54,6 +54,7 @@ from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
 from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import ItemCounts
 from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
+from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
@@ -88,7 +89,7 @@ def build(
     warm = WarmStart.of(options, control, resumed=restored is not None)
     placement = make.placement(restored)
     contents = make.contents()
-    step = make.step(tiers, placement, contents, restored)
+    step = make.step(tiers, placement, contents, settled(options, control, restored))
     heads = Heads(pipeline, step) if pipeline.log.finals else None
     policies = make.policies(step)
     state, statistics = make.stream_state(restored, warm)
@@ -248,18 +249,14 @@ class Builder:
         )
 
     def step(
-        self,
-        tiers: Tiers | None,
-        placement: FieldPlacement | None,
-        contents: Contents,
-        restored: Restored | None,
+        self, tiers: Tiers | None, placement: FieldPlacement | None, contents: Contents, steps: StepSettings
     ) -> DesStep:
         options = self.options
         step = DesStep(
             self.pipeline,
             seed=options.seed,
             collectives=self.collectives,
-            settings=settled(options, self.control, restored),
+            settings=steps,
             tier=only_tier(tiers, gpu_tables(options)),
             placement=placement,
             content=contents.stores,

@@ -26,7 +26,7 @@ FIXED = (
     "kernels.keys.groups",
     "kernels.keys.keys",
     "kernels.keys.unique",
-    "kernels.network.bf16",
+    "kernels.network.packed",
     "kernels.network.forward",
     "kernels.network.reply",
     "kernels.network.retrieval",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from livectr.models.precision import operands
 from livectr.models.products import affine, rounds
 
 ROWS = 1024
@@ -38,8 +39,8 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if x.dtype == torch.float16 and len(x) and reduced(x.device):
         out: Tensor = _HalfLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
-    if x.dtype == torch.float16 and rounds(x, weight):
-        return affine(bias, x.bfloat16(), weight)
+    if x.dtype == torch.float16 and operands() and rounds(stored := x.bfloat16(), weight):
+        return affine(bias, stored, weight)
     return affine(bias, x.float(), weight)
 
 

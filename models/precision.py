@@ -25,7 +25,8 @@ from typing import Literal, get_args
 
 import torch
 
-from livectr.kernels.network import bf16
+from livectr.kernels.network import packed
+from livectr.models.library import Library, library
 
 Precision = Literal["fp32", "bf16"]
 ProductMethod = Literal["fp32", "onednn", "operands"]
@@ -37,15 +38,18 @@ _operands = False
 
 
 @contextmanager
-def precision(name: Precision, *, method: ProductMethod | None = None) -> Iterator[None]:
+def precision(
+    name: Precision, *, method: ProductMethod | None = None, products: Library = "torch"
+) -> Iterator[None]:
     """Context in which products have this precision; the earlier precision holds again after it.
 
     A backward pass uses the precision at the time of its call, so call it inside too. The setting belongs to
-    the process, not to the thread.
+    the process, not to the thread; `products` alone belongs to the thread.
 
     Args:
         name: "fp32" or "bf16".
         method: method of bf16 on the CPU; None: the measured one.
+        products: library of products that stay fp32.
 
     Raises:
         ValueError: another name.
@@ -54,7 +58,10 @@ def precision(name: Precision, *, method: ProductMethod | None = None) -> Iterat
         raise ValueError(f"precision is {name!r}, but must be one of {', '.join(get_args(Precision))}")
     if name == "fp32":
         method = "fp32"
-    with _set(method or measured_method(), "ieee" if name == "fp32" else "tf32"):
+    method = method or measured_method()
+    # oneDNN rounds the products that torch gives it: none may be another library's.
+    products = products if method == "fp32" else "torch"
+    with _set(method, "ieee" if name == "fp32" else "tf32"), library(products):
         yield
 
 
@@ -83,8 +90,8 @@ def measured_method() -> ProductMethod:
     with _set("onednn", _CUDA.fp32_precision):
         if bool(((a @ b) == 257).all()):
             return "onednn"
-    out = bf16.product(a.numpy(), b.numpy(), torch.empty(256, 128).numpy())
-    return "operands" if bf16.native() and bool((out == 257).all()) else "fp32"
+    out = packed.product(a.numpy(), b.numpy(), torch.empty(256, 128).numpy(), "bf16")
+    return "operands" if packed.native("bf16") and bool((out == 257).all()) else "fp32"
 
 
 def arithmetic_name(name: Precision, device: torch.device) -> str:

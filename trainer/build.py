@@ -24,6 +24,7 @@ from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.process.metrics_server import metrics_server
+from livectr.trainer.checkpoint.arithmetic import settled, tell
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import identity_of
@@ -53,6 +54,7 @@ from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
 from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import ItemCounts
 from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
+from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
@@ -87,7 +89,7 @@ def build(
     warm = WarmStart.of(options, control, resumed=restored is not None)
     placement = make.placement(restored)
     contents = make.contents()
-    step = make.step(tiers, placement, contents)
+    step = make.step(tiers, placement, contents, settled(options, control, restored))
     heads = Heads(pipeline, step) if pipeline.log.finals else None
     policies = make.policies(step)
     state, statistics = make.stream_state(restored, warm)
@@ -246,24 +248,20 @@ class Builder:
             )
         )
 
-    def step(self, tiers: Tiers | None, placement: FieldPlacement | None, contents: Contents) -> DesStep:
+    def step(
+        self, tiers: Tiers | None, placement: FieldPlacement | None, contents: Contents, steps: StepSettings
+    ) -> DesStep:
         options = self.options
         step = DesStep(
             self.pipeline,
             seed=options.seed,
             collectives=self.collectives,
-            settings=options.step_settings,
+            settings=steps,
             tier=only_tier(tiers, gpu_tables(options)),
             placement=placement,
             content=contents.stores,
         )
-        LOG.info("networks multiply in %s", step.precision)
-        if options.precision != step.precision == "fp32":
-            LOG.warning(
-                "precision is %s, but this CPU has no products of bf16 (AMX or AVX512-BF16): "
-                "networks multiply in fp32, no faster than with precision fp32",
-                options.precision,
-            )
+        tell(step, options)
         return step
 
     def policies(self, step: DesStep) -> Policies:

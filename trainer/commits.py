@@ -124,11 +124,10 @@ def held_by(publisher: Publisher | None, gate: PublishGate | None) -> str:
 def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> CheckpointState:
     """Content of a generation; dead letters and predictions until here are on disk afterwards."""
     parts.dead_letters.flush()
-    progress, log, source = parts.progress, parts.log, parts.source
+    progress, log, source, heads = parts.progress, parts.log, parts.source, parts.heads
     letters = parts.dead_letters.counts_before(source.positions())
     own = {**source.counted(), "dead_letters": letters}
     cursor = replace(progress.cursor, row_set="") if progress.cursor is not None else None
-    heads = parts.heads
     return CheckpointState(
         step=progress.steps,
         examples=progress.examples,
@@ -154,6 +153,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> Checkpoint
         counts=summed([progress.earlier, own]),
         predictions_sha256=log.sha256 if log is not None else "",
         began_ms=progress.began_ms,
+        products=parts.step.settings.library,
         seen=progress.seen,
     )
 

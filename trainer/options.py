@@ -12,7 +12,15 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.tls import TlsFiles
 from livectr.kernels.runtime.compiler import thread_count
 from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
-from livectr.trainer.step_settings import ONLINE, Mode, Precision, StepSettings, Wire, parse_field_exchange
+from livectr.trainer.step_settings import (
+    ONLINE,
+    Mode,
+    Precision,
+    Products,
+    StepSettings,
+    Wire,
+    parse_field_exchange,
+)
 from livectr.trainer.warm_parts import parse_warm_parts
 
 
@@ -74,7 +82,9 @@ class TrainOptions:
         gpu_rows: most rows of a rank's tables on the GPU, the others are in host memory; 0: all are there;
             None: see trainer.tables.gpu_tables.FREE_SHARE.
         common_features: compute, send and pool the common features of a user's examples once a batch.
-        aggregate, field_exchange, wire, precision: execution of a step (trainer.step_settings.StepSettings).
+        aggregate, field_exchange, wire, precision, products: execution of a step
+            (trainer.step_settings.StepSettings). "auto" products have the checkpoint's library, in a first
+            run the one that suits rank 0's CPU.
             field_exchange may name fields: "user=rows,ad=vectors".
         content: folders with the features of the pipeline's content, "images=DIR,texts=DIR2"
             (ingest.content.store). The default for content with a topic is a folder beside the checkpoint, or
@@ -142,6 +152,7 @@ class TrainOptions:
     field_exchange: str = "auto"
     wire: Wire = "fp32"
     precision: Precision = "fp32"
+    products: Products = "auto"
     content: str | None = None
     metrics_port: int = 0
     metrics_listen: str = "127.0.0.1"
@@ -181,7 +192,12 @@ class TrainOptions:
             raise ConfigError(
                 "spill needs dram_bytes: how much memory the rows may take before others go there"
             )
-        for name, known in (("aggregate", Mode), ("wire", Wire), ("precision", Precision)):
+        for name, known in (
+            ("aggregate", Mode),
+            ("wire", Wire),
+            ("precision", Precision),
+            ("products", Products),
+        ):
             if (value := getattr(self, name)) not in get_args(known):
                 raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
@@ -211,7 +227,12 @@ class TrainOptions:
         """Execution of steps. Raises ConfigError for an unknown field exchange."""
         exchange = parse_field_exchange(self.field_exchange)
         return StepSettings(
-            self.aggregate, exchange, self.precision, self.ramp.choose_from, self.online_batch
+            self.aggregate,
+            exchange,
+            self.precision,
+            self.ramp.choose_from,
+            self.online_batch,
+            self.products,
         )
 
     @property

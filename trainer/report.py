@@ -35,6 +35,7 @@ class Report:
         dead_letters: rows that could not be used; an Arrow message counts its rows.
         precision: arithmetic of the networks' products on all ranks, as measured
             (models.precision.arithmetic_name).
+        products: library of products that are fp32 (models.library).
         prerank: measures of the pre-rank model.
         contest: the champion, the step since which it is the champion, and the number of changes; {} without
             challengers.
@@ -62,6 +63,7 @@ class Report:
     published_rows: int
     complete: bool = True
     precision: str = "fp32"
+    products: str = "torch"
     auc: float | None = None
     gauc: float | None = None
     logloss: float | None = None
@@ -152,6 +154,7 @@ def report_of(
         published_versions=counts["published"]["versions"],
         published_rows=counts["published"]["rows"],
         complete=complete,
+        products=step.settings.library,
         precision=", ".join(sorted({share["precision"] for share in shares})),
         **{name: rank[name] for name in QUALITY if name in rank},
         last_20_percent=rank.get("last_20_percent", {}),

@@ -12,6 +12,8 @@ Mode = Literal["allreduce", "reducescatter"]
 FieldExchange = Literal["partial", "vectors", "rows"]
 Wire = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "bf16"]
+Library = Literal["torch", "packed"]
+Products = Literal["auto", "torch", "packed"]
 ONLINE = 2048
 """Default of `online_batch`: half of the default batch, so that steps of full size are as fast as without."""
 FIELD_EXCHANGES: tuple[FieldExchange, ...] = get_args(FieldExchange)
@@ -29,6 +31,7 @@ class StepSettings:
             batches repeat less.
         online: largest batch whose first and second order are learned example by example
             (`trainer.des.online`); 0: none.
+        products: library of the networks' fp32 products; "auto": the one that suits this rank's CPU.
     """
 
     aggregate: Mode = "reducescatter"
@@ -36,6 +39,14 @@ class StepSettings:
     precision: Precision = "fp32"
     choose_from: int = 1
     online: int = 0
+    products: Products = "auto"
+
+    @property
+    def library(self) -> Library:
+        """Library of fp32 products; compiles its kernel."""
+        from livectr.models.library import suited  # with torch, which settings do without
+
+        return suited() if self.products == "auto" else self.products
 
 
 def parse_field_exchange(text: str) -> FieldExchange | Literal["auto"] | dict[str, FieldExchange]:

@@ -1,1 +1,1 @@
-"""Kernels of the networks: attention of DIN, bf16 products."""
+"""Kernels of the networks: attention of DIN, matrix products."""

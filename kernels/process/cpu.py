@@ -59,6 +59,16 @@ def own_levels() -> tuple[Level, ...]:
     return levels_of(Path("/proc/cpuinfo").read_text(), platform.machine())
 
 
+@functools.cache
+def maker() -> str:
+    """Maker of this CPU by /proc/cpuinfo: "GenuineIntel", "AuthenticAMD"; "" where it has no name."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "vendor_id":
+            return value.strip()
+    return ""
+
+
 def levels_of(cpuinfo: str, machine: str) -> tuple[Level, ...]:
     """Levels that a text of /proc/cpuinfo shows; a feature counts that the first CPU has."""
     features: set[str] = set()

@@ -27,6 +27,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Learning": (
         *("batch_size", "batch_ramp", "batch_min", "online_batch", "warm_start", "warm_parts", "precision"),
+        *("products",),
         *("metrics_window_s", "materialized", "common_features"),
     ),
     "Freshness and versions": (

@@ -260,6 +260,7 @@ class TrainSettings:
     )
     wire: str = setting(T.wire, "numbers between ranks: fp32 or bf16", commands=TRAIN)
     precision: str = setting(T.precision, "operands of matrix products: fp32 or bf16", commands=TRAIN)
+    products: str = setting(T.products, "library of fp32 products: auto, torch or packed", commands=TRAIN)
     content: str | None = setting(
         T.content,
         "folders of features of images or texts, images=DIR,texts=DIR2",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from livectr.kernels.network.bf16 import native
+from livectr.kernels.network.packed import native
 from livectr.models import DeepFM
 from livectr.models.deepfm import DeepFMModel
 from livectr.models.half import half_linear
@@ -69,7 +69,7 @@ def test_each_way_has_a_name() -> None:
     assert arithmetic_name("fp32", CPU) == "fp32" and arithmetic_name("bf16", torch.device("cuda")) == "tf32"
     names = {"fp32": "fp32", "onednn": "bf16 (oneDNN)", "operands": "bf16 operands"}
     assert arithmetic_name("bf16", CPU) == names[measured_method()]
-    assert measured_method() != "fp32" or not native()
+    assert measured_method() != "fp32" or not native("bf16")
 
 
 def test_a_cpu_without_bf16_says_so(tmp_path: Path) -> None:
@@ -124,6 +124,9 @@ def test_stored_halves_are_rounded() -> None:
     weight, bias = random(64, 32, seed=1).requires_grad_(), random(32, seed=3).requires_grad_()
     with precision("bf16", method="operands"):
         out = half_linear(x, weight, bias)
+        assert out.grad_fn is not None
+        kept = [t.dtype for t in out.grad_fn.saved_tensors if t.shape == x.shape]  # type: ignore[attr-defined]
+        assert kept == [torch.bfloat16]
         of_weight, of_bias = torch.autograd.grad((out * towards).sum(), (weight, bias))
     rounded = x.bfloat16().double()
     exact = rounded @ weight.detach().bfloat16().double() + bias.detach()

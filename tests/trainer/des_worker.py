@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from bench.planted import pipeline
 from livectr.ingest.language.content import Content
 from livectr.ingest.plan.features import Features
-from livectr.models import DIN, DeepFM, EmbeddingModel, ModelConfig, TwoTower
+from livectr.models import DIN, DeepFM, EmbeddingModel, ModelConfig, TwoTower, products
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
@@ -31,6 +31,7 @@ ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
     **{name: (config, None) for name, (config, _) in EXAMPLES.items()},
     "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
     **{name: (config, None) for name, (config, _, _) in CONTENT_EXAMPLES.items()},
+    "wide": (DeepFM(dim=8, hidden=(32, 16)), None),
     "both, gathered": (DIN(target=("C2",), behaviors=("C6",), dim=4, hidden=(8,), attention=(6,)), TOWERS),
 }
 WAYS = {
@@ -40,6 +41,7 @@ WAYS = {
     "rows": StepSettings("reducescatter", "rows"),
     "mixed": StepSettings("reducescatter", {"C1": "rows", "C2": "vectors", "C3": "vectors", "C6": "rows"}),
     "auto": StepSettings(),
+    "packed": StepSettings(products="packed"),
 }
 WAYS = {name: replace(settings, online=120) for name, settings in WAYS.items()}
 """Aggregation ⊕ and field exchange by name. Of batches of 20 to 200 examples, some are small enough to learn
@@ -48,12 +50,17 @@ IMAGES = EmbeddingModel(width=6, hidden=(5, 4), out=3)
 ADDITIVE = ("both", "LR", "FM", "DeepFM", "TwoTower")
 EVERY_WAY = ("both", "xDeepFM")
 CASES = [(name, "auto") for name in ROLES]
-CASES += [(name, way) for name in EVERY_WAY for way in WAYS if way != "auto"]
-CASES += [("DICM on DIN", "rows"), ("TwoTower with images", "mixed"), ("DIEN", "allreduce")]
+CASES += [(name, way) for name in EVERY_WAY for way in WAYS if way not in ("auto", "packed")]
+CASES += [
+    ("DICM on DIN", "rows"),
+    ("TwoTower with images", "mixed"),
+    ("DIEN", "allreduce"),
+    ("wide", "packed"),
+]
 """Every model with the default strategy; a model of sums and a model that gathers with every exchange. DIEN
-has an auxiliary loss, which both strategies sum."""
+has an auxiliary loss, which both strategies sum; the wide model has products of the packed kernel."""
 FULL = [(name, "allreduce") for name in ROLES if name not in EVERY_WAY]
-FULL += [(name, way) for name in (*ADDITIVE, "AutoInt+") for way in WAYS]
+FULL += [(name, way) for name in (*ADDITIVE, "AutoInt+") for way in WAYS if way != "packed"]
 FULL = [case for case in dict.fromkeys(FULL) if case not in CASES]
 """Cases of the product that `make test-full` adds."""
 
@@ -153,6 +160,7 @@ def train(
 def main() -> None:
     """Run all cases; a single rank has only the exchange `auto`."""
     torch.set_num_threads(1)
+    products.SMALL = 1  # these batches' products are small
     with connect(timeout_s=120) as shared:
         for name, way in [*CASES, *FULL] if "full" in sys.argv[2:] else CASES:
             if shared.world > 1 or way == "auto":

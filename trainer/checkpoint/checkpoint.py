@@ -171,6 +171,7 @@ class Checkpointer:
             began_ms=content.began_ms,
             seen=content.seen,
             quality=dict(content.quality),
+            products=content.products,
             created_ms=time.time_ns() // 1_000_000,
         )
         # 4 rank 0 renames the manifest into place

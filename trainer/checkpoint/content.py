@@ -79,6 +79,7 @@ class CheckpointState:
         predictions_sha256: of the prediction log up to here, on rank 0; empty: it is not kept.
         began_ms: time at which the run's first process began, ms since 1970.
         seen: examples and late positives of all batches.
+        products: library of the networks' fp32 products (models.library).
     """
 
     step: int
@@ -106,3 +107,4 @@ class CheckpointState:
     predictions_sha256: str = ""
     began_ms: int = 0
     seen: int = 0
+    products: str = ""

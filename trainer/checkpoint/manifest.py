@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
 FORMAT = 4
 """Format of the manifest and its files: it rises with every change of a key's name or meaning."""
-_LATER = {"began_ms", "created_ms", "quality", "seen"}
+_LATER = {"began_ms", "created_ms", "products", "quality", "seen"}
 """Fields that the manifest of an older program lacks."""
 
 
@@ -57,6 +57,7 @@ class Manifest:
         seen: examples and late positives of all batches; 0: an older program wrote this.
         quality: measures of the newest window of the publish gate, once it was full; `held`: reason for which
             no version was published then, or "".
+        products: library of the networks' fp32 products (models.library); "": an older program wrote this.
     """
 
     generation: int
@@ -76,6 +77,7 @@ class Manifest:
     created_ms: int = 0
     seen: int = 0
     quality: dict[str, Any] = field(default_factory=dict)
+    products: str = ""
 
     @property
     def ramped(self) -> int:

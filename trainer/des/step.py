@@ -274,7 +274,7 @@ class DesStep:
             none = np.empty(0, np.float32)
             return StepResult(dict.fromkeys(self.models, none), none, 0.0, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
-        with precision(self.settings.precision):
+        with precision(self.settings.precision, products=self.settings.library):
             return self._learn(prepared, prepared.batch, lessons)
 
     def _learn(

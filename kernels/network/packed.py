@@ -1,0 +1,70 @@
+"""Host matrix products of packed factors with float32 sums: factors are float32, or rounded to bfloat16."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.compiler import compile_host
+
+F32 = npt.NDArray[np.float32]
+Factors = Literal["fp32", "bf16"]
+
+
+def product(a: npt.NDArray[Any], b: F32, out: F32, factors: Factors, *, add: bool = False) -> F32:
+    """Writes a b into out, or adds it; LIVECTR_THREADS share the rows, and bits do not depend on their
+    number.
+
+    Args:
+        a: f32[m, k], or u16[m, k], the bits of bfloat16 numbers, with bf16 factors; any strides, as of b.
+        b: f32[k, n].
+        out: f32[m, n], whose rows are contiguous.
+        factors: "bf16" rounds a and b to bfloat16.
+        add: add to out instead of overwriting it.
+
+    Raises:
+        ValueError: arrays that do not fit.
+        MemoryError: no memory.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    fits = b.shape[0] == k and out.shape == (m, n) and (out.size <= len(out) or out.strides[1] == 4)
+    known = a.dtype == np.float32 or (a.dtype == np.uint16 and factors == "bf16")
+    if not (fits and known and b.dtype == out.dtype == np.float32):
+        raise ValueError(f"no product of {a.dtype}{a.shape}, {b.dtype}{b.shape} in {out.dtype}{out.shape}")
+    if not (m and n and k):
+        out[...] = out if add else 0
+        return out
+    of_a, of_b, of_out = (
+        (array.ctypes.data, *(s // array.itemsize for s in array.strides)) for array in (a, b, out)
+    )
+    kind = 0 if factors == "fp32" else 1 + (a.dtype == np.uint16)
+    if not _library().packed_product(kind, *of_a, *of_b, m, n, k, of_out[0], of_out[1], add):
+        raise MemoryError("no memory for a packed factor of a product")
+    return out
+
+
+def native(factors: Factors) -> bool:
+    """True if the kernel uses this CPU's own instructions: AVX-512 for fp32, AVX512-BF16 for bf16. On other
+    CPUs it is slower than torch's fp32 products.
+    """
+    return bool(_library().packed_level() >= {"fp32": 1, "bf16": 2}[factors])
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host('#include "network/packed.hpp"\n', name="packed")
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.packed_product.restype = ctypes.c_bool
+    library.packed_level.restype = ctypes.c_int
+    library.packed_product.argtypes = [
+        *(ctypes.c_int, pointer, number, number),
+        *(pointer, number, number),
+        *(number, number, number),
+        *(pointer, number, ctypes.c_bool),
+    ]
+    library.packed_level.argtypes = []
+    return library

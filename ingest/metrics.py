@@ -34,6 +34,16 @@ lookup_versions = Gauge(
     "Rows of a look-up table besides the newest of each key, for look-ups as of the event time",
     ["table"],
 )
+lookup_keys = Gauge(
+    "livectr_lookup_table_keys",
+    "Keys of a look-up table in this rank's memory, with those that have just gone",
+    ["table"],
+)
+lookup_expired = Counter(
+    "livectr_lookup_table_expired_total",
+    "Keys of a look-up table that left because their newest row is older than its `max_age`",
+    ["table"],
+)
 dead_letters_waiting = Gauge(
     "livectr_dead_letters_waiting", "Dead letters on this machine's disk that their topic has not taken yet"
 )

@@ -63,6 +63,7 @@ class LookupTable:
         self.versions = RowVersions() if versioned else None
         self._told = NEVER  # generation up to which everybody knows which keys were deleted
         self._horizon = FIRST  # no look-up is as of an earlier time
+        self.expired = 0  # keys so far that left by their age
         self._expires_at = FIRST  # time as of which rows are next looked through for old ones
 
     def __len__(self) -> int:
@@ -197,6 +198,7 @@ class LookupTable:
         versions.delete(old)
         self._row[old], self._generation[old] = -1, self._current
         self._live -= len(old)
+        self.expired += len(old)
         return len(old) > 0
 
     def track_left(self) -> None:
@@ -228,6 +230,11 @@ class LookupTable:
         self._keys[: len(old)], self._row[: len(old)], self._generation[: len(old)] = keys, row, generation
         if self.versions is not None:
             self.versions.keep(old)
+
+    @property
+    def known(self) -> int:
+        """Keys in memory, also those that were deleted of late."""
+        return len(self._numbers)
 
     @property
     def bytes(self) -> int:

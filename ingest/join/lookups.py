@@ -55,6 +55,7 @@ class Lookups:
                 table.restore(saved[topic])
         self._source = None
         self._horizon = FIRST
+        self._expired: dict[str, int] = {}  # as far as the metric counts them
         self._reached = FIRST  # with every versioned table read to the end that it had then
         self._asked: tuple[int, int] | None = None  # (number of the question, order)
         self._warn_at_s = float("inf")
@@ -127,6 +128,9 @@ class Lookups:
     def _measure(self) -> None:
         for topic, table in self.tables.items():
             metrics.lookup_bytes.labels(topic).set(table.bytes)
+            metrics.lookup_keys.labels(topic).set(table.known)
+            metrics.lookup_expired.labels(topic).inc(table.expired - self._expired.get(topic, 0))
+            self._expired[topic] = table.expired
             versions = table.versions
             metrics.lookup_versions.labels(topic).set(0 if versions is None else versions.older)
 

@@ -110,6 +110,32 @@ BOARD = Board(
                     ),
                 ),
                 lines(
+                    "Look-up tables",
+                    "Bytes of each rank's look-up tables. If they grow for good, keys never go: delete "
+                    "them from the topic, or give the table `max_age`.",
+                    "bytes",
+                    ("max by (namespace, table) (livectr_lookup_table_bytes{@})", "{{table}}"),
+                ),
+                lines(
+                    "Keys and older rows of look-up tables",
+                    "Keys, and rows besides the newest of a key, for look-ups as of the event time.",
+                    "short",
+                    ("max by (namespace, table) (livectr_lookup_table_keys{@})", "{{table}} keys"),
+                    (
+                        "max by (namespace, table) (livectr_lookup_table_older_rows{@})",
+                        "{{table}} older rows",
+                    ),
+                ),
+                lines(
+                    "Keys of look-up tables that expire",
+                    "Keys whose newest row is older than `max_age`: their look-ups find nothing.",
+                    "cps",
+                    (
+                        "max by (table) (rate(livectr_lookup_table_expired_total{@}[$__rate_interval]))",
+                        "{{table}}",
+                    ),
+                ),
+                lines(
                     "Dropped for lack of room",
                     "Events that a join refused, keys and histories that it forgot early. Should be 0.",
                     "cps",

@@ -159,6 +159,13 @@ BOARD = Board(
                     ),
                     width=12,
                 ),
+                lines(
+                    "Offsets that a broker did not take",
+                    "Failed commits of offsets for `group`: training goes on, Kafka's tools show an old lag.",
+                    "cps",
+                    (rate("livectr_group_commit_failures_total", "pod"), "{{pod}}"),
+                    width=12,
+                ),
             ],
         ),
     ],

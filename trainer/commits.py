@@ -208,12 +208,12 @@ class Committer:
         self._published: Boundary | None = replace(first, lookup_rows=0)
         """Boundary of the version that Redis holds; None: later changes are not known any more."""
         self._pushing: Boundary | None = self._published
+        self._told = self._telling = replace(first, lookup_rows=0)  # the same, and always known: for who left
         self._checkpointed = first
         self.dirty = publisher is not None
         self._next_commit = self._next_checkpoint = time.monotonic()
         self._missed = False  # the last commit published nothing, because a push was under way
-        self.versions = 0
-        self.rows = 0
+        self.versions = self.rows = 0
 
     @property
     def wanted(self) -> bool:
@@ -268,11 +268,11 @@ class Committer:
         if self._publisher is not None and publish:
             # 5 push in the background
             assert state.snapshots is not None
-            self._pushing = state.boundary
+            self._pushing = self._telling = state.boundary
             since = None if self._publisher.full else self._published
             assert since is not None or self._publisher.full
             committed = self._checkpoint.oldest if self._checkpoint is not None else 0
-            snapshot = state.snapshots.take(state.steps, since)
+            snapshot = state.snapshots.take(state.steps, since, self._told)
             self._publisher.begin(snapshot, learned=state.examples, committed=committed)
         self._forget(state)
         self.dirty = self._missed = busy
@@ -310,10 +310,10 @@ class Committer:
             for name, table in state.tables.items():
                 table.forget(min(held.tables[name] for held in needed))
             oldest = min(needed, key=lambda held: held.histories)
-            state.left.forget(needed)
+            state.left.forget([*needed, self._told] if self._publisher is not None else needed)
             if oldest is boundary:
                 return
-            many = overgrown(state.tables.values()) or state.left.overgrown
+            many = overgrown(state.tables.values()) or (self._publisher is None and state.left.overgrown)
             if not self._control.gather(np.array([many])).any():
                 return
             if oldest is self._checkpointed and self._checkpoint is not None:
@@ -342,7 +342,7 @@ class Committer:
         busy = self._publisher.busy
         published = self._publisher.observe(pushes)
         if published is not None:
-            self._published = self._pushing
+            self._published, self._told = self._pushing, self._telling
             self.versions += 1
             self.rows += published.rows
         elif not self._publisher.busy and self._may(examples) and (busy or self._publisher.full):

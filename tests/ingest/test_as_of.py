@@ -158,7 +158,7 @@ def test_rows_that_no_example_can_see_are_dropped(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_too_old_leave_the_table(tmp_path: Path) -> None:
-    """Of half a day of users who come once those of minutes stay, and versions tell who left."""
+    """Half a day of users who come once leaves those of minutes, and versions tell who left."""
     logs = random_logs(4, rows=200)
     times = np.linspace(-5e7, 1.9e6, 60_000).astype(int)
     users = [{"user_id": n, "age": n % 90, "name": f"n{n}", "changed": int(t)} for n, t in enumerate(times)]

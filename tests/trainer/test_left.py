@@ -5,14 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import redis
 
+from livectr.ingest.pipeline import load_pipeline
+from livectr.ingest.sources.source import open_source
 from livectr.kernels.process.children import with_parent
 from livectr.protos.store import Keyspace
+from livectr.trainer.build import build
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.commits import CommitState, Committer
+from livectr.trainer.publish import outcome, snapshot
+from livectr.trainer.run import Training, TrainOptions
+from tests.trainer.redis_proxy import Proxy
 
 PIPELINE = Path(__file__).with_name("left_pipeline.py")
 ROWS, LIVE, PAUSE_MS, START_MS = 12_000, 20, 1_000, 1_700_000_000_000
@@ -29,7 +40,7 @@ def write(root: Path) -> str:
     ads = [{"ad": ad, "ts": START_MS + ad * LIVE * PAUSE_MS, "kind": ad % 7} for ad in range(ROWS // LIVE)]
     for topic, log in (("shown", shown), ("clicks", clicked), ("ads", ads)):
         (root / topic).mkdir(parents=True)
-        (root / topic / "0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
+        pq.write_table(pa.Table.from_pylist(log), root / topic / "0.parquet", row_group_size=100)
     return f"file:{root}"
 
 
@@ -43,6 +54,43 @@ def test_redis_holds_those_who_have_not_left(
     done = subprocess.run(with_parent(words), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(report.read_text())["published_versions"] > 3
+    check_redis(client)
+
+
+def test_a_complete_version_removes_who_left_before_it(
+    tmp_path: Path, redis_url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While Redis is away the lists of changed rows are dropped: the next version is complete."""
+    monkeypatch.setattr(snapshot, "LISTED_ROWS", 100)
+    monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
+    monkeypatch.setattr(open_source, "__kwdefaults__", {"max_queue_bytes": 1 << 14})
+    row_sets: list[str] = []
+    with Proxy(redis_url) as proxy, connect() as collectives, ExitStack() as resources:
+        options = TrainOptions(
+            write(tmp_path / "logs"), until_end=True, batch_size=64, batch_ramp=0, threads=1, min_examples=0,
+            publish=proxy.url, publish_interval_s=1e-6,
+        )  # fmt: skip
+        parts, stages = build(load_pipeline(PIPELINE), options, collectives, resources)
+        commit = Committer.commit
+
+        def watched(self: Committer, state: CommitState) -> bool:
+            assert parts.publisher is not None
+            if state.steps == 60:
+                row_sets.append(parts.publisher.last.row_set if parts.publisher.last else "")
+                proxy.go_away()
+            if state.steps == 150:
+                proxy.away = False
+            return commit(self, state)
+
+        monkeypatch.setattr(Committer, "commit", watched)
+        Training(parts, stages).run()
+        assert parts.publisher is not None and parts.publisher.last is not None
+        assert row_sets[0] and parts.publisher.last.row_set != row_sets[0], "a complete version came"
+    check_redis(client)
+
+
+def check_redis(client: redis.Redis) -> None:
+    """Redis has the histories and look-up rows of the log's end."""
     count = ROWS // LIVE
     past = client.mget(Keyspace().histories(ROOT, np.arange(count)))
     kept = [user for user, value in enumerate(past) if value is not None]

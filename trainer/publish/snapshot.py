@@ -96,7 +96,7 @@ class Left:
 
     @staticmethod
     def of(source: ExampleSource) -> "Left":
-        """Those of a rank's source."""
+        """Lists of a rank's source."""
         return Left(source.behaviors, list(source.tables.values()))
 
     def track(self, *, saved: bool, published: bool) -> None:
@@ -115,7 +115,7 @@ class Left:
 
     @property
     def overgrown(self) -> bool:
-        """True when a list names more users than there are."""
+        """True when a list that only checkpoints need names more users than there are."""
         return any(behaviors.overgrown for behaviors in self.behaviors)
 
 
@@ -144,11 +144,13 @@ class Snapshotter:
     space: Keyspace
     champion: str = "rank"
 
-    def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
+    def take(self, steps: int, since: Boundary | None, told: Boundary | None = None) -> VersionSnapshot:
         """Copy changes after `since`, or everything (None). Collective.
 
         Args:
             steps: learned so far.
+            told: boundary of the last version in Redis. Users and keys that left after it are removed there,
+                also by a copy of everything. None: nobody is known to have left.
         """
         self.step.flush()
         rows, spool = self._rows(since)
@@ -157,13 +159,13 @@ class Snapshotter:
             if since
             else {}
         )
-        lookup_rows, histories = (since.lookup_rows, since.histories) if since else (0, 0)
+        lookup_rows = since.lookup_rows if since else 0
         return VersionSnapshot(
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
             dense=safetensors.torch.save({**self._weights(), **self._statistics()}),
-            values=[*self._lookup_rows(lookup_rows), *self._histories(histories)],
+            values=[*self._lookup_rows(lookup_rows), *self._histories(since, told)],
             items=self._items(),
             erased={name: keys for name, keys in erased.items() if len(keys)},
             content=self._content(),
@@ -228,9 +230,14 @@ class Snapshotter:
             values = [encode_lookup_row(row) if (row := rows[i]) is not None else None for i in own.tolist()]
             yield Values(keys[own], self.space.lookup_rows(topic, keys[own]), values, LOOKUP + topic)
 
-    def _histories(self, since: int) -> Iterator[Values]:
-        """Changed behavior histories of this rank's users."""
-        for name, (users, lengths, items, times) in self.source.history_changes(since).items():
+    def _histories(self, since: Boundary | None, told: Boundary | None) -> Iterator[Values]:
+        """Changed behavior histories of this rank's users; those of users that left are removed."""
+        if since is None and told is not None:  # all who are there do not tell who left
+            for name, changed in self.source.history_changes(told.histories).items():
+                left = changed.users[changed.lengths == 0]
+                yield Values(left, self.space.histories(name, left), [None] * len(left))
+        changes = self.source.history_changes(since.histories if since else 0)
+        for name, (users, lengths, items, times) in changes.items():
             ends = np.cumsum(lengths).tolist()
             values: list[bytes | None] = [
                 encode_history(items[end - n : end], times[end - n : end]) if n else None  # the user has left

@@ -50,8 +50,17 @@ if [ -z "$python" ]; then
     fi
 fi
 
-environment() {  # a folder, and the interpreter it is made with
+packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }  # the folder of an environment's packages
+
+share_cuda() {  # from one environment to another, CUDA's libraries as hard links: they depend on no version of Python
+    local from to
+    from=$(packages_of "$1") to=$(packages_of "$2")
+    if [ -d "$from/nvidia" ] && [ ! -d "$to/nvidia" ]; then cp -al "$from"/nvidia "$from"/nvidia_*.dist-info "$to"; fi
+}
+
+environment() {  # a folder, the interpreter it is made with, and an environment whose CUDA libraries it shares
     [ -x "$1/bin/python" ] || "$2" -m venv "$1"
+    [ -z "${3:-}" ] || share_cuda "$3" "$1"
     echo "setup: installing packages into $1 (torch is large: a few minutes the first time)"
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,gpu,json,otel,dev]'
     touch "$1/ready"
@@ -86,8 +95,9 @@ newest() {  # the path of the newest interpreter
     path=$folder/org/bytedeco/cpython/linux-x86_64
     if [ ! -x "$path/python$NEWEST" ]; then
         rm -rf "$folder"
-        mvn -q -B dependency:unpack "-Dartifact=org.bytedeco:cpython:$NEWEST_BUILD:jar:linux-x86_64" \
-            "-DoutputDirectory=$folder" >&2 || {
+        mkdir -p "$folder"
+        (cd "$folder"; mvn -q -B dependency:unpack "-Dartifact=org.bytedeco:cpython:$NEWEST_BUILD:jar:linux-x86_64" \
+            "-DoutputDirectory=$folder") >&2 || {  # in its folder: Maven leaves a marker where it runs
             echo "setup: this machine has no python$NEWEST, and Maven could not fetch one; install it and run again." >&2
             exit 2
         }
@@ -108,7 +118,7 @@ docs() {  # the packages of the extra `docs`, and not LiveCTR: sources are read,
 case "${1:-}" in
     newest)
         interpreter=$(newest)
-        environment .venv-newest "$interpreter"
+        environment .venv-newest "$interpreter" .venv
         ;;
     docs) docs ;;
     *)

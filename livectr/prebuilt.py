@@ -123,10 +123,8 @@ def _make_trainer(pipeline: Pipeline) -> None:
 
 def _make_units(pipeline: Pipeline, configs: Sequence[ModelConfig]) -> None:
     """Compile the activation units of models."""
-    from livectr.models.attention import ActivationUnit, kernel_of
+    from livectr.models.attention import compile_units
 
     plan = pipeline.plan
     for config in configs:
-        for unit in config.build(plan.fields, plan.fields, plan.dense_names, True, 0).modules():
-            if isinstance(unit, ActivationUnit):
-                kernel_of(unit)
+        compile_units(config.build(plan.fields, plan.fields, plan.dense_names, True, 0))

@@ -107,10 +107,11 @@ def fused(
     return out
 
 
-def kernel_of(unit: ActivationUnit) -> AttentionKernel | None:
-    """Host kernel of a unit, compiled; None for a unit without a hidden layer."""
-    widths = tuple(len(slope) for slope in unit.slopes)
-    return _kernel(len(unit.weights[0]) // 4, widths, unit.weights[0].dtype) if widths else None
+def compile_units(model: nn.Module) -> None:
+    """Compile the host kernels of a model's activation units, so that no call waits for the compiler."""
+    for unit in model.modules():
+        if isinstance(unit, ActivationUnit) and (widths := tuple(len(slope) for slope in unit.slopes)):
+            _kernel(len(unit.weights[0]) // 4, widths, unit.weights[0].dtype)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -35,7 +36,7 @@ def host_flags(cpu: str) -> tuple[str, ...]:
     # -ffp-contract=off: a fused multiply-add rounds once, not twice, so results would depend on the CPU.
     return (
         *("-std=c++17", "-O3", f"-march={cpu}", "-shared", "-fPIC", "-pthread"),
-        *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
+        *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
     )
 
 
@@ -234,6 +235,9 @@ def _build(source: str, path: Path, command: list[str], name: str) -> None:
             capture_output=True,
             text=True,
         )
+        if done.returncode < 0:
+            killer = signal.Signals(-done.returncode).name
+            raise KernelError(f"the compiler of kernel {name!r} was ended by {killer}; start again")
         if done.returncode != 0:
             raise KernelError(f"kernel {name!r} does not compile:\n{done.stderr.strip()}")
         if not built.exists():

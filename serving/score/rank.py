@@ -46,7 +46,13 @@ from livectr.serving.score.item_features import item_features, split_plan
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.plan_stages import PlanStages
-from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache, rank_scorer
+from livectr.serving.score.scorer import (
+    RankScorer,
+    compile_contenders,
+    content_fields,
+    near_cache,
+    rank_scorer,
+)
 from livectr.serving.served.log import ServedLog
 from livectr.serving.served.record import Answer
 from livectr.serving.version.content import Contents
@@ -327,6 +333,6 @@ def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
         leaves_ms=pipeline.log.leaves_ms,
         contenders=tuple(pipeline.contenders),
     )
-    compile_rows(pipeline)
+    compile_contenders(pipeline)
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

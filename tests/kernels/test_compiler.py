@@ -111,6 +111,19 @@ def test_errors_say_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         compile_host("", name="empty")
 
 
+def test_a_compiler_that_was_ended_is_not_the_source_s_fault(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is asked to end while it compiles."""
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text('#!/bin/sh\ncase "$*" in *kernel.so*) kill -TERM $$;; esac\nexec c++ "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+    with pytest.raises(KernelError, match=r"^the compiler of kernel 'ended' was ended by SIGTERM; start"):
+        compile_host('extern "C" int ended() { return 1; }', name="ended")
+    assert not list(cache.iterdir())
+
+
 @pytest.mark.parametrize("command", ["/nowhere/g++", " ", "'", "/bin/true", "/bin/false", __file__])
 def test_what_is_no_compiler_says_which_package_to_install(
     cache: Path, monkeypatch: pytest.MonkeyPatch, command: str

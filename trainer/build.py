@@ -393,6 +393,8 @@ class Builder:
         others = heads.tables if heads is not None else {}
         Left.of(source).track(saved=wanted, published=publisher is not None)
         first = Boundary.mark(step, source, others) if wanted else Boundary({}, 0, 0)
+        if checkpoint is not None:
+            checkpoint.go_on({**step.tables, **others}, first.tables)
         publish_s, checkpoint_s = self.options.publish_interval_s, self.options.checkpoint_interval_s
         every = dict(publish_interval_s=publish_s, checkpoint_interval_s=checkpoint_s)
         return Committer(self.control, checkpoint, publisher, first, gate=gate, **every)

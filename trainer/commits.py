@@ -4,33 +4,35 @@ A commit takes the state of a step boundary with no batch in flight (`CommitStat
 the push, the stage after it (trainer.publish.push), which holds one. The steps:
 
     1  settle the publish before: while it is under way, this commit publishes nothing;
-    2  every rank writes its checkpoint files;
-    3  rank 0 gathers their digests;
-    4  rank 0 renames the manifest into place;
+    2  every rank copies what its checkpoint files hold, and writes them in the background;
+    3  some steps later, when every rank's files are written, rank 0 gathers their digests,
+    4  and renames the manifest into place;
     5  every rank copies what changed and pushes it to Redis in the background;
     6  some steps later, when every push has arrived, rank 0 flips the version.
+
+A version may be flipped before the checkpoint of its boundary exists; commits between checkpoints, which only
+publish, are as far ahead (trainer.publish.succession).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection
+from dataclasses import asdict, replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from livectr.kernels.table.table import DynamicTable
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
+from livectr.trainer.commit_state import CommitState, held_by
 from livectr.trainer.counts import summed
-from livectr.trainer.parts import Parts
 from livectr.trainer.publish.publisher import Publisher
-from livectr.trainer.publish.snapshot import Boundary, Left, Snapshotter, overgrown
+from livectr.trainer.publish.snapshot import Boundary, overgrown
 from livectr.trainer.publish.version import Push
 from livectr.trainer.quality.gate import PublishGate
 
@@ -51,127 +53,6 @@ class Due(IntEnum):
     """Checkpoint and publish."""
     RELEASED = 3
     """Publish what was held, even if nothing has come since."""
-
-
-@dataclass(frozen=True)
-class CommitState:
-    """State of one rank at a step boundary with no batch in flight.
-
-    Attributes:
-        steps, examples: learned by all ranks.
-        boundary: marks that divide changes until now from later changes.
-        tables: this rank's embedding tables.
-        began_s: time.monotonic() when `checkpoint` began to be assembled.
-        checkpoint: content of a generation; None if none is due. The committer adds the cursor and the counts
-            of publishing.
-        champion: role of the ranking model that a version holds.
-        snapshots: copies the changes of a version; None if nothing is published.
-        held: reason for which no version may be published; "" if there is none.
-        left: users and keys that left.
-    """
-
-    steps: int
-    examples: int
-    boundary: Boundary
-    tables: Mapping[str, DynamicTable]
-    began_s: float
-    checkpoint: CheckpointState | None
-    snapshots: Snapshotter | None
-    champion: str = "rank"
-    held: str = ""
-    left: Left = Left()
-
-    @staticmethod
-    def of(parts: Parts, *, checkpoint: bool) -> CommitState:
-        """Close the generation of changes, and assemble this rank's state. Collective.
-
-        Args:
-            checkpoint: with the content of a checkpoint, if the run keeps one.
-        """
-        others = parts.heads.tables if parts.heads is not None else {}
-        boundary = Boundary.mark(parts.step, parts.source, others)
-        began_s = time.monotonic()
-        wanted = checkpoint and parts.checkpoint is not None
-        held = str(parts.control.broadcast_json(held_by(parts.publisher, parts.gate)))
-        champion = "rank"
-        if parts.pipeline.challengers:
-            champion = parts.control.broadcast_json(parts.contest.champion if parts.contest else "")
-        return CommitState(
-            steps=parts.progress.steps,
-            examples=parts.progress.examples,
-            boundary=boundary,
-            tables={**parts.step.tables, **others},
-            began_s=began_s,
-            checkpoint=_checkpoint_state(parts, boundary, held) if wanted else None,
-            snapshots=_snapshotter(parts, champion),
-            champion=champion,
-            held=held,
-            left=Left.of(parts.source),
-        )
-
-
-def held_by(publisher: Publisher | None, gate: PublishGate | None) -> str:
-    """Reason for which no version may be published; "" if there is none. Rank 0 knows it."""
-    if publisher is None:
-        return ""
-    if publisher.released() and gate is not None:
-        gate.accept()
-    if publisher.hold is not None:
-        return f"operator: {publisher.hold.reason}"
-    return f"publish gate: {' and '.join(gate.held)}" if gate is not None and gate.held else ""
-
-
-def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> CheckpointState:
-    """Content of a generation; dead letters and predictions until here are on disk afterwards."""
-    parts.dead_letters.flush()
-    progress, log, source, heads = parts.progress, parts.log, parts.source, parts.heads
-    letters = parts.dead_letters.counts_before(source.positions())
-    own = {**source.counted(), "dead_letters": letters}
-    cursor = replace(progress.cursor, row_set="") if progress.cursor is not None else None
-    return CheckpointState(
-        step=progress.steps,
-        examples=progress.examples,
-        predictions=log.sync() if log is not None else 0,
-        cursor=asdict(cursor) if cursor is not None else None,
-        tables={**parts.step.tables, **(heads.tables if heads is not None else {})},
-        marks=boundary.tables,
-        dense=parts.step.state_dense() | (heads.state_dense() if heads is not None else {}),
-        statistics=parts.feed.statistics.state(),
-        items=parts.items.state() if parts.items is not None else {},
-        scores=parts.labels.state() if parts.labels is not None else {},
-        contest=parts.contest.state() if parts.contest is not None else {},
-        gate=parts.gate.state() if parts.gate is not None else {},
-        record=parts.record.state() if parts.record is not None else {},
-        quality=parts.gate.report() | {"held": held} if parts.gate is not None else {},
-        source=source.snapshot(whole=False).parts(),
-        changes=source.changes(),
-        history_mark=boundary.histories,
-        policies=parts.policies.state() | (heads.policies() if heads is not None else {}),
-        tracked=parts.policies.tracked | (heads.tracked if heads is not None else set()),
-        row=parts.step.layout.describe(),
-        field_keys=progress.keys_by_field(),
-        counts=summed([progress.earlier, own]),
-        predictions_sha256=log.sha256 if log is not None else "",
-        began_ms=progress.began_ms,
-        products=parts.step.settings.library,
-        seen=progress.seen,
-    )
-
-
-def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
-    """Copies the changes of a version; None if nothing is published."""
-    if parts.publisher is None:
-        return None
-    return Snapshotter(
-        parts.pipeline,
-        parts.step,
-        parts.source,
-        parts.extraction.extract,
-        parts.feed.statistics,
-        parts.control,
-        parts.publisher.store.space,
-        champion,
-    )
 
 
 class Committer:
@@ -211,7 +92,7 @@ class Committer:
         self._told = self._telling = replace(first, lookup_rows=0)  # the same, and always known: for who left
         self._checkpointed = first
         self.dirty = publisher is not None
-        self._next_commit = self._next_checkpoint = time.monotonic()
+        self._next_commit = self._next_checkpoint = self._began_s = time.monotonic()
         self._missed = False  # the last commit published nothing, because a push was under way
         self.versions = self.rows = 0
 
@@ -229,7 +110,13 @@ class Committer:
             return Due.NOTHING
         if self._held and not held_by(self._publisher, self._gate):
             return Due.RELEASED
-        return Due.ALL if now >= self._next_checkpoint else Due.PUBLISH
+        writing = self._checkpoint is not None and self._checkpoint.busy
+        return Due.ALL if now >= self._next_checkpoint and not writing else Due.PUBLISH
+
+    @property
+    def written(self) -> bool:
+        """True if a checkpoint has begun and this rank's files are written. Raises DiskFullError."""
+        return self._checkpoint is not None and self._checkpoint.written
 
     @property
     def push(self) -> Push:
@@ -257,14 +144,13 @@ class Committer:
         if self._publisher is not None and publish:
             self._publisher.serve(state.champion)
         if self._checkpoint is not None and state.checkpoint is not None:
-            # 2, 3, 4 the checkpoint
-            self._checkpoint.commit(self._completed(state.checkpoint, begins=publish))
+            # 2 the checkpoint
+            if self._checkpoint.busy:
+                self._finish_checkpoint()
+            self._checkpoint.begin(self._completed(state.checkpoint, begins=publish))
             self._checkpointed = state.boundary
-            took_s = time.monotonic() - state.began_s
-            telemetry.CHECKPOINT_SECONDS.observe(took_s)
-            telemetry.CHECKPOINT_TIMESTAMP.set_to_current_time()
-            pause_s = max(self._checkpoint_interval_s, CHECKPOINT_PAUSE * took_s)
-            self._next_checkpoint = time.monotonic() + pause_s
+            self._began_s = state.began_s
+            telemetry.CHECKPOINT_SECONDS.observe(time.monotonic() - state.began_s)
         if self._publisher is not None and publish:
             # 5 push in the background
             assert state.snapshots is not None
@@ -278,6 +164,29 @@ class Committer:
         self.dirty = self._missed = busy
         self._next_commit = time.monotonic() + self._publish_interval_s
         return publish
+
+    def settle(self, written: Collection[bool]) -> bool:
+        """Steps 3 and 4, once every rank's files are written. Collective.
+
+        Args:
+            written: `written` of every rank.
+
+        Returns:
+            True if a checkpoint exists now.
+        """
+        if not all(written):
+            return False
+        self._finish_checkpoint()
+        return True
+
+    def _finish_checkpoint(self) -> None:
+        assert self._checkpoint is not None
+        self._checkpoint.finish()
+        took_s = time.monotonic() - self._began_s
+        telemetry.CHECKPOINT_WRITE_SECONDS.observe(took_s)
+        telemetry.CHECKPOINT_TIMESTAMP.set_to_current_time()
+        pause_s = max(self._checkpoint_interval_s, CHECKPOINT_PAUSE * took_s)
+        self._next_checkpoint = time.monotonic() + pause_s
 
     def _completed(self, content: CheckpointState, *, begins: bool) -> CheckpointState:
         """Content of a generation with the cursor and the counts of publishing."""
@@ -358,7 +267,7 @@ class Committer:
         """
         if not self.wanted:
             return
-        began = self.commit(state)
+        began = self._commit_whole(state)
         limit_s = STOP_DEADLINE_S if stopped else LAST_PUBLISH_DEADLINE_S
         deadline = time.monotonic() + limit_s
         while self._publisher is not None:
@@ -382,7 +291,14 @@ class Committer:
             if began:
                 time.sleep(0.5)
             held = self._control.broadcast_json(held_by(self._publisher, self._gate))
-            began = self.commit(replace(state, began_s=time.monotonic(), held=held))
+            began = self._commit_whole(replace(state, began_s=time.monotonic(), held=held))
+
+    def _commit_whole(self, state: CommitState) -> bool:
+        """Commit, and wait for the checkpoint."""
+        began = self.commit(state)
+        if self._checkpoint is not None and self._checkpoint.busy:
+            self._finish_checkpoint()
+        return began
 
     def _drain(self, examples: int, deadline: float, *, patient: bool) -> None:
         """Exchange states of pushes until no version is in flight. Collective.

@@ -26,7 +26,9 @@ from livectr.kernels.process.logs import add_log_field
 from livectr.kernels.process.threads import watched_threads
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import CommitState, Due
+from livectr.trainer.comm.replicas import check_replicas
+from livectr.trainer.commit_state import CommitState
+from livectr.trainer.commits import Due
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Parts
 from livectr.trainer.process import stop_signals
@@ -130,6 +132,9 @@ class Training:
         self._offsets = offsets
         self._fed = parts.progress.resumed
         self._backlog = Backlog(parts.source)
+        self._positions: list[
+            tuple[str, int, int]
+        ] = []  # of the newest checkpoint, or the one that is written
 
     def run(self) -> Report:
         """Train until the end. Collective."""
@@ -145,6 +150,8 @@ class Training:
                 if parts.control.rank == 0:
                     self._backlog.observe(round_.flags)
                 commits.observe([flags.publish for flags in round_.flags], parts.progress.examples)
+                if commits.settle([flags.written for flags in round_.flags]):
+                    self._commit_offsets()
                 self._record(sample=round_.flags[0].sample)
                 parts.contents.follow()
                 commits.dirty |= round_.moved
@@ -153,9 +160,7 @@ class Training:
                 due = round_.flags[0].due
                 if due and (commits.dirty or due == Due.RELEASED):
                     stages.drain()
-                    commits.commit(CommitState.of(parts, checkpoint=due == Due.ALL))
-                    if due == Due.ALL:
-                        self._commit_offsets()
+                    commits.commit(self._state(checkpoint=due == Due.ALL))
                 stages.advance(round_.cut)
                 commits.dirty |= round_.cut is not None
                 version = parts.publisher.last if parts.publisher else None
@@ -170,19 +175,29 @@ class Training:
             self._record(sample=parts.options.run_log is not None)
             stopped = any(flags.stop for flags in round_.flags)
             if commits.wanted:
-                commits.finish(CommitState.of(parts, checkpoint=True), stopped=stopped)
+                commits.finish(self._state(checkpoint=True), stopped=stopped)
                 self._commit_offsets()
                 self._record(sample=parts.options.run_log is not None and parts.publisher is not None)
             parts.monitor.gauges()
         complete = round_.ended or self._enough() or not stopped
         return report_of(parts, rows, time.monotonic() - started, commits.counts, complete=complete)
 
+    def _state(self, *, checkpoint: bool) -> CommitState:
+        """State of this step boundary. Collective. Raises InternalError if the ranks' networks differ."""
+        parts = self.parts
+        replicas = dict(parts.step.dense.replicated())
+        if parts.heads is not None:
+            replicas |= {f"heads.{name}": t for name, t in parts.heads.step.dense.replicated().items()}
+        check_replicas(parts.control, replicas)
+        if checkpoint:
+            self._positions = [(*place, at.offset) for place, at in parts.source.positions().items()]
+        return CommitState.of(parts, checkpoint=checkpoint)
+
     def _commit_offsets(self) -> None:
         """Let the broker know the checkpoint's positions, for its tools. Collective."""
         if self.parts.options.group is None:
             return
-        mine = [(*place, at.offset) for place, at in self.parts.source.positions().items()]
-        every = self.parts.control.gather_json(mine)
+        every = self.parts.control.gather_json(self._positions)
         if self._offsets is not None:
             self._offsets.commit({(topic, number): at for part in every for topic, number, at in part})
 
@@ -203,6 +218,7 @@ class Training:
             due=self.stages.commits.due if parts.control.rank == 0 else Due.NOTHING,
             publish=self.stages.commits.push,
             sample=parts.record is not None and parts.record.due,
+            written=self.stages.commits.written,
         )
 
     @property

@@ -86,6 +86,9 @@ COLLECTIVE_BYTES = Counter("livectr_collective_bytes", "Bytes that this rank sen
 COLLECTIVE_SECONDS = Counter(
     "livectr_collective_seconds", "Seconds in collectives, waiting for other ranks included.", ["collective"]
 )
+REPLICA_CHECKS = Counter(
+    "livectr_replica_checks", "Comparisons of the network's copies on all ranks; one that fails ends the run."
+)
 SKIPPED_BATCHES = Counter(
     "livectr_skipped_batches", "Batches that were scored but not learned: their gradients were not finite."
 )
@@ -141,6 +144,11 @@ FAILED_PUBLISHES = Counter(
 CHECKPOINT_SECONDS = Histogram(
     "livectr_checkpoint_seconds",
     "Seconds that a checkpoint held training up.",
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+)
+CHECKPOINT_WRITE_SECONDS = Histogram(
+    "livectr_checkpoint_write_seconds",
+    "Seconds from the step boundary of a checkpoint until it exists; training goes on meanwhile.",
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
 )
 CHECKPOINT_TIMESTAMP = Gauge(

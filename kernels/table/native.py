@@ -28,6 +28,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "table_restore": (_INT, _POINTER, _POINTER, _INT, _POINTER),
     "table_erase": (_INT, _POINTER, _POINTER, _INT, _FLAG),
     "table_changed": (_INT, _POINTER, _MARK, _POINTER),
+    "table_end": (_MARK, _POINTER),
+    "table_in_use": (_INT, _POINTER, _MARK, _MARK, _POINTER),
     "table_generations": (_INT, _POINTER, _POINTER, _INT, _POINTER),
     "table_row_bytes": (_INT, _POINTER),
     "table_admit": (_INT, _POINTER, _MARK, _INT),

@@ -225,14 +225,23 @@ class Table {
         return most;
     }
 
+    // Row numbers in use are below.
+    uint32_t end() const { return next_row_; }
+
+    // Calls visit(row) for every row in use with a number in [begin, end).
+    template <typename Visit>
+    void each_in_use(uint32_t begin, uint32_t end, Visit&& visit) const {
+        for (uint32_t row = begin; row < std::min(end, next_row_); ++row) {
+            if (!(row_header(rows(), row)->generation & ERASED)) visit(row);
+        }
+    }
+
     // Calls visit(row) for every row changed after `since` (0: for every row), each once; false if the
     // lists are forgotten.
     template <typename Visit>
     bool each_changed(uint32_t since, Visit&& visit) const {
         if (since == 0) {
-            for (uint32_t row = 0; row < next_row_; ++row) {
-                if (!(row_header(rows(), row)->generation & ERASED)) visit(row);
-            }
+            each_in_use(0, next_row_, visit);
             return true;
         }
         if (since < closed_) return false;

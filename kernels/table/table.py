@@ -47,7 +47,12 @@ class DynamicTable(Tracked, Admission):
         seed: seed of the initial values.
         track: keep the last use of each row, which eviction reads: see `Tracked`.
         half_life: stamps after which a count of uses halves; 0: no counts.
+
+    Attributes:
+        sweeps: a row in use keeps its number until it is erased, so that `in_use` finds all rows bit by bit.
     """
+
+    sweeps = True
 
     def __init__(
         self, layout: RowLayout, *, name: str, seed: int, track: bool = False, half_life: int = 0
@@ -206,9 +211,12 @@ class DynamicTable(Tracked, Admission):
 
     def chunks(self, since: int = 0, *, state: bool = True) -> Iterator[tuple[Keys, Floats]]:
         """Exports as `export` does, at most CHUNK rows at a time; the table must not change meanwhile."""
-        numbers = self.changed(since)
-        for start in range(0, len(numbers), CHUNK):
-            yield self.read(numbers[start : start + CHUNK], state=state)
+        yield from self.read_chunks(self.changed(since), state=state)
+
+    def read_chunks(self, rows: Rows, *, state: bool = True) -> Iterator[tuple[Keys, Floats]]:
+        """Reads as `read` does, at most CHUNK rows at a time; the table must not change meanwhile."""
+        for start in range(0, len(rows), CHUNK):
+            yield self.read(rows[start : start + CHUNK], state=state)
 
     def read(self, rows: Rows, *, state: bool = True) -> tuple[Keys, Floats]:
         """Reads keys int64[n] and rows float32[n, stride] ([n, D] without state) of row numbers in use."""
@@ -237,6 +245,16 @@ class DynamicTable(Tracked, Admission):
         rows = np.empty(checked(self.library.table_changed(self.handle, since, None)), np.uint32)
         self.library.table_changed(self.handle, since, address(rows))
         return rows
+
+    @property
+    def end(self) -> int:
+        """Bound of the row numbers in use: they are below."""
+        return int(self.library.table_end(self.handle))
+
+    def in_use(self, begin: int, end: int) -> Rows:
+        """Row numbers uint32[m] in use that are in [begin, end), rising."""
+        rows = np.empty(max(0, min(end, self.end) - begin), np.uint32)
+        return rows[: self.library.table_in_use(self.handle, begin, end, address(rows))]
 
     def erased(self, since: int) -> Keys:
         """Keys int64[m], rising, that were erased after mark `since` and do not exist now; since 0: none.

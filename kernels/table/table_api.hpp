@@ -126,6 +126,15 @@ int64_t table_changed(const Table* table, uint32_t since, uint32_t* rows) {
     return known ? count : FORGOTTEN;
 }
 
+uint32_t table_end(const Table* table) { return table->end(); }
+
+// Rows in use with numbers in [begin, end), at most end - begin.
+int64_t table_in_use(const Table* table, uint32_t begin, uint32_t end, uint32_t* rows) {
+    int64_t count = 0;
+    table->each_in_use(begin, end, [&](uint32_t row) { rows[count++] = row; });
+    return count;
+}
+
 // generations[n]: of the last change of each row; 0: none since it was restored
 int64_t table_generations(const Table* table, const uint32_t* rows, int64_t n, uint32_t* generations) {
     for (int64_t i = 0; i < n; ++i) generations[i] = table->changed_in(rows[i]);

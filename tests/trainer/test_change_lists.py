@@ -23,7 +23,8 @@ from livectr.trainer.build import build
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import CommitState, Committer
+from livectr.trainer.commit_state import CommitState
+from livectr.trainer.commits import Committer
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish import outcome, snapshot
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter

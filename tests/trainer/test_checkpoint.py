@@ -24,6 +24,7 @@ from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, Manifest, check_identity
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.table_chain import SWEEP
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
 
@@ -62,19 +63,20 @@ class Run:
             table.update(changed, self.rng.normal(size=(keys, 3)).astype(np.float32))
 
     def commit(self) -> Manifest:
-        return self.checkpoint.commit(
-            CheckpointState(
-                step=self.step,
-                examples=self.step * 10,
-                predictions=self.step * 10,
-                cursor={"version": self.step},
-                tables=self.tables,
-                marks={name: table.mark() for name, table in self.tables.items()},
-                dense={"rank.w": torch.full((2, 2), float(self.step)), "adam.step": torch.tensor(3.0)},
-                source={"partitions.json": b'{"at": %d}' % self.step, "0/empty.arrow": b""},
-                statistics={"zscore-1": np.array([self.step, 0.1, np.inf]), "frequency-2": np.arange(4)},
-                field_keys={"user": 10 * self.step, "ad": 30},
-            )
+        return self.checkpoint.commit(self.state())
+
+    def state(self) -> CheckpointState:
+        return CheckpointState(
+            step=self.step,
+            examples=self.step * 10,
+            predictions=self.step * 10,
+            cursor={"version": self.step},
+            tables=self.tables,
+            marks={name: table.mark() for name, table in self.tables.items()},
+            dense={"rank.w": torch.full((2, 2), float(self.step)), "adam.step": torch.tensor(3.0)},
+            source={"partitions.json": b'{"at": %d}' % self.step, "0/empty.arrow": b""},
+            statistics={"zscore-1": np.array([self.step, 0.1, np.inf]), "frequency-2": np.arange(4)},
+            field_keys={"user": 10 * self.step, "ad": 30},
         )
 
 
@@ -155,7 +157,7 @@ def test_any_chain_of_bases_deltas_and_restarts_restores(
 def test_tables_larger_than_memory_are_written_and_read_in_parts(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiered: bool
 ) -> None:
-    monkeypatch.setattr("livectr.trainer.checkpoint.checkpoint.PART_BYTES", 400)
+    monkeypatch.setattr("livectr.trainer.checkpoint.table_chain.PART_BYTES", 400)
     for module in (
         "livectr.kernels.table.table",
         "livectr.trainer.tables.tiered_table",
@@ -190,24 +192,30 @@ def test_tables_larger_than_memory_are_written_and_read_in_parts(
         spill.close()
 
 
-def test_deltas_are_small_until_a_new_base_is_due_and_old_files_go(run: Run) -> None:
+@pytest.mark.parametrize("changed", [1, 5, 60])
+def test_old_files_go_once_a_sweep_has_gone_around(run: Run, changed: int) -> None:
+    """No checkpoint writes much more than twice what changed, and none is torn by a file that went."""
     for _ in range(40):
         run.train()
-    run.commit()
-    bases = {run.checkpoint._chain[0].path}
-    for _ in range(100):
-        run.train(5)
+    whole = sum(f.rows for f in run.commit().files if f.kind == "tables")
+    oldest, most = set(), 0
+    for _ in range(200):
+        run.train(changed)
         manifest = run.commit()
-        delta = [f for f in manifest.files if f.kind == "tables"][-1]
-        bases.add(run.checkpoint._chain[0].path)
-        assert delta.rows <= 10 or delta.path in bases
-    assert 3 <= len(bases) <= 6
+        files = [f for f in manifest.files if f.kind == "tables"]
+        oldest.add(files[0].path)
+        most = max(most, sum(f.rows for f in files))
+        least = 2 * -(-200 // SWEEP)  # of two tables
+        assert files[-1].rows <= 2 * changed + max(2 * changed, least)
+    assert len(oldest) > 100 and most <= 3 * whole + 4 * changed
     named = {
         f.path for m in run.root.glob(f"gen-*/{MANIFEST}") for f in Manifest.from_json(m.read_bytes()).files
     }
     on_disk = {str(p.relative_to(run.root)) for p in run.root.rglob("*.safetensors")}
     assert on_disk == named
     assert len(list(run.root.glob(f"gen-*/{MANIFEST}"))) == 2
+    restored = reopen(run)
+    assert restored is not None and content(restored_tables(restored)) == content(run.tables)
 
 
 def torn_manifest(root: Path, manifest: Manifest) -> None:

@@ -20,7 +20,8 @@ from livectr.kernels.process.children import with_parent
 from livectr.protos.store import Keyspace
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import CommitState, Committer
+from livectr.trainer.commit_state import CommitState
+from livectr.trainer.commits import Committer
 from livectr.trainer.publish import outcome, snapshot
 from livectr.trainer.run import Training, TrainOptions
 from tests.trainer.redis_proxy import Proxy

@@ -12,7 +12,8 @@ import redis
 from livectr.protos.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import CommitState, Committer, Due
+from livectr.trainer.commit_state import CommitState
+from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Boundary
 from livectr.trainer.run import Training, TrainOptions

@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from livectr.kernels.stream.known import Places
 from livectr.trainer.checkpoint.content import SourceChanges
-from livectr.trainer.checkpoint.manifest import FileEntry
+from livectr.trainer.checkpoint.writer import File
 
 PART_ROWS = 1 << 18
 """Most keys of a part that is written again; 10 MiB."""
 
 Tensors = Mapping[str, npt.NDArray[Any]]
-Write = Callable[[Tensors, int], FileEntry]
+Write = Callable[[Tensors, int], File]
 """Writes tensors and their number of rows to a file of the generation."""
 
 
@@ -32,7 +32,7 @@ Write = Callable[[Tensors, int], FileEntry]
 class _Part:
     """File of the keys that came or changed between two moments: partition → places."""
 
-    file: FileEntry
+    file: File
     begin: Mapping[int, Places]
     end: Mapping[int, Places]
 
@@ -43,7 +43,7 @@ class KnownLog:
     def __init__(self) -> None:
         self._parts: list[_Part] = []
 
-    def write(self, changes: SourceChanges, write: Write) -> list[FileEntry]:
+    def write(self, changes: SourceChanges, write: Write) -> list[File]:
         """Write what is new; return all files, in order."""
         now = changes.places
         while self._parts and all(self._parts[0].end[p].end <= at.first for p, at in now.items()):
@@ -64,10 +64,10 @@ class HistoryChain:
     """Files of the histories of a rank's users: a base and its changes."""
 
     def __init__(self) -> None:
-        self._files: list[FileEntry] = []
+        self._files: list[File] = []
         self._mark = 0
 
-    def write(self, changes: SourceChanges, mark: int, write: Write) -> list[FileEntry]:
+    def write(self, changes: SourceChanges, mark: int, write: Write) -> list[File]:
         """Write what changed; return all files, in order.
 
         Args:

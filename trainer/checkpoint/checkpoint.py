@@ -21,23 +21,24 @@ the deltas after it, and changes of the source (trainer.checkpoint.changes). Two
 the newest is torn, restore reads the generation before. Older generations are kept for rollbacks, some time
 apart (trainer.checkpoint.keeping).
 
-`Checkpointer.commit` does these steps of trainer.commits:
+`Checkpointer` does these steps of trainer.commits:
 
-    2  every rank writes and syncs its files;
-    3  rank 0 gathers their names, sizes and digests;
+    2  `begin`: every rank copies what its files will hold; a thread writes and syncs them;
+    3  `finish`, once all ranks' files are written: rank 0 gathers their names, sizes and digests;
     4  rank 0 renames the manifest into place: at this moment the generation begins to exist. Files that no
        kept generation names are removed afterwards.
+
+Training goes on between 2 and 3.
 """
 
 import fcntl
-import hashlib
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -51,7 +52,7 @@ from livectr.kernels.errors import DiskFullError, InUseError, UserError
 from livectr.kernels.process.disk import writing
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog
-from livectr.trainer.checkpoint.content import CheckpointState
+from livectr.trainer.checkpoint.content import CheckpointState, Table
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
@@ -63,21 +64,38 @@ from livectr.trainer.checkpoint.manifest import (
     number,
 )
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.table_chain import TableChain
+from livectr.trainer.checkpoint.writer import File, Writer, sync_directory, write_synced
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
-PART_BYTES = 128 << 20
-"""Size of a part of the tables; memory holds a few copies of a part while it is written."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """Generation whose files are being written.
+
+    Attributes:
+        manifest: as far as this rank knows it.
+        own: this rank's share of what the manifest sums up.
+        inherited: files of tables of the process before, unless every rank has replaced them.
+        files: of this rank, with older files that the generation names.
+    """
+
+    manifest: Manifest
+    own: Mapping[str, Any]
+    inherited: list[FileEntry]
+    files: list[File]
+
+
 class Checkpointer:
-    """Checkpoint directory of one rank; the constructor, `commit` and `restore` are collective.
+    """Checkpoint directory of one rank; the constructor, `finish`, `commit` and `restore` are collective.
 
     Args:
         root: the directory.
@@ -105,12 +123,13 @@ class Checkpointer:
         self.control = control
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._lock: BinaryIO | None = None
+        self._writer = Writer(root)
         self._kept: list[Manifest] = []
         self._older: list[Manifest] = []
-        self._chain: list[FileEntry] = []
+        self._tables = TableChain(self._writer)
+        self._inherited: list[FileEntry] = []
+        self._begun: _Begun | None = None
         self._known, self._histories = KnownLog(), HistoryChain()
-        self._base_rows = 0
-        self._marks: Mapping[str, int] = {}
         if control.rank == 0:
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -126,34 +145,21 @@ class Checkpointer:
         self._next = 1 + int(control.broadcast_json(max(found, default=0)))
 
     def commit(self, content: CheckpointState) -> Manifest:
-        """Write the next generation (steps 2 to 4). Collective.
+        """Write the next generation (steps 2 to 4), and wait for it. Collective; see `begin` and `finish`."""
+        self.begin(content)
+        return self.finish()
+
+    def begin(self, content: CheckpointState) -> None:
+        """Copy what the next generation holds, and start to write it (step 2). None is being written.
 
         Args:
             content: of this rank.
 
-        Returns:
-            The manifest, the same on every rank.
-
         Raises:
             DiskFullError: nothing is left of the generation.
         """
+        assert self._begun is None
         generation, self._next = self._next, self._next + 1
-        # 2 every rank writes and syncs its files
-        try:
-            with writing("the checkpoint", self.root):
-                mine = self._write_rank(generation, content)
-        except DiskFullError:
-            # A part of a generation would take the space that the next start needs.
-            shutil.rmtree(self._folder(generation), ignore_errors=True)
-            raise
-        # 3 rank 0 gathers their names, sizes and digests
-        own = {
-            "files": [asdict(f) for f in mine],
-            "table_rows": {name: len(table) for name, table in content.tables.items()},
-            "field_keys": dict(content.field_keys),
-            "counts": dict(content.counts),
-        }
-        parts = self.control.gather_json(own)
         manifest = Manifest(
             generation=generation,
             world=self.control.world,
@@ -162,28 +168,81 @@ class Checkpointer:
             predictions=content.predictions,
             identity=self.identity,
             cursor=content.cursor,
-            files=tuple(FileEntry(**f) for part in parts for f in part["files"]),
+            files=(),
             row=content.row,
-            table_rows=summed([part["table_rows"] for part in parts]),
-            field_keys=summed([part["field_keys"] for part in parts]),
-            counts=summed([part["counts"] for part in parts]),
+            table_rows={},
+            field_keys={},
+            counts={},
             predictions_sha256=content.predictions_sha256,
             began_ms=content.began_ms,
             seen=content.seen,
             quality=dict(content.quality),
             products=content.products,
+        )
+        with self._whole(generation), writing("the checkpoint", self.root):
+            files = self._write_rank(generation, content)
+        own = {
+            "table_rows": {name: len(table) for name, table in content.tables.items()},
+            "field_keys": dict(content.field_keys),
+            "counts": dict(content.counts),
+            "around": self._tables.around,
+        }
+        self._begun = _Begun(manifest, own, self._inherited, files)
+
+    @property
+    def busy(self) -> bool:
+        """True between `begin` and `finish`."""
+        return self._begun is not None
+
+    @property
+    def written(self) -> bool:
+        """True if a generation has begun and this rank's files are written. Raises DiskFullError."""
+        if self._begun is None:
+            return False
+        with self._whole(self._begun.manifest.generation):
+            return self._writer.idle
+
+    def finish(self) -> Manifest:
+        """Make the generation that has begun exist (steps 3 and 4). Collective; waits for the files.
+
+        Returns:
+            The manifest, the same on every rank.
+
+        Raises:
+            DiskFullError: nothing is left of the generation.
+        """
+        assert self._begun is not None
+        begun = self._begun
+        generation = begun.manifest.generation
+        with self._whole(generation):
+            self._writer.wait()
+            with writing("the checkpoint", self.root):
+                sync_directory(self._folder(generation))
+        # 3 rank 0 gathers their names, sizes and digests
+        own = [asdict(file.entry) for file in begun.files]
+        parts = self.control.gather_json({**begun.own, "files": own})
+        around = all(part["around"] for part in parts)
+        if around:
+            self._inherited = []
+        files = [FileEntry(**f) for part in parts for f in part["files"]]
+        manifest = replace(
+            begun.manifest,
+            files=tuple(files if around else [*begun.inherited, *files]),
+            table_rows=summed([part["table_rows"] for part in parts]),
+            field_keys=summed([part["field_keys"] for part in parts]),
+            counts=summed([part["counts"] for part in parts]),
             created_ms=time.time_ns() // 1_000_000,
         )
         # 4 rank 0 renames the manifest into place
         if self.control.rank == 0:
             directory = folder_of(self.root, generation)
             with writing("the checkpoint", self.root):
-                _sync_directory(directory)
-                _write(directory / (MANIFEST + ".new"), manifest.to_json())
+                sync_directory(directory)
+                write_synced(directory / (MANIFEST + ".new"), manifest.to_json())
                 (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
-                _sync_directory(directory)
-                _sync_directory(self.root)
-        self._marks = dict(content.marks)
+                sync_directory(directory)
+                sync_directory(self.root)
+        self._begun = None
         self._kept.append(manifest)
         if self.control.rank == 0:
             self._older = self._keep.kept([*self._older, *self._kept[:-KEPT_GENERATIONS]])
@@ -191,6 +250,16 @@ class Checkpointer:
         if self.control.rank == 0:
             self._collect()
         return manifest
+
+    @contextmanager
+    def _whole(self, generation: int) -> Iterator[None]:
+        """Where the disk is full, remove this rank's part: the next start needs its space."""
+        try:
+            yield
+        except DiskFullError:
+            self._writer.close()
+            shutil.rmtree(self._folder(generation), ignore_errors=True)
+            raise
 
     def restore(self) -> Restored | None:
         """Find the newest whole generation; None in an empty directory. Collective.
@@ -215,9 +284,32 @@ class Checkpointer:
             telemetry.CHECKPOINT_TIMESTAMP.set(manifest.created_ms / 1000)
         return Restored(self.root, manifest)
 
+    def go_on(self, tables: Mapping[str, Table], marks: Mapping[str, int]) -> None:
+        """Let the next generation name the restored files of tables, and hold what changes. Collective.
+
+        Files of any number of ranks serve: they are read before those of this process. If nothing was
+        restored, or the tables hold other rows than the checkpoint, the next generation holds all rows.
+
+        Args:
+            tables: of this rank, as restored.
+            marks: name → mark after which changes count.
+        """
+        if not self._kept:
+            return
+        sweeps = all(table.sweeps for table in tables.values())
+        own = {"rows": {name: len(table) for name, table in tables.items()}, "sweeps": sweeps}
+        parts, manifest = self.control.gather_json(own), self._kept[-1]
+        if (
+            all(part["sweeps"] for part in parts)
+            and summed([p["rows"] for p in parts]) == manifest.table_rows
+        ):
+            self._inherited = [file for file in manifest.files if file.kind == "tables"]
+            self._tables.go_on(marks)
+
     def begin_anew(self) -> None:
-        """Let the next generation hold all rows, since changes are no longer known."""
-        self._chain = []
+        """Let the next generation hold all rows, since changes are no longer known. On all ranks."""
+        self._inherited = []
+        self._tables.begin_anew()
         self._histories.begin_anew()
 
     @property
@@ -226,6 +318,8 @@ class Checkpointer:
         return self._kept[0].examples if self._kept else 0
 
     def close(self) -> None:
+        """End the thread, after the files that it was given, and let the directory go."""
+        self._writer.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -234,83 +328,38 @@ class Checkpointer:
         """Folder of this rank's files of a generation."""
         return folder_of(self.root, generation) / f"rank-{self.control.rank}"
 
-    def _write_rank(self, generation: int, content: CheckpointState) -> list[FileEntry]:
-        """Write this rank's files; returns them with the older files of its table chain."""
+    def _write_rank(self, generation: int, content: CheckpointState) -> list[File]:
+        """Copy what this rank's files hold and have them written; returns them with the older files of its
+        chains."""
         folder = self._folder(generation)
         folder.mkdir(parents=True, exist_ok=True)
-        fresh = not self._chain or sum(f.rows for f in self._chain) > 2 * self._base_rows
-        parts = list(self._write_tables(folder, content, None if fresh else self._marks))
-        if fresh:
-            self._base_rows = sum(f.rows for f in parts)
-        self._chain = parts if fresh else [*self._chain, *parts]
         dense = {name: tensor.contiguous() for name, tensor in content.dense.items()}
         source = {name: np.frombuffer(part, np.uint8) for name, part in content.source.items()}
-        written = [
-            self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
-            self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
+        files = [
+            *self._tables.write(folder, content, keep=bool(self._inherited)),
+            self._writer.file(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
+            self._tensors(folder, "source", source),
         ]
         if content.changes is not None:
-            written += self._known.write(content.changes, partial(self._tensors, folder, "known"))
+            files += self._known.write(content.changes, partial(self._tensors, folder, "known"))
             save = partial(self._tensors, folder, "histories")
-            written += self._histories.write(content.changes, content.history_mark, save)
+            files += self._histories.write(content.changes, content.history_mark, save)
         if content.policies:
-            policies = safetensors.numpy.save(dict(content.policies))
-            written.append(self._entry(folder / "policies.safetensors", "policies", policies))
+            files.append(self._tensors(folder, "policies", content.policies))
         if self.control.rank == 0:
-            kept = safetensors.numpy.save(dict(content.statistics))
-            written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
+            files.append(self._tensors(folder, "statistics", content.statistics))
             kinds = ("items", "scores", "contest", "gate", "record")
             for kind, state in ((kind, getattr(content, kind)) for kind in kinds):
                 if state:
-                    data = safetensors.numpy.save(dict(state))
-                    written.append(self._entry(folder / f"{kind}.safetensors", kind, data))
-        _sync_directory(folder)
-        return [*self._chain, *written]
-
-    def _write_tables(
-        self, folder: Path, content: CheckpointState, marks: Mapping[str, int] | None
-    ) -> Iterator[FileEntry]:
-        """Write rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part.
-
-        Keys that were erased since the marks are in the first part that names their table.
-        """
-        number = size = 0
-        held: dict[str, list[npt.NDArray[Any]]] = {}
-
-        def hold(name: str, **columns: npt.NDArray[Any]) -> int:
-            for column, values in columns.items():
-                held.setdefault(f"{name}/{column}", []).append(values)
-            return sum(values.nbytes for values in columns.values())
-
-        def part() -> FileEntry:
-            tensors = {name: np.concatenate(parts) for name, parts in held.items()}
-            rows = sum(len(t) for name, t in tensors.items() if name.endswith(("/keys", "/erased")))
-            path = folder / f"tables-{number}.safetensors"
-            return self._entry(path, "tables", safetensors.numpy.save(tensors), rows)
-
-        for name, table in content.tables.items():
-            if marks and len(erased := table.erased(marks[name])):
-                size += hold(name, erased=erased)
-            for keys, rows in table.chunks(marks[name] if marks else 0):
-                size += hold(name, keys=keys, rows=rows)
-                if name in content.tracked:
-                    stamps, counts = table.usage(keys)
-                    size += hold(name, stamps=stamps, counts=counts)
-                if size >= PART_BYTES:
-                    yield part()
-                    number, size, held = number + 1, 0, {}
-        if held or not number:
-            yield part()
+                    files.append(self._tensors(folder, kind, state))
+        return files
 
     def _tensors(
-        self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]], rows: int
-    ) -> FileEntry:
-        return self._entry(folder / f"{kind}.safetensors", kind, safetensors.numpy.save(dict(tensors)), rows)
-
-    def _entry(self, path: Path, kind: str, data: bytes, rows: int = 0) -> FileEntry:
-        _write(path, data)
-        digest = hashlib.sha256(data).hexdigest()
-        return FileEntry(str(path.relative_to(self.root)), kind, len(data), digest, rows)
+        self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]], rows: int = 0
+    ) -> File:
+        """Write a copy of tensors."""
+        data = safetensors.numpy.save(dict(tensors))
+        return self._writer.file(folder / f"{kind}.safetensors", kind, data, rows)
 
     def _collect(self) -> None:
         """Remove files that no kept generation names; manifests first, so that none names a missing file."""
@@ -348,20 +397,3 @@ def _lock(root: Path) -> BinaryIO:
             f"another trainer is running on the checkpoint {root}; stop it or name another directory"
         ) from None
     return file
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write and sync a file."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    """Make the names inside a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -131,6 +131,7 @@ class Flags:
         sample: the run log is due for a sample (trainer.quality.run_record); rank 0's counts.
         behind: rows of the rank's partitions that it has not read (trainer.stream.backlog).
         unread: the same without partitions that are paused, which are ahead of the others.
+        written: the rank's files of the checkpoint that has begun are written.
     """
 
     stop: bool = False
@@ -143,6 +144,7 @@ class Flags:
     sample: bool = False
     behind: int = 0
     unread: int = 0
+    written: bool = False
 
 
 @dataclass(frozen=True)
@@ -288,5 +290,6 @@ def _settled(offers: Sequence[I64], frontier: int) -> int:
 
 
 def _flags(row: I64) -> Flags:
-    stop, quiet, due, publish, rows, unusable, suspect, sample, *unread = row.tolist()
-    return Flags(bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect), bool(sample), *unread)
+    stop, quiet, due, publish, rows, unusable, suspect, sample, behind, unread, written = row.tolist()
+    read = rows, unusable, bool(suspect), bool(sample), behind, unread
+    return Flags(bool(stop), bool(quiet), due, publish, *read, bool(written))

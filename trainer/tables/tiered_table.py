@@ -42,6 +42,8 @@ class TieredTable(DynamicTable):
         spilled_rows: rows that only the store has
     """
 
+    sweeps = False
+
     def __init__(self, tiers: TierStore, number: int, layout: RowLayout, *, name: str, seed: int) -> None:
         super().__init__(layout, name=name, seed=seed, track=True)
         self.spilled_rows = 0

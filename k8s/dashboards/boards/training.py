@@ -120,6 +120,12 @@ BOARD = Board(
                     *_quantiles("livectr_checkpoint_seconds"),
                 ),
                 lines(
+                    "Checkpoint until it exists",
+                    "Seconds from a checkpoint's step boundary until it exists. Training goes on meanwhile.",
+                    "s",
+                    *_quantiles("livectr_checkpoint_write_seconds"),
+                ),
+                lines(
                     "Rows published",
                     "Table rows written to Redis.",
                     "cps",

@@ -29,6 +29,7 @@ NAMES = (
     "zoo",
     "scaling",
     "publish",
+    "checkpoint",
     "serving",
     "mixed-load",
     "freshness",

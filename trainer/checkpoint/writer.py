@@ -1,0 +1,125 @@
+"""Files of a generation, written by a thread while training goes on.
+
+What a file holds is copied before it is handed over. Copies that wait for the disk are bounded: beyond
+WAITING_BYTES, handing over waits for the oldest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+
+from livectr.kernels.process.disk import writing
+from livectr.trainer.checkpoint.manifest import FileEntry
+
+WAITING_BYTES = 1 << 30
+"""Most bytes that wait for the disk, beside one file of any size."""
+
+Tensors = Mapping[str, npt.NDArray[Any]]
+Columns = Mapping[str, list[npt.NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class File:
+    """File that is being written.
+
+    Attributes:
+        rows: rows and erased keys in it.
+        written: its entry in the manifest, once it is on disk.
+    """
+
+    rows: int
+    written: Future[FileEntry]
+
+    @property
+    def entry(self) -> FileEntry:
+        """Entry in the manifest. Waits for the disk. Raises DiskFullError."""
+        return self.written.result()
+
+
+class Writer:
+    """Writes files of a checkpoint one after the other.
+
+    Args:
+        root: folder of the checkpoint; entries name files below it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._waiting: list[tuple[int, Future[FileEntry]]] = []
+
+    def file(self, path: Path, kind: str, data: bytes, rows: int = 0) -> File:
+        """Write bytes."""
+        return self._hand(len(data), rows, lambda: self._write(path, kind, data, rows))
+
+    def tensors(self, path: Path, kind: str, columns: Columns, rows: int = 0) -> File:
+        """Write tensors as safetensors; each is given in parts, which are concatenated."""
+        size = sum(part.nbytes for parts in columns.values() for part in parts)
+
+        def write() -> FileEntry:
+            whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+            return self._write(path, kind, safetensors.numpy.save(whole), rows)
+
+        return self._hand(size, rows, write)
+
+    @property
+    def idle(self) -> bool:
+        """True if all files are written. Raises DiskFullError, as the first one that is not."""
+        self._waiting = [(size, file) for size, file in self._waiting if not _settled(file)]
+        return not self._waiting
+
+    def wait(self) -> None:
+        """Wait until all files are written. Raises DiskFullError."""
+        while self._waiting:
+            self._waiting.pop(0)[1].result()
+
+    def close(self) -> None:
+        """End the thread, after the files that it was given."""
+        self._thread.shutdown()
+
+    def _hand(self, size: int, rows: int, write: Any) -> File:
+        while self._waiting and sum(waiting for waiting, _ in self._waiting) > WAITING_BYTES:
+            self._waiting.pop(0)[1].result()
+        written = self._thread.submit(write)
+        self._waiting.append((size, written))
+        return File(rows, written)
+
+    def _write(self, path: Path, kind: str, data: bytes, rows: int) -> FileEntry:
+        with writing("the checkpoint", self._root):
+            write_synced(path, data)
+        digest = hashlib.sha256(data).hexdigest()
+        return FileEntry(str(path.relative_to(self._root)), kind, len(data), digest, rows)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write and sync a file."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names inside a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _settled(file: Future[FileEntry]) -> bool:
+    """True if a file is written; raises what kept it from that."""
+    if file.done():
+        file.result()
+    return file.done()

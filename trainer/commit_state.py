@@ -1,0 +1,136 @@
+"""State that a commit takes: of one rank, at a step boundary with no batch in flight."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from livectr.kernels.table.table import DynamicTable
+from livectr.trainer.checkpoint.content import CheckpointState
+from livectr.trainer.counts import summed
+from livectr.trainer.parts import Parts
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.snapshot import Boundary, Left, Snapshotter
+from livectr.trainer.quality.gate import PublishGate
+
+
+@dataclass(frozen=True)
+class CommitState:
+    """State of one rank at a step boundary with no batch in flight.
+
+    Attributes:
+        steps, examples: learned by all ranks.
+        boundary: marks that divide changes until now from later changes.
+        tables: this rank's embedding tables.
+        began_s: time.monotonic() when `checkpoint` began to be assembled.
+        checkpoint: content of a generation; None if none is due. The committer adds the cursor and the counts
+            of publishing.
+        champion: role of the ranking model that a version holds.
+        snapshots: copies the changes of a version; None if nothing is published.
+        held: reason for which no version may be published; "" if there is none.
+        left: users and keys that left.
+    """
+
+    steps: int
+    examples: int
+    boundary: Boundary
+    tables: Mapping[str, DynamicTable]
+    began_s: float
+    checkpoint: CheckpointState | None
+    snapshots: Snapshotter | None
+    champion: str = "rank"
+    held: str = ""
+    left: Left = Left()
+
+    @staticmethod
+    def of(parts: Parts, *, checkpoint: bool) -> CommitState:
+        """Close the generation of changes, and assemble this rank's state. Collective.
+
+        Args:
+            checkpoint: with the content of a checkpoint, if the run keeps one.
+        """
+        others = parts.heads.tables if parts.heads is not None else {}
+        boundary = Boundary.mark(parts.step, parts.source, others)
+        began_s = time.monotonic()
+        wanted = checkpoint and parts.checkpoint is not None
+        held = str(parts.control.broadcast_json(held_by(parts.publisher, parts.gate)))
+        champion = "rank"
+        if parts.pipeline.challengers:
+            champion = parts.control.broadcast_json(parts.contest.champion if parts.contest else "")
+        return CommitState(
+            steps=parts.progress.steps,
+            examples=parts.progress.examples,
+            boundary=boundary,
+            tables={**parts.step.tables, **others},
+            began_s=began_s,
+            checkpoint=_checkpoint_state(parts, boundary, held) if wanted else None,
+            snapshots=_snapshotter(parts, champion),
+            champion=champion,
+            held=held,
+            left=Left.of(parts.source),
+        )
+
+
+def held_by(publisher: Publisher | None, gate: PublishGate | None) -> str:
+    """Reason for which no version may be published; "" if there is none. Rank 0 knows it."""
+    if publisher is None:
+        return ""
+    if publisher.released() and gate is not None:
+        gate.accept()
+    if publisher.hold is not None:
+        return f"operator: {publisher.hold.reason}"
+    return f"publish gate: {' and '.join(gate.held)}" if gate is not None and gate.held else ""
+
+
+def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> CheckpointState:
+    """Content of a generation; dead letters and predictions until here are on disk afterwards."""
+    parts.dead_letters.flush()
+    progress, log, source, heads = parts.progress, parts.log, parts.source, parts.heads
+    letters = parts.dead_letters.counts_before(source.positions())
+    own = {**source.counted(), "dead_letters": letters}
+    cursor = replace(progress.cursor, row_set="") if progress.cursor is not None else None
+    return CheckpointState(
+        step=progress.steps,
+        examples=progress.examples,
+        predictions=log.sync() if log is not None else 0,
+        cursor=asdict(cursor) if cursor is not None else None,
+        tables={**parts.step.tables, **(heads.tables if heads is not None else {})},
+        marks=boundary.tables,
+        dense=parts.step.state_dense() | (heads.state_dense() if heads is not None else {}),
+        statistics=parts.feed.statistics.state(),
+        items=parts.items.state() if parts.items is not None else {},
+        scores=parts.labels.state() if parts.labels is not None else {},
+        contest=parts.contest.state() if parts.contest is not None else {},
+        gate=parts.gate.state() if parts.gate is not None else {},
+        record=parts.record.state() if parts.record is not None else {},
+        quality=parts.gate.report() | {"held": held} if parts.gate is not None else {},
+        source=source.snapshot(whole=False).parts(),
+        changes=source.changes(),
+        history_mark=boundary.histories,
+        policies=parts.policies.state() | (heads.policies() if heads is not None else {}),
+        tracked=parts.policies.tracked | (heads.tracked if heads is not None else set()),
+        row=parts.step.layout.describe(),
+        field_keys=progress.keys_by_field(),
+        counts=summed([progress.earlier, own]),
+        predictions_sha256=log.sha256 if log is not None else "",
+        began_ms=progress.began_ms,
+        products=parts.step.settings.library,
+        seen=progress.seen,
+    )
+
+
+def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
+    """Copies the changes of a version; None if nothing is published."""
+    if parts.publisher is None:
+        return None
+    return Snapshotter(
+        parts.pipeline,
+        parts.step,
+        parts.source,
+        parts.extraction.extract,
+        parts.feed.statistics,
+        parts.control,
+        parts.publisher.store.space,
+        champion,
+    )

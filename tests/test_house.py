@@ -31,8 +31,8 @@ ORDER = {
     "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
     "decode sources join materialized common_features content",
     "trainer": "telemetry step_settings warm_parts ramp options configs process groups feature_parts comm "
-    "counts placement content tables des checkpoint publish stream delayed quality progress parts commits "
-    "stages build report run",
+    "counts placement content tables des checkpoint publish stream delayed quality progress parts "
+    "commit_state commits stages build report run",
     "serving": "calls client front errors deadlines limits canary options tracing metrics pauses probes tls "
     "access connections version request served score server roles sides describe workers app",
 }

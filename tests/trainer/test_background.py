@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from livectr.kernels.errors import DiskFullError
 from livectr.trainer.checkpoint import table_chain, writer
-from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest, newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
@@ -86,6 +86,34 @@ def _play(run: Run, plan: list[tuple[int, bool, str]]) -> Content:
         if then == "go on":
             run.checkpoint.go_on(run.tables, {name: table.mark() for name, table in run.tables.items()})
     return began
+
+
+@pytest.mark.parametrize("changed", [1, 5, 60])
+def test_old_files_go_once_a_sweep_has_gone_around(tmp_path: Path, changed: int) -> None:
+    """No checkpoint writes much more than twice what changed, and none is torn by a file that went."""
+    run = Run(tmp_path / "checkpoint")
+    for _ in range(40):
+        run.train()
+    whole = sum(f.rows for f in run.commit().files if f.kind == "tables")
+    oldest, most = set(), 0
+    for _ in range(200):
+        run.train(changed)
+        manifest = run.commit()
+        files = [f for f in manifest.files if f.kind == "tables"]
+        oldest.add(files[0].path)
+        most = max(most, sum(f.rows for f in files))
+        least = 2 * -(-200 // table_chain.SWEEP)  # of two tables
+        assert files[-1].rows <= 2 * changed + max(2 * changed, least)
+    assert len(oldest) > 100 and most <= 3 * whole + 4 * changed
+    named = {
+        f.path for m in run.root.glob(f"gen-*/{MANIFEST}") for f in Manifest.from_json(m.read_bytes()).files
+    }
+    on_disk = {str(p.relative_to(run.root)) for p in run.root.rglob("*.safetensors")}
+    assert on_disk == named
+    assert len(list(run.root.glob(f"gen-*/{MANIFEST}"))) == 2
+    restored = reopen(run)
+    assert restored is not None and content(restored_tables(restored)) == content(run.tables)
+    run.checkpoint.close()
 
 
 def test_a_restart_names_the_files_of_the_process_before_until_a_sweep_has_gone_around(

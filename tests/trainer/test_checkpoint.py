@@ -24,7 +24,6 @@ from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, Manifest, check_identity
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.checkpoint.table_chain import SWEEP
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
 
@@ -190,32 +189,6 @@ def test_tables_larger_than_memory_are_written_and_read_in_parts(
     assert content(again) == content(run.tables) == content(whole.tables)
     for spill in tiers:
         spill.close()
-
-
-@pytest.mark.parametrize("changed", [1, 5, 60])
-def test_old_files_go_once_a_sweep_has_gone_around(run: Run, changed: int) -> None:
-    """No checkpoint writes much more than twice what changed, and none is torn by a file that went."""
-    for _ in range(40):
-        run.train()
-    whole = sum(f.rows for f in run.commit().files if f.kind == "tables")
-    oldest, most = set(), 0
-    for _ in range(200):
-        run.train(changed)
-        manifest = run.commit()
-        files = [f for f in manifest.files if f.kind == "tables"]
-        oldest.add(files[0].path)
-        most = max(most, sum(f.rows for f in files))
-        least = 2 * -(-200 // SWEEP)  # of two tables
-        assert files[-1].rows <= 2 * changed + max(2 * changed, least)
-    assert len(oldest) > 100 and most <= 3 * whole + 4 * changed
-    named = {
-        f.path for m in run.root.glob(f"gen-*/{MANIFEST}") for f in Manifest.from_json(m.read_bytes()).files
-    }
-    on_disk = {str(p.relative_to(run.root)) for p in run.root.rglob("*.safetensors")}
-    assert on_disk == named
-    assert len(list(run.root.glob(f"gen-*/{MANIFEST}"))) == 2
-    restored = reopen(run)
-    assert restored is not None and content(restored_tables(restored)) == content(run.tables)
 
 
 def torn_manifest(root: Path, manifest: Manifest) -> None:

@@ -8,6 +8,7 @@ sentence on standard error, or with the table of `livectr check`.
 import argparse
 import logging
 import os
+import select
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -100,7 +101,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         tell("stopped.")
         return 130
-    except BrokenPipeError:  # `livectr inspect … | head`
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise  # of a socket or another process
         sys.stderr.close()
         return 0
     except OSError as error:
@@ -114,6 +117,15 @@ def _main(arguments: Sequence[str] | None) -> int:
         # The user named an unusable path: a folder in place of a file, no permission, …
         tell(f"{error.filename}: {error.strerror}; name another path.")
         return 2
+
+
+def _reader_is_gone() -> bool:
+    """Tell if nobody reads what this process says any more: `livectr inspect … | head`."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a test's stream is no file
+            poll.register(stream, 0)
+    return bool(poll.poll(0))
 
 
 def _leave_stdout() -> None:

@@ -1,5 +1,6 @@
 """The command line: mistakes are one sentence and exit code 2, help teaches and is quick, Ctrl-C is clean."""
 
+import argparse
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from livectr.cli import main
+from livectr.commands.measure import bench
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
@@ -161,6 +163,36 @@ def test_a_program_gets_its_signal_handlers_back(words: list[str], tmp_path: Pat
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """`livectr inspect … | head -1`"""
+    program = (
+        "from livectr.commands.measure import bench; bench.run = lambda given: print('a line\\n' * 100_000); "
+        "import sys, livectr.cli; sys.exit(livectr.cli.main(['bench', 'tables']))"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_a_broken_pipe_to_another_process_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a benchmark's client, a rank, or a server: the command has not done its work."""
+
+    def broken(given: argparse.Namespace) -> int:
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            return os.write(writer, b"a question")
+        finally:
+            os.close(writer)
+
+    monkeypatch.setattr(bench, "run", broken)
+    with pytest.raises(BrokenPipeError):
+        main(["bench", "tables"])
 
 
 def test_inspect_shows_pipelines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,8 @@ from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.tables import Table
 from livectr.kernels.keys.keys import KeyNumbers
 from livectr.kernels.stream.clock import FIRST, LAST
-from livectr.kernels.stream.versions import RowVersions
+from livectr.kernels.stream.saved_rows import DroppedKeys
+from livectr.kernels.stream.versions import Entries, RowVersions
 
 I64 = npt.NDArray[np.int64]
 
@@ -65,6 +66,7 @@ class LookupTable:
         self._horizon = FIRST  # no look-up is as of an earlier time
         self.expired = 0  # keys so far that left by their age
         self._expires_at = FIRST  # time as of which rows are next looked through for old ones
+        self._dropped = DroppedKeys()
 
     def __len__(self) -> int:
         """Keys that have a row."""
@@ -193,13 +195,13 @@ class LookupTable:
         if max_age is None or time_ms < self._expires_at:
             return False
         self._expires_at = time_ms + max_age // 16
-        live = np.flatnonzero(self._row >= 0)
-        old = live[versions.newest(live) <= time_ms - max_age]
-        versions.delete(old)
+        ended = versions.rows_until(time_ms - max_age)
+        versions.delete(ended)
+        old = ended[self._row[ended] >= 0]
         self._row[old], self._generation[old] = -1, self._current
         self._live -= len(old)
         self.expired += len(old)
-        return len(old) > 0
+        return len(ended) > 0
 
     def track_left(self) -> None:
         """Keep deleted keys for `changed` until `forget_left`."""
@@ -221,6 +223,9 @@ class LookupTable:
             kept |= self.versions.known_after(self._horizon - kept_ms, count)
         if 2 * np.count_nonzero(kept) + FEW_KEYS >= count:
             return
+        if self.versions is not None:
+            gone = self._keys[:count][~kept]
+            self._dropped.add(self.versions.next, gone, most=max(FEW_KEYS, self._live))
         old = np.flatnonzero(kept)
         keys, row, generation = self._keys[old], self._row[old], self._generation[old]
         self._numbers = KeyNumbers()
@@ -249,14 +254,59 @@ class LookupTable:
             time_ms: in ms.
             share: (rank, ranks): the keys that the rank saves.
         """
-        versions = self.versions
-        if versions is None:
+        self._horizon = max(self._horizon, time_ms)
+        self._timed.forget(self._horizon, at_once=True)
+        return self._saved(self._changed(0, share))
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Places in the sequence of rows: the first since which `changes` are known, and the next."""
+        return self._dropped.first, self._timed.next
+
+    def count(self, since: int, share: tuple[int, int]) -> int:
+        """Number of rows and keys of `changes`."""
+        return len(self._changed(since, share).number) + len(self._left(since, share))
+
+    def changes(self, since: int, share: tuple[int, int]) -> tuple[pa.Table, I64]:
+        """Rows that came at a place or later, as `export`, and keys int64[m] that left memory before them.
+
+        Args:
+            since: a place from `places`; 0: all rows.
+            share: see `export`.
+        """
+        if not since:
+            return self.export(self._horizon, share), np.empty(0, np.int64)
+        return self._saved(self._changed(since, share)), self._left(since, share)
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """Values of JSON types by which `state.kept_rows` tells the rows that `export` would save."""
+        return {"horizon": self._horizon, "expired": self._expired_until}
+
+    @property
+    def _timed(self) -> RowVersions:
+        if self.versions is None:
             raise ValueError(f"{self.table.topic} has no versions")
-        versions.forget(time_ms, at_once=True)
-        entries = versions.entries()
+        return self.versions
+
+    @property
+    def _expired_until(self) -> int:
+        """Time of the newest rows that are too old for a look-up as of the horizon."""
+        age = self.table.max_age_ms
+        return FIRST if age is None else max(FIRST, self._horizon - age)
+
+    def _changed(self, since: int, share: tuple[int, int]) -> Entries:
+        entries = self._timed.entries(since)
+        own = self._keys[entries.number] % share[1] == share[0]
         if self.table.max_age_ms is not None:
-            entries = entries.take(entries.time > time_ms - self.table.max_age_ms)
-        entries = entries.take(self._keys[entries.number] % share[1] == share[0])
+            own &= entries.time > self._expired_until
+        return entries.take(own)
+
+    def _left(self, since: int, share: tuple[int, int]) -> I64:
+        keys = self._dropped.since(since)
+        return np.asarray(keys[keys % share[1] == share[0]])
+
+    def _saved(self, entries: Entries) -> pa.Table:
         saved = pa.Table.from_batches([rows for _, rows in self._log.pieces(entries.row)], self.schema)
         for name, values in ((KEY, self._keys[entries.number]), (TIME, entries.time), (ROW, entries.row)):
             saved = saved.append_column(name, pa.array(values))

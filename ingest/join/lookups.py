@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
@@ -120,10 +121,17 @@ class Lookups:
         if any([table.forget(self._horizon) for table in self.tables.values()]):
             self._measure()
 
-    def export(self, share: tuple[int, int]) -> dict[str, pa.Table]:
-        """Rows of each versioned table for a checkpoint; see `LookupTable.export`."""
-        timed = {topic: table for topic, table in self.tables.items() if table.versions is not None}
-        return {topic: table.export(self._horizon, share) for topic, table in timed.items()}
+    def state(
+        self, share: tuple[int, int], *, whole: bool
+    ) -> tuple[dict[str, pa.Table], dict[str, dict[str, Any]]]:
+        """Rows of each versioned table, if `whole`, and the bounds of all; see `LookupTable`."""
+        rows = {topic: table.export(self._horizon, share) for topic, table in self.timed.items() if whole}
+        return rows, {topic: table.bounds for topic, table in self.timed.items()}
+
+    @property
+    def timed(self) -> dict[str, LookupTable]:
+        """Topic → versioned table."""
+        return {topic: table for topic, table in self.tables.items() if table.versions is not None}
 
     def _measure(self) -> None:
         for topic, table in self.tables.items():

@@ -95,7 +95,7 @@ class ExampleSource:
             dead_letters=letters,
             limits=options.limits,
             versioned=pipeline.versioned,
-            saved=state.tables if state is not None else {},
+            saved=(state.tables, state.bounds) if state is not None else ({}, {}),
         )
         self._columns = ExampleColumns(pipeline, self._lookups.tables)
         try:
@@ -283,7 +283,8 @@ class ExampleSource:
     def _pass(self, order: int) -> None:
         """Drop the look-up rows that examples of at least this order do not see."""
         if self._columns.versioned:
-            self._lookups.forget(min(order, self._bound) - self._columns.span_ms)
+            least = min(order, self._bound) - self._columns.span_ms
+            self._lookups.forget(least, order - self.pipeline.log.leaves_ms)
 
     def snapshot(self, *, whole: bool = True) -> SourceState:
         """Copy the current state: a source restored from it continues with the same examples.
@@ -296,8 +297,7 @@ class ExampleSource:
 
     def changes(self) -> Changes:
         """Known keys, histories, and rows of look-up tables."""
-        joiners = {n: each.joiner for n, each in self._partitions.items()}
-        return Changes(joiners, self._lookups.timed, self._share)
+        return Changes({n: p.joiner for n, p in self._partitions.items()}, self._lookups.timed, self._share)
 
     def positions(self) -> dict[TopicPartition, Position]:
         """Positions at which a source restored from a snapshot of this moment starts to read."""

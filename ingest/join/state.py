@@ -19,6 +19,7 @@ from livectr.kernels.errors import CheckpointError
 from livectr.kernels.stream.history import Histories, last_of
 from livectr.kernels.stream.join import JoinIndex
 from livectr.kernels.stream.known import COLUMNS, Columns, Places, joined
+from livectr.kernels.stream.row_budget import RowBudget
 from livectr.kernels.stream.saved_rows import rows_that_count
 from livectr.kernels.stream.versions import Entries
 
@@ -246,7 +247,16 @@ def kept_rows(parts: Sequence[Mapping[str, Array]], bounds: Mapping[str, Any]) -
     saved = pa.concat_tables([table for _, table in tables])
     key, time, row = (saved.column(name).to_numpy() for name in (KEY, TIME, ROW))
     count = rows_that_count(Entries(key, time, place, row), left, bounds["horizon"])
-    return saved.filter(pa.array(count & (time > bounds["expired"])))
+    count &= time > bounds["expired"]
+    if "clock" in bounds:
+        count &= ~_cuts_of(bounds).gone(key, time, bounds["horizon"])
+    return saved.filter(pa.array(count))
+
+
+def _cuts_of(bounds: Mapping[str, Any]) -> RowBudget:
+    cuts = RowBudget(0)
+    cuts.restore(bounds)
+    return cuts
 
 
 def _by_place(parts: Iterable[Columns]) -> dict[str, list[dict[str, Array]]]:

@@ -33,9 +33,10 @@ class DroppedKeys:
         if len(self) > most:
             self._parts, self.first = [], place + 1
 
-    def since(self, place: int) -> I64:
-        """Keys that left at a place or later: int64[m], rising."""
-        return np.unique(np.concatenate([*(k for at, k in self._parts if at >= place), EMPTY.number]))
+    def since(self, place: int, share: tuple[int, int] = (0, 1)) -> I64:
+        """Keys of a rank, of (rank, ranks), that left at a place or later: int64[m], rising."""
+        keys = np.unique(np.concatenate([*(k for at, k in self._parts if at >= place), EMPTY.number]))
+        return np.asarray(keys[keys % share[1] == share[0]])
 
     def __len__(self) -> int:
         return sum(len(keys) for _, keys in self._parts)

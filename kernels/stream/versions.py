@@ -111,13 +111,15 @@ class RowVersions:
         if not last.all():
             self._changes.append(found.take(~last))
 
-    def at(self, numbers: I64, times: I64, *, max_age_ms: int | None = None) -> I64:
-        """Row of each key at a time: int64[n], NO_ROW where it was deleted or not there yet.
+    def at(self, numbers: I64, times: I64) -> tuple[I64, I64]:
+        """Version of each key at a time.
 
         Args:
             numbers: [n]; a number beyond all keys is an unknown key.
             times: int64[n], event times in ms.
-            max_age_ms: time after its own for which a version is valid at most; None: until the next.
+
+        Returns:
+            Its row int64[n], NO_ROW where the key was deleted or not there yet, and its time int64[n].
         """
         rows = self._row.take(numbers, mode="clip")
         since = self._time.take(numbers, mode="clip")
@@ -125,9 +127,7 @@ class RowVersions:
         if len(older):
             self._sort()
             since[older], rows[older] = self._at(numbers[older].astype(np.int64), times[older])
-        if max_age_ms is not None:
-            rows[since <= times - max_age_ms] = NO_ROW
-        return rows
+        return rows, since
 
     def rows_until(self, time: int) -> I64:
         """Keys whose newest version has a row and a time that is not later: int64[k], rising."""

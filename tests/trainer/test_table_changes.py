@@ -18,6 +18,7 @@ from livectr.ingest.join import lookup
 from livectr.ingest.join.lookup import KEY, ROW, TIME, LookupTable
 from livectr.ingest.join.state import Changes, SourceState
 from livectr.ingest.language.streams import Table
+from livectr.kernels.stream.row_budget import KEY_BYTES
 from livectr.trainer.checkpoint.changes import RowLog
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
@@ -31,7 +32,7 @@ COLUMNS = {"id": "int64", "at": "int64", "text": "string"}
 SPAN, LATE, KEPT = 20, 15, 60
 """Times before the newest row: that look-ups have, that late rows have, and for which deletes are known."""
 AGE = 45
-STARTED = {"partitions.json": b"{}"}
+ROW_BYTES = KEY_BYTES + 8 + 8 + 3
 
 
 class Put(NamedTuple):
@@ -40,13 +41,15 @@ class Put(NamedTuple):
     text: str | None  # None deletes
 
 
-def declared(max_age: int | None = None) -> Table:
+def new_table(max_age: int | None = None, max_bytes: int | None = None) -> LookupTable:
     age = None if max_age is None else f"{max_age}ms"
-    return Table("ads", key="id", columns=COLUMNS, time="at", max_age=age)
+    declared = Table("ads", key="id", columns=COLUMNS, time="at", max_age=age, max_bytes=max_bytes)
+    return LookupTable(declared, versioned=True)
 
 
-def new_table(max_age: int | None = None) -> LookupTable:
-    return LookupTable(declared(max_age), versioned=True)
+def bounds_of(table: LookupTable) -> dict[str, Any]:
+    assert table.versions is not None
+    return table.versions.bounds
 
 
 def put(table: LookupTable, puts: Sequence[Put]) -> None:
@@ -79,7 +82,7 @@ def scanned(puts: Sequence[Put], key: int, time: int, max_age: int | None) -> st
 
 def saved(parts: Sequence[Any], table: LookupTable) -> SourceState:
     """State from the files of a log and the table's bounds, by way of their bytes."""
-    own = SourceState(bounds={"ads": table.bounds}).parts()
+    own = SourceState(bounds={"ads": bounds_of(table)}).parts()
     return SourceState.from_parts(own, table_rows=parts)
 
 
@@ -165,6 +168,65 @@ def test_a_part_holds_what_is_new_and_the_base_is_written_anew_when_it_is_outgro
     assert content_of(saved(parts, table).tables["ads"]) == content_of(table.export(399))
 
 
+@settings(max_examples=80, deadline=None)
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.booleans()), max_size=12),
+        min_size=1,
+        max_size=14,
+    ),
+    restarts=st.sets(st.integers(0, 13)),
+    max_age=st.sampled_from([None, AGE]),
+    rows=st.integers(1, 8),
+)
+def test_rows_that_left_for_lack_of_room_are_in_no_checkpoint(
+    batches: list[list[tuple[int, int, bool]]], restarts: set[int], max_age: int | None, rows: int
+) -> None:
+    """A table that goes on and those that are restored from its files hold the same rows."""
+    few, lookup.FEW_KEYS = lookup.FEW_KEYS, 0
+    try:
+        check_room(batches, restarts, max_age, rows)
+    finally:
+        lookup.FEW_KEYS = few
+
+
+def check_room(
+    batches: list[list[tuple[int, int, bool]]], restarts: set[int], max_age: int | None, rows: int
+) -> None:
+    max_bytes = rows * ROW_BYTES
+    table, now, log, files = new_table(max_age, max_bytes), 1000, RowLog(), Files()
+    unbroken, puts = new_table(max_age, max_bytes), list[Put]()
+    for number, batch in enumerate(batches):
+        fresh, now = [], now + 1
+        for key, after, gone in batch:
+            now += after
+            fresh.append(Put(key, now, None if gone and key % 2 else f"{number:3d}"))
+        puts += fresh
+        for each in (table, unbroken) if fresh else ():
+            put(each, fresh)
+        for each in (table, unbroken):
+            each.forget(now - SPAN, now)
+        parts = [files.held[entry.path] for entry in log.write(Changes({}, {"ads": table}), files.write)]
+        state = saved(parts, table)
+        rows_of = state.tables.get("ads", table.export(now - SPAN).slice(0, 0))
+        assert content_of(rows_of) == content_of(table.export(now - SPAN))
+        assert content_of(rows_of) == content_of(unbroken.export(now - SPAN))
+        asked = [(key, time) for key in range(41) for time in range(now - SPAN, now + 1)]
+        keys, times = (np.array(column) for column in zip(*asked, strict=True))
+        found = table.columns(keys, ["text"], times)["text"].to_pylist()
+        assert found == unbroken.columns(keys, ["text"], times)["text"].to_pylist()
+        held = {key for (key, time), text in zip(asked, found, strict=True) if text and time == now}
+        assert len(held) <= rows
+        assert np.array_equal(table.contains(keys), unbroken.contains(keys))
+        if number in restarts:
+            table, log = new_table(max_age, max_bytes), RowLog()
+            table.restore(rows_of, state.bounds["ads"])
+            newest = {one.key: one for one in puts}  # the topic was compacted
+            if puts:
+                put(table, list(newest.values()))
+            table.read()
+
+
 def test_nothing_new_writes_nothing() -> None:
     table, log, files = new_table(), RowLog(), Files()
     source = Changes({}, {"ads": table})
@@ -187,7 +249,7 @@ def test_more_keys_that_left_than_are_known_begin_a_base(monkeypatch: pytest.Mon
         put(table, [Put(key, start, "b") for key in range(start, start + 10)])
         put(table, [Put(key, start, None) for key in range(start - 10, start)])
         table.forget(start)
-    assert len(table._dropped) <= 20
+    assert table.versions is not None and len(table.versions.dropped) <= 20
     named = log.write(source, files.write)
     assert len(named) == 1
     state = saved([files.held[entry.path] for entry in named], table)
@@ -203,7 +265,7 @@ def content(table: LookupTable, source: dict[str, bytes] | None = None) -> Check
         tables={},
         marks={},
         dense={},
-        source=SourceState(bounds={"ads": table.bounds}).parts() if source is None else source,
+        source=SourceState(bounds={"ads": bounds_of(table)}).parts() if source is None else source,
         changes=Changes({}, {"ads": table}) if source is None else None,
         statistics={},
     )

@@ -27,6 +27,8 @@ I64 = npt.NDArray[np.int64]
 NEVER = int(np.iinfo(np.int64).max)
 FEW_KEYS = 4096
 """Keys without a row that are kept for their number alone."""
+LISTED_KEYS = 1 << 20
+"""Deleted keys that may always be kept for `changed`."""
 DELETED_KEPT_MS = 24 * 3_600_000
 """Event time for which a delete is known, so that an older row of its key that comes late stays outdated."""
 
@@ -232,6 +234,22 @@ class LookupTable:
         self._keys[: len(old)], self._row[: len(old)], self._generation[: len(old)] = keys, row, generation
         if self.versions is not None:
             self.versions.keep(old)
+
+    @property
+    def listed(self) -> int:
+        """Deleted keys that are kept for `changed`."""
+        count = len(self._numbers)
+        return int(np.count_nonzero((self._row[:count] < 0) & (self._generation[:count] > self._told)))
+
+    @property
+    def overgrown(self) -> bool:
+        """True when more deleted keys are kept for `changed` than keys have a row."""
+        return self.listed > max(LISTED_KEYS, self._live)
+
+    @property
+    def keys(self) -> I64:
+        """Keys that have a row: int64[m]."""
+        return self._keys[np.flatnonzero(self._row >= 0)]
 
     @property
     def known(self) -> int:

@@ -20,7 +20,7 @@ from livectr.kernels.stream.history import Histories, last_of
 from livectr.kernels.stream.join import JoinIndex
 from livectr.kernels.stream.known import COLUMNS, Columns, Places, joined
 from livectr.kernels.stream.row_budget import RowBudget
-from livectr.kernels.stream.saved_rows import rows_that_count
+from livectr.kernels.stream.timed_rows import rows_that_count
 from livectr.kernels.stream.versions import Entries
 
 TABLES = "tables"

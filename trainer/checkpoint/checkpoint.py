@@ -73,10 +73,6 @@ from livectr.trainer.counts import summed
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
 
-I64 = npt.NDArray[np.int64]
-F32 = npt.NDArray[np.float32]
-U32 = npt.NDArray[np.uint32]
-
 
 @dataclass(frozen=True)
 class _Begun:

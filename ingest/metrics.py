@@ -44,6 +44,11 @@ lookup_expired = Counter(
     "Keys of a look-up table that left because their newest row is older than its `max_age`",
     ["table"],
 )
+lookup_evicted = Counter(
+    "livectr_lookup_table_evicted_total",
+    "Keys of a look-up table that left because rows that changed later fill its `max_bytes`",
+    ["table"],
+)
 dead_letters_waiting = Gauge(
     "livectr_dead_letters_waiting", "Dead letters on this machine's disk that their topic has not taken yet"
 )

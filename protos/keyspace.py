@@ -199,6 +199,12 @@ class Keyspace:
         return f"{self.namespace}:{{{'??-???' if self.clustered else '??'}}}:*"
 
     @property
+    def value_patterns(self) -> tuple[str, str]:
+        """SCAN patterns of all look-up rows, and of all histories."""
+        begin = self.bucketed_pattern[:-1]
+        return f"{begin}lookup:*", f"{begin}history:*"
+
+    @property
     def blob_pattern(self) -> str:
         """SCAN pattern of all blobs; the third part of a key between colons is its version."""
         return f"{self.namespace}:blob:*"

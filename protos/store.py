@@ -72,6 +72,8 @@ FEATURES = "features."
 
 LOOKUP = "lookup:"
 """Prefix of look-up tables' topics among the tables of which a version lists the changed keys."""
+HISTORY = "history:"
+"""Prefix of the names of behavior histories, where keys are listed beside those of look-up rows."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

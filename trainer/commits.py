@@ -89,7 +89,6 @@ class Committer:
         self._published: Boundary | None = replace(first, lookup_rows=0)
         """Boundary of the version that Redis holds; None: later changes are not known any more."""
         self._pushing: Boundary | None = self._published
-        self._told = self._telling = replace(first, lookup_rows=0)  # the same, and always known: for who left
         self._checkpointed = first
         self.dirty = publisher is not None
         self._next_commit = self._next_checkpoint = self._began_s = time.monotonic()
@@ -154,11 +153,11 @@ class Committer:
         if self._publisher is not None and publish:
             # 5 push in the background
             assert state.snapshots is not None
-            self._pushing = self._telling = state.boundary
+            self._pushing = state.boundary
             since = None if self._publisher.full else self._published
             assert since is not None or self._publisher.full
             committed = self._checkpoint.oldest if self._checkpoint is not None else 0
-            snapshot = state.snapshots.take(state.steps, since, self._told)
+            snapshot = state.snapshots.take(state.steps, since)
             self._publisher.begin(snapshot, learned=state.examples, committed=committed)
         self._forget(state)
         self.dirty = self._missed = busy
@@ -211,18 +210,16 @@ class Committer:
         """
         boundary = state.boundary
         while True:
-            needed = [boundary]
-            if self._checkpoint is not None:
-                needed.append(self._checkpointed)
-            if self._publisher is not None:
-                needed += [held for held in (self._published, self._pushing) if held is not None]
+            published = [held for held in (self._published, self._pushing) if held is not None]
+            published = [boundary, *(published if self._publisher is not None else ())]
+            needed = [*published, *([self._checkpointed] if self._checkpoint is not None else ())]
             for name, table in state.tables.items():
                 table.forget(min(held.tables[name] for held in needed))
             oldest = min(needed, key=lambda held: held.histories)
-            state.left.forget([*needed, self._told] if self._publisher is not None else needed)
+            state.left.forget(needed, published)
             if oldest is boundary:
                 return
-            many = overgrown(state.tables.values()) or (self._publisher is None and state.left.overgrown)
+            many = overgrown(state.tables.values()) or state.left.overgrown
             if not self._control.gather(np.array([many])).any():
                 return
             if oldest is self._checkpointed and self._checkpoint is not None:
@@ -234,7 +231,10 @@ class Committer:
 
     def _drop_published(self) -> None:
         assert self._publisher is not None
-        LOG.warning("changes are more than rows while nothing is published: the next version is complete")
+        LOG.warning(
+            "changes are more than rows, or more have left than there are, while nothing is published: "
+            "the next version is complete, and removes from Redis who left"
+        )
         self._published = self._pushing = None
         if not self._publisher.busy:
             self._publisher.begin_anew()
@@ -251,7 +251,7 @@ class Committer:
         busy = self._publisher.busy
         published = self._publisher.observe(pushes)
         if published is not None:
-            self._published, self._told = self._pushing, self._telling
+            self._published = self._pushing
             self.versions += 1
             self.rows += published.rows
         elif not self._publisher.busy and self._may(examples) and (busy or self._publisher.full):

@@ -63,13 +63,13 @@ def plain_bytes(array: pa.Array) -> int:
     kind = array.type
     if pa.types.is_dictionary(kind):
         rows = array.indices.drop_null().to_numpy()
-        return int(_item_bytes(array.dictionary)[rows].sum()) if len(rows) else 0
+        return int(item_bytes(array.dictionary)[rows].sum()) if len(rows) else 0
     if pa.types.is_nested(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return int(_item_bytes(array).sum())
+        return int(item_bytes(array).sum())
     return int(array.nbytes)
 
 
-def _item_bytes(array: pa.Array) -> npt.NDArray[np.int64]:
+def item_bytes(array: pa.Array) -> npt.NDArray[np.int64]:
     """Bytes of each value, int64[n]; numbers count as 8 bytes, their greatest size.
 
     Each is at most 2³⁴, so that a sum over the rows of a message does not overflow.
@@ -83,7 +83,7 @@ def _item_bytes(array: pa.Array) -> npt.NDArray[np.int64]:
         offsets = array.offsets.to_numpy().astype(np.int64)
         if not _has_bytes(kind.value_type):
             return np.asarray(8 * np.minimum(np.diff(offsets), 1 << 31))
-        until = np.concatenate([[0], np.cumsum(_item_bytes(array.values) + 8)])
+        until = np.concatenate([[0], np.cumsum(item_bytes(array.values) + 8)])
         return np.asarray(np.diff(until[offsets]))
     if types.is_string_view(kind) or types.is_binary_view(kind):
         # A view is 16 bytes that begin with its length, an int32.

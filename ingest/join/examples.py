@@ -95,7 +95,7 @@ class ExampleSource:
             dead_letters=letters,
             limits=options.limits,
             versioned=pipeline.versioned,
-            saved=state.tables if state is not None else {},
+            saved=(state.tables, state.bounds) if state is not None else ({}, {}),
         )
         self._columns = ExampleColumns(pipeline, self._lookups.tables)
         try:
@@ -283,21 +283,21 @@ class ExampleSource:
     def _pass(self, order: int) -> None:
         """Drop the look-up rows that examples of at least this order do not see."""
         if self._columns.versioned:
-            self._lookups.forget(min(order, self._bound) - self._columns.span_ms)
+            least = min(order, self._bound) - self._columns.span_ms
+            self._lookups.forget(least, order - self.pipeline.log.leaves_ms)
 
     def snapshot(self, *, whole: bool = True) -> SourceState:
         """Copy the current state: a source restored from it continues with the same examples.
 
-        Look-up tables are read again after a restart. The state has the rows that examples may look up as of
-        their time, for this rank's share of the keys: a compacted topic may lack them by then. Without
-        `whole` it lacks what is saved as `changes`.
+        A look-up table is read again after a restart. The rows that its topic may lack by then are in the
+        state, for this rank's share of the keys. Without `whole` it lacks what is saved as `changes`.
         """
         partitions = {number: each.state(whole=whole) for number, each in self._partitions.items()}
-        return SourceState(partitions, self._lookups.export(self._share))
+        return SourceState(partitions, *self._lookups.state(self._share, whole=whole))
 
     def changes(self) -> Changes:
-        """Known keys and histories."""
-        return Changes({number: each.joiner for number, each in self._partitions.items()})
+        """Known keys, histories, and rows of look-up tables."""
+        return Changes({n: p.joiner for n, p in self._partitions.items()}, self._lookups.timed, self._share)
 
     def positions(self) -> dict[TopicPartition, Position]:
         """Positions at which a source restored from a snapshot of this moment starts to read."""

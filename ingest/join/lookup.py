@@ -3,27 +3,32 @@ events may still look up."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.ingest.decode.arrow_size import item_bytes
 from livectr.ingest.join.row_log import RowLog
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.tables import Table
 from livectr.kernels.keys.keys import KeyNumbers
 from livectr.kernels.stream.clock import FIRST, LAST
-from livectr.kernels.stream.versions import RowVersions
+from livectr.kernels.stream.row_budget import KEY_BYTES, RowBudget, Rows
+from livectr.kernels.stream.timed_rows import TimedRows
+from livectr.kernels.stream.versions import Entries, RowVersions
 
 I64 = npt.NDArray[np.int64]
 
 NEVER = int(np.iinfo(np.int64).max)
 FEW_KEYS = 4096
 """Keys without a row that are kept for their number alone."""
+LISTED_KEYS = 1 << 20
+"""Deleted keys that may always be kept for `changed`."""
 DELETED_KEPT_MS = 24 * 3_600_000
 """Event time for which a delete is known, so that an older row of its key that comes late stays outdated."""
 
@@ -37,7 +42,7 @@ class LookupTable:
     Rows are appended to a log, and an index maps each key to its latest row. When half of the rows are
     outdated, live rows are copied to a new log: memory stays below about twice the live rows. Keys without a
     row leave alike. With the table's `max_age` a row counts for so long after its time, and then leaves as if
-    it were deleted.
+    it were deleted; with `max_bytes`, so do the rows that changed longest ago.
 
     Args:
         table: declaration of topic, key and columns.
@@ -60,11 +65,8 @@ class LookupTable:
         self._looked_up = 0  # rows, since the table changed
         self.found, self.missing = 0, 0  # look-ups by `columns` so far
         self._log = RowLog(self.schema)
-        self.versions = RowVersions() if versioned else None
+        self.versions = TimedRows(table.max_age_ms, table.max_bytes) if versioned else None
         self._told = NEVER  # generation up to which everybody knows which keys were deleted
-        self._horizon = FIRST  # no look-up is as of an earlier time
-        self.expired = 0  # keys so far that left by their age
-        self._expires_at = FIRST  # time as of which rows are next looked through for old ones
 
     def __len__(self) -> int:
         """Keys that have a row."""
@@ -109,6 +111,8 @@ class LookupTable:
             if deleted is not None:  # Kafka has -1 for a record without time
                 known = np.where(deleted & (known < 0), self.versions.newest(numbers), known)
             self.versions.put(numbers, known, rows)
+            if self.versions.budget is not None:
+                self.versions.budget.put(Rows(numbers, known, np.where(rows < 0, 0, _sizes(batch))))
         self._log.append(batch)
         self._looked_up = 0
         return numbers, rows
@@ -172,34 +176,31 @@ class LookupTable:
         rows: list[list[Any] | None] = [None] * len(changed)
         alive = np.flatnonzero(self._row[changed] >= 0)
         for part, latest in self._log.pieces(self._row[changed[alive]]):
-            columns = [_json_values(latest.column(name), dtype) for name, dtype in self.table.columns.items()]
+            columns = [
+                dtypes.json_values(latest.column(name), dtype) for name, dtype in self.table.columns.items()
+            ]
             for place, values in zip(alive[part].tolist(), zip(*columns, strict=True), strict=True):
                 rows[place] = list(values)
         return self._keys[changed], rows
 
-    def forget(self, time_ms: int) -> bool:
-        """Drop the rows that no look-up as of a time or later needs, once they are many; true: some were."""
+    def forget(self, time_ms: int, reached_ms: int = FIRST) -> bool:
+        """Drop the rows that no look-up as of a time or later needs, once they are many; true: some were.
+
+        Args:
+            time_ms: in ms.
+            reached_ms: time up to which all rows are there.
+        """
         if self.versions is None:
             return False
-        self._horizon = max(self._horizon, time_ms)
-        expired = self._expire(time_ms, self.versions)
-        if not self.versions.forget(time_ms, at_once=expired) and not expired:
+        self.versions.horizon = max(self.versions.horizon, time_ms)
+        ended = self.versions.end(reached_ms, self._keys)
+        old = ended[self._row[ended] >= 0]
+        self._row[old], self._generation[old] = -1, self._current
+        self._live -= len(old)
+        if not self.versions.forget(time_ms, at_once=len(ended) > 0) and not len(ended):
             return False
         self._compact()
         return True
-
-    def _expire(self, time_ms: int, versions: RowVersions) -> bool:
-        max_age = self.table.max_age_ms
-        if max_age is None or time_ms < self._expires_at:
-            return False
-        self._expires_at = time_ms + max_age // 16
-        live = np.flatnonzero(self._row >= 0)
-        old = live[versions.newest(live) <= time_ms - max_age]
-        versions.delete(old)
-        self._row[old], self._generation[old] = -1, self._current
-        self._live -= len(old)
-        self.expired += len(old)
-        return len(old) > 0
 
     def track_left(self) -> None:
         """Keep deleted keys for `changed` until `forget_left`."""
@@ -218,9 +219,12 @@ class LookupTable:
         kept = (self._row[:count] >= 0) | (self._generation[:count] > self._told)
         if self.versions is not None:
             kept_ms = self.table.max_age_ms or DELETED_KEPT_MS  # older rows are expired
-            kept |= self.versions.known_after(self._horizon - kept_ms, count)
+            kept |= self.versions.known_after(self.versions.horizon - kept_ms, count)
         if 2 * np.count_nonzero(kept) + FEW_KEYS >= count:
             return
+        if self.versions is not None:
+            gone = self._keys[:count][~kept]
+            self.versions.dropped.add(self.versions.next, gone, most=max(FEW_KEYS, self._live))
         old = np.flatnonzero(kept)
         keys, row, generation = self._keys[old], self._row[old], self._generation[old]
         self._numbers = KeyNumbers()
@@ -230,6 +234,22 @@ class LookupTable:
         self._keys[: len(old)], self._row[: len(old)], self._generation[: len(old)] = keys, row, generation
         if self.versions is not None:
             self.versions.keep(old)
+
+    @property
+    def listed(self) -> int:
+        """Deleted keys that are kept for `changed`."""
+        count = len(self._numbers)
+        return int(np.count_nonzero((self._row[:count] < 0) & (self._generation[:count] > self._told)))
+
+    @property
+    def overgrown(self) -> bool:
+        """True when more deleted keys are kept for `changed` than keys have a row."""
+        return self.listed > max(LISTED_KEYS, self._live)
+
+    @property
+    def keys(self) -> I64:
+        """Keys that have a row: int64[m]."""
+        return self._keys[np.flatnonzero(self._row >= 0)]
 
     @property
     def known(self) -> int:
@@ -249,24 +269,53 @@ class LookupTable:
             time_ms: in ms.
             share: (rank, ranks): the keys that the rank saves.
         """
-        versions = self.versions
-        if versions is None:
+        self._timed.horizon = max(self._timed.horizon, time_ms)
+        self._timed.forget(self._timed.horizon, at_once=True)
+        return self._saved(self._timed.changed(0, self._keys, share))
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Places in the sequence of rows: the first since which `changes` are known, and the next."""
+        return self._timed.dropped.first, self._timed.next
+
+    def count(self, since: int, share: tuple[int, int]) -> int:
+        """Number of rows and keys of `changes`."""
+        entries = self._timed.changed(since, self._keys, share)
+        return len(entries.number) + len(self._timed.dropped.since(since, share))
+
+    def changes(self, since: int, share: tuple[int, int]) -> tuple[pa.Table, I64]:
+        """Rows that came at a place or later, as `export`, and keys int64[m] that left memory before them.
+
+        Args:
+            since: a place from `places`; 0: all rows.
+            share: see `export`.
+        """
+        if not since:
+            return self.export(self._timed.horizon, share), np.empty(0, np.int64)
+        entries = self._timed.changed(since, self._keys, share)
+        return self._saved(entries), self._timed.dropped.since(since, share)
+
+    @property
+    def _timed(self) -> TimedRows:
+        if self.versions is None:
             raise ValueError(f"{self.table.topic} has no versions")
-        versions.forget(time_ms, at_once=True)
-        entries = versions.entries()
-        if self.table.max_age_ms is not None:
-            entries = entries.take(entries.time > time_ms - self.table.max_age_ms)
-        entries = entries.take(self._keys[entries.number] % share[1] == share[0])
+        return self.versions
+
+    def _saved(self, entries: Entries) -> pa.Table:
         saved = pa.Table.from_batches([rows for _, rows in self._log.pieces(entries.row)], self.schema)
         for name, values in ((KEY, self._keys[entries.number]), (TIME, entries.time), (ROW, entries.row)):
             saved = saved.append_column(name, pa.array(values))
         return saved
 
-    def restore(self, saved: pa.Table) -> None:
+    def restore(self, saved: pa.Table, bounds: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Load rows of `export` into a new table, for look-ups as of a time; latest rows come from the log.
 
         A column that was not saved is null.
+
+        Args:
+            bounds: of its versions then.
         """
+        self._timed.restore(bounds)
         for batch in saved.to_batches():
             arrays = [
                 batch.column(field.name).cast(field.type)
@@ -285,16 +334,35 @@ class LookupTable:
             return
         number = np.arange(len(self._numbers))
         gone = number[
-            (self._generation[number] == 0) & (self.versions.at(number, np.full_like(number, LAST)) >= 0)
+            (self._generation[number] == 0) & (self.versions.at(number, np.full_like(number, LAST))[0] >= 0)
         ]
         if len(gone):
             newest = int(self.versions.newest(number).max())
             self.versions.put(gone, np.full_like(gone, newest), np.full_like(gone, -1))
+        if self.versions.budget is not None and self.versions.budget.clock > FIRST:
+            self._fill(self.versions.budget, self.versions)
+        self.forget(self.versions.horizon)
+
+    def _fill(self, budget: RowBudget, versions: RowVersions) -> None:
+        """Put the rows of a restored table into its budget."""
+
+        def sized(number: I64, time: I64, row: I64) -> Rows:
+            sizes = np.zeros(len(row), np.int64)
+            held = np.flatnonzero(row >= 0)
+            for part, rows in self._log.pieces(row[held]):
+                sizes[held[part]] = _sizes(rows)
+            return Rows(number, time, sizes)
+
+        number = np.arange(len(self._numbers))
+        row, since = versions.at(number, np.full_like(number, budget.clock))
+        row[budget.gone(self._keys[number], since, budget.clock)] = -1
+        entries = versions.entries()
+        later = entries.take(entries.time > budget.clock)
+        budget.fill(sized(number, since, row), sized(later.number, later.time, later.row))
 
     def _rows_at(self, keys: I64, times: I64) -> I64:
         assert self.versions is not None
-        numbers = self._numbers.find(keys).astype(np.int64)
-        return self.versions.at(numbers, times, max_age_ms=self.table.max_age_ms)
+        return self.versions.valid(self._numbers.find(keys).astype(np.int64), keys, times, self._keys)
 
     def _rows(self, keys: I64) -> I64:
         # MISSING is greater than all numbers and is clipped to the last element, -1.
@@ -324,10 +392,6 @@ class LookupTable:
         self._row[live] = np.searchsorted(used, self._row[live])
 
 
-def _json_values(column: pa.Array, dtype: str) -> Sequence[Any]:
-    if dtype == "image":
-        return [None] * len(column)
-    values: list[Any] = column.to_pylist()
-    if pa.types.is_binary(column.type):
-        return [None if value is None else base64.b64encode(value).decode() for value in values]
-    return values
+def _sizes(rows: pa.RecordBatch) -> I64:
+    """Bytes of each row: int64[n]."""
+    return sum((item_bytes(column) for column in rows.columns), np.full(len(rows), KEY_BYTES, np.int64))

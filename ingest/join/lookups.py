@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +19,8 @@ from livectr.ingest.sources.source import open_source
 from livectr.kernels.stream.clock import FIRST, LAST
 
 WARN_AFTER_S = 5.0
+SavedRows = tuple[Mapping[str, pa.Table], Mapping[str, Mapping[str, Any]]]
+"""Topic → rows of a versioned table, and topic → their bounds (`LookupTable`)."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ class Lookups:
         dead_letters: receives bad rows. Every rank reads every table, so only one rank should keep letters.
         limits: records beyond them become dead letters.
         versioned: topics of tables whose rows are looked up as of a time.
-        saved: rows of a checkpoint, by topic (`export`).
+        saved: rows of a checkpoint, by topic (`state`), and their bounds.
     """
 
     def __init__(
@@ -45,17 +47,17 @@ class Lookups:
         dead_letters: DeadLetters,
         limits: RecordLimits = LIMITS,
         versioned: Collection[str] = (),
-        saved: Mapping[str, pa.Table] = MappingProxyType({}),
+        saved: SavedRows = ({}, {}),
     ) -> None:
         self.tables: Mapping[str, LookupTable] = {
             table.topic: LookupTable(table, versioned=table.topic in versioned) for table in tables
         }
         for topic, table in self.tables.items():
-            if topic in saved and table.versions is not None:
-                table.restore(saved[topic])
+            if table.versions is not None:
+                table.restore(saved[0].get(topic, pa.table({})), saved[1].get(topic, {}))
         self._source = None
         self._horizon = FIRST
-        self._expired: dict[str, int] = {}  # as far as the metric counts them
+        self._ended: dict[str, tuple[int, int]] = {}  # expired and evicted keys, as far as metrics count them
         self._reached = FIRST  # with every versioned table read to the end that it had then
         self._asked: tuple[int, int] | None = None  # (number of the question, order)
         self._warn_at_s = float("inf")
@@ -114,25 +116,45 @@ class Lookups:
             _log.warning("examples have waited %.0f s for look-up tables to be read: %s", WARN_AFTER_S, names)
         return LAST if self._reached + slack_ms >= order else self._reached + slack_ms
 
-    def forget(self, time_ms: int) -> None:
-        """Drop the rows that no look-up as of a time or later needs, once they are many."""
+    def forget(self, time_ms: int, reached_ms: int) -> None:
+        """Drop the rows that no look-up as of a time or later needs, once they are many.
+
+        Args:
+            reached_ms: time up to which all rows are there.
+        """
         self._horizon = max(self._horizon, time_ms)
-        if any([table.forget(self._horizon) for table in self.tables.values()]):
+        if any([table.forget(self._horizon, reached_ms) for table in self.tables.values()]):
             self._measure()
 
-    def export(self, share: tuple[int, int]) -> dict[str, pa.Table]:
-        """Rows of each versioned table for a checkpoint; see `LookupTable.export`."""
-        timed = {topic: table for topic, table in self.tables.items() if table.versions is not None}
-        return {topic: table.export(self._horizon, share) for topic, table in timed.items()}
+    def state(self, share: tuple[int, int], *, whole: bool) -> SavedRows:
+        """Rows of each versioned table, if `whole`, and the bounds of all; see `LookupTable`."""
+        timed = {topic: table.versions for topic, table in self.tables.items() if table.versions is not None}
+        rows = {topic: self.tables[topic].export(self._horizon, share) for topic in timed if whole}
+        return rows, {topic: versions.bounds for topic, versions in timed.items()}
+
+    @property
+    def timed(self) -> dict[str, LookupTable]:
+        """Topic → versioned table."""
+        return {topic: table for topic, table in self.tables.items() if table.versions is not None}
 
     def _measure(self) -> None:
         for topic, table in self.tables.items():
             metrics.lookup_bytes.labels(topic).set(table.bytes)
             metrics.lookup_keys.labels(topic).set(table.known)
-            metrics.lookup_expired.labels(topic).inc(table.expired - self._expired.get(topic, 0))
-            self._expired[topic] = table.expired
             versions = table.versions
             metrics.lookup_versions.labels(topic).set(0 if versions is None else versions.older)
+            if versions is None:
+                continue
+            expired, evicted = self._ended.get(topic, (0, 0))
+            metrics.lookup_expired.labels(topic).inc(versions.expired - expired)
+            metrics.lookup_evicted.labels(topic).inc(versions.evicted - evicted)
+            if versions.evicted and not evicted:
+                _log.warning(
+                    "look-up table %s is full: rows that changed longest ago leave; raise its max_bytes (%d)",
+                    topic,
+                    table.table.max_bytes,
+                )
+            self._ended[topic] = versions.expired, versions.evicted
 
     def mark(self) -> None:
         """Close the current generation of every table."""

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.join.histories import BehaviorHistories, as_table
 from livectr.ingest.join.label_join import HISTORY
+from livectr.ingest.join.lookup import KEY, ROW, TIME, LookupTable
 from livectr.kernels.errors import CheckpointError
 from livectr.kernels.stream.history import Histories, last_of
 from livectr.kernels.stream.join import JoinIndex
 from livectr.kernels.stream.known import COLUMNS, Columns, Places, joined
+from livectr.kernels.stream.row_budget import RowBudget
+from livectr.kernels.stream.timed_rows import rows_that_count
+from livectr.kernels.stream.versions import Entries
 
 TABLES = "tables"
 """Folder of saved look-up rows, beside those of partitions."""
+BOUNDS = "tables.json"
+"""Name of the bounds of saved look-up rows."""
 Array = npt.NDArray[Any]
+NO_KEYS = np.empty(0, np.int64)
 KNOWN = "known"
 """Name of the keys that a join remembers, where they are saved with the rest."""
 
@@ -48,14 +57,21 @@ class Remembers(Protocol):
 
 
 class Changes:
-    """State of some partitions that grows with the log and changes little: it is saved as changes.
+    """State of a source that grows with the log and changes little: it is saved as changes.
 
     Args:
         joiners: by partition.
+        tables: topic → versioned look-up table.
+        share: (rank, ranks): the keys of tables that the rank saves.
     """
 
-    def __init__(self, joiners: Mapping[int, Remembers]) -> None:
-        self._joiners = joiners
+    def __init__(
+        self,
+        joiners: Mapping[int, Remembers],
+        tables: Mapping[str, LookupTable] = MappingProxyType({}),
+        share: tuple[int, int] = (0, 1),
+    ) -> None:
+        self._joiners, self._tables, self._share = joiners, tables, share
         self._indices = {number: of.index for number, of in joiners.items() if of.index is not None}
 
     @property
@@ -91,6 +107,35 @@ class Changes:
             for column, values in histories._asdict().items()
         }
 
+    @property
+    def row_places(self) -> dict[str, tuple[int, int]]:
+        """Topic of a table → places since which changes of its rows are known, and of its next row."""
+        return {topic: table.places for topic, table in self._tables.items()}
+
+    def count_rows(self, since: Mapping[str, int]) -> int:
+        """Rows and keys in `rows`."""
+        return sum(table.count(since.get(topic, 0), self._share) for topic, table in self._tables.items())
+
+    def rows(self, since: Mapping[str, int]) -> tuple[dict[str, Array], int]:
+        """Rows of tables that came at some places or later, with the keys that left before them.
+
+        Args:
+            since: topic → place; a table without a place: all of its rows.
+
+        Returns:
+            "TOPIC/rows.arrow" and "TOPIC/left" → values, of tables with any; number of rows and keys.
+        """
+        tensors: dict[str, Array] = {}
+        count = 0
+        for topic, table in self._tables.items():
+            rows, left = table.changes(since.get(topic, 0), self._share)
+            count += len(rows) + len(left)
+            if len(rows):
+                tensors[f"{topic}/rows.arrow"] = np.frombuffer(_written(rows), np.uint8)
+            if len(left):
+                tensors[f"{topic}/left"] = left
+        return tensors, count
+
 
 @dataclass(frozen=True)
 class SourceState:
@@ -100,10 +145,12 @@ class SourceState:
         partitions: by number.
         tables: topic → rows of a look-up table that examples may still look up as of their time, of some of
             its keys; the log may lack them when it is read again.
+        bounds: topic → `LookupTable.bounds` when they were saved.
     """
 
     partitions: Mapping[int, PartitionState] = field(default_factory=dict)
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    bounds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @staticmethod
     def merge(states: Iterable[SourceState]) -> SourceState:
@@ -114,23 +161,29 @@ class SourceState:
         """
         merged: dict[int, PartitionState] = {}
         tables: dict[str, list[pa.Table]] = {}
+        bounds: dict[str, Mapping[str, Any]] = {}
         for state in states:
+            for topic, own in state.bounds.items():
+                bounds[topic] = min(own, bounds.get(topic, own), key=lambda each: int(each["horizon"]))
             for topic, rows in state.tables.items():
                 tables.setdefault(topic, []).append(rows)
             if twice := merged.keys() & state.partitions.keys():
                 raise CheckpointError(f"two ranks saved the state of partitions {sorted(twice)}")
             merged |= state.partitions
-        return SourceState(merged, {topic: pa.concat_tables(parts) for topic, parts in tables.items()})
+        joined_tables = {topic: pa.concat_tables(parts) for topic, parts in tables.items()}
+        return SourceState(merged, joined_tables, bounds)
 
     def select(self, partitions: Collection[int]) -> SourceState:
         """State of the given partitions, as far as they are known."""
         own = {p: state for p, state in self.partitions.items() if p in partitions}
-        return SourceState(own, self.tables)
+        return SourceState(own, self.tables, self.bounds)
 
     def parts(self) -> dict[str, bytes]:
         """Serialize: a JSON document, and an Arrow IPC file for each table, by name."""
         values = {str(p): dict(state.values) for p, state in self.partitions.items()}
         parts = {"partitions.json": json.dumps(values).encode()}
+        if self.bounds:
+            parts[BOUNDS] = json.dumps(dict(self.bounds)).encode()
         for p, state in self.partitions.items():
             for name, table in state.tables.items():
                 parts[f"{p}/{name}.arrow"] = _written(table)
@@ -142,12 +195,15 @@ class SourceState:
 
     @staticmethod
     def from_parts(
-        parts: Mapping[str, bytes], known: Iterable[Columns] = (), histories: Iterable[Columns] = ()
+        parts: Mapping[str, bytes],
+        known: Iterable[Columns] = (),
+        histories: Iterable[Columns] = (),
+        table_rows: Iterable[Columns] = (),
     ) -> SourceState:
         """Deserialize what `parts` returned.
 
         Args:
-            known, histories: from `Changes`, of successive moments.
+            known, histories, table_rows: from `Changes`, of successive moments.
         """
         tables: dict[str, dict[str, pa.Table]] = {}
         for name, data in parts.items():
@@ -167,7 +223,40 @@ class SourceState:
             rows = own.pop(KNOWN, None)
             whole = [] if rows is None else [{name: rows[name].to_numpy() for name in COLUMNS}]
             partitions[int(p)] = PartitionState(saved, own, joined([*whole, *log.get(p, [])]))
-        return SourceState(partitions, tables.get(TABLES, {}))
+        bounds = json.loads(bytes(parts.get(BOUNDS, b"{}")))
+        changed = {topic: kept_rows(found, bounds[topic]) for topic, found in _by_place(table_rows).items()}
+        return SourceState(partitions, {**tables.get(TABLES, {}), **changed}, bounds)
+
+
+def kept_rows(parts: Sequence[Mapping[str, Array]], bounds: Mapping[str, Any]) -> pa.Table:
+    """Rows of a table, of successive changes: those that `LookupTable.export` would save.
+
+    Args:
+        parts: "rows.arrow" and "left" of each, as far as it has any.
+        bounds: of the last moment.
+    """
+    tables, left = [], []
+    for number, part in enumerate(parts):
+        left.append(part.get("left", NO_KEYS))
+        if "rows.arrow" in part:
+            with pa.ipc.open_file(part["rows.arrow"]) as reader:
+                tables.append((number, reader.read_all()))
+    if not tables:
+        return pa.table({name: NO_KEYS for name in (KEY, TIME, ROW)})
+    place = np.repeat([number for number, _ in tables], [len(table) for _, table in tables])
+    saved = pa.concat_tables([table for _, table in tables])
+    key, time, row = (saved.column(name).to_numpy() for name in (KEY, TIME, ROW))
+    count = rows_that_count(Entries(key, time, place, row), left, bounds["horizon"])
+    count &= time > bounds["expired"]
+    if "clock" in bounds:
+        count &= ~_cuts_of(bounds).gone(key, time, bounds["horizon"])
+    return saved.filter(pa.array(count))
+
+
+def _cuts_of(bounds: Mapping[str, Any]) -> RowBudget:
+    cuts = RowBudget(0)
+    cuts.restore(bounds)
+    return cuts
 
 
 def _by_place(parts: Iterable[Columns]) -> dict[str, list[dict[str, Array]]]:

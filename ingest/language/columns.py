@@ -73,6 +73,7 @@ class Columns:
         values = {name: getattr(self, name) for name in self._settings()}
         if values.get("time_unit") in (None, "ms"):  # the same milliseconds
             values.pop("time_unit", None)
-        if values.get("max_age_ms", 0) is None:  # so that tables keep the fingerprint that they have
-            del values["max_age_ms"]
+        for name in ("max_age_ms", "max_bytes"):  # so that tables keep the fingerprint that they have
+            if values.get(name, 0) is None:
+                del values[name]
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"

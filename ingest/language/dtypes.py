@@ -9,6 +9,8 @@ A column may also be an image, the bytes of a picture that decodes; no expressio
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -112,3 +114,13 @@ def check_value(value: object, dtype: str, where: str) -> Any:
     if not fits:
         raise ConfigError(f"{where}: {value!r} is not a value of type {dtype}")
     return float(value) if dtype in ("float32", "float64") else value  # type: ignore[arg-type]
+
+
+def json_values(column: pa.Array, dtype: str) -> Sequence[Any]:
+    """Values of a column as JSON types: binary as base64 text, an image as null because nothing reads it."""
+    if dtype == "image":
+        return [None] * len(column)
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_binary(column.type):
+        return [None if value is None else base64.b64encode(value).decode() for value in values]
+    return values

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.columns import Columns
 from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
@@ -29,6 +30,9 @@ class Table(Columns):
             and events look up the latest row.
         max_age: time for which a row is valid after its own, such as "30d", unless a newer row of its key
             comes. Then it leaves memory and Redis, as if it were deleted. None: rows stay.
+        max_bytes: memory of the rows, such as "4GiB", with 64 bytes for each key. Beyond it the keys leave
+            whose newest row has the oldest time, of equal times those of the least key, until a sixteenth is
+            free: as if they were deleted. The table is read with all of its columns. None: no limit.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -42,6 +46,7 @@ class Table(Columns):
 
     time_unit: str | None = None
     max_age_ms: int | None = None
+    max_bytes: int | None = None
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class Table(Columns):
         columns: Mapping[str, str],
         time: str | EventTime | None = None,
         max_age: str | None = None,
+        max_bytes: str | int | None = None,
     ) -> None:
         known = EventTime(time) if isinstance(time, str) else time
         values: dict[str, Any] = dict(topic=topic, key=key, columns=columns, time=None, time_unit=None)
@@ -62,10 +68,12 @@ class Table(Columns):
                 )
             values |= dict(time=known.column, time_unit=known.unit)
         values["max_age_ms"] = None if max_age is None else duration_ms(max_age, f"{topic}: max_age")
-        if max_age is not None and known is None:
-            raise ConfigError(
-                f'{topic}: max_age counts from a row\'s time; name its column, as in time="changed_ms"'
-            )
+        values["max_bytes"] = None if max_bytes is None else parse_bytes(max_bytes, f"{topic}: max_bytes")
+        if values["max_bytes"] == 0:
+            raise ConfigError(f"{topic}: max_bytes is an amount above 0, not {max_bytes!r}")
+        bounds = {"max_age counts from a row's time": max_age, "max_bytes needs the rows' times": max_bytes}
+        for needs in (name for name, bound in bounds.items() if bound is not None and known is None):
+            raise ConfigError(f'{topic}: {needs}; name its column, as in time="changed_ms"')
         for name, value in values.items():
             object.__setattr__(self, name, value)
         self.__post_init__()
@@ -75,8 +83,11 @@ class Table(Columns):
         time = None if self.time is None else EventTime(str(self.time), self.time_unit)
         wanted = (self.key, *names, *([] if time is None else [time.column]))
         age = None if self.max_age_ms is None else f"{self.max_age_ms}ms"
+        if self.max_bytes is not None:  # they count whole rows, whoever reads them
+            wanted = tuple(self.columns)
         columns = {name: self.columns[name] for name in wanted}
-        return Table(self.topic, key=self.key, columns=columns, time=time, max_age=age)
+        room = self.max_bytes
+        return Table(self.topic, key=self.key, columns=columns, time=time, max_age=age, max_bytes=room)
 
     def _column(self, name: str) -> Expr:
         return column(ColumnRef(self.topic, name, table=True), self.columns[name])
@@ -121,9 +132,11 @@ class Lookup:
                 f"look-up of {table.topic}: the events have no time; name its column in their Stream, "
                 'or write as_of="latest"'
             )
-        if table.max_age_ms is not None and (as_of == "latest" or not timed):
+        bound = next((n for n in ("max_age_ms", "max_bytes") if getattr(table, n) is not None), None)
+        if bound is not None and (as_of == "latest" or not timed):
             raise ConfigError(
-                f"look-up of {table.topic}: its max_age needs a look-up as of the events' times; "
+                f"look-up of {table.topic}: its {bound.removesuffix('_ms')} needs a look-up as of the "
+                "events' times; "
                 + ("leave out as_of" if timed else "name the column of their time in their Stream")
             )
         return Lookup(table, on, "latest" if as_of == "latest" and table.time is not None else None)

@@ -68,6 +68,11 @@ class RowVersions:
         self._half = BEFORE_ALL  # time as of which half of them can be dropped
 
     @property
+    def next(self) -> int:
+        """Place of the next version."""
+        return self._next
+
+    @property
     def older(self) -> int:
         """Versions besides the newest of each key."""
         return sum(len(level.number) for level in (self._large, self._small, *self._changes))
@@ -106,13 +111,15 @@ class RowVersions:
         if not last.all():
             self._changes.append(found.take(~last))
 
-    def at(self, numbers: I64, times: I64, *, max_age_ms: int | None = None) -> I64:
-        """Row of each key at a time: int64[n], NO_ROW where it was deleted or not there yet.
+    def at(self, numbers: I64, times: I64) -> tuple[I64, I64]:
+        """Version of each key at a time.
 
         Args:
             numbers: [n]; a number beyond all keys is an unknown key.
             times: int64[n], event times in ms.
-            max_age_ms: time after its own for which a version is valid at most; None: until the next.
+
+        Returns:
+            Its row int64[n], NO_ROW where the key was deleted or not there yet, and its time int64[n].
         """
         rows = self._row.take(numbers, mode="clip")
         since = self._time.take(numbers, mode="clip")
@@ -120,19 +127,22 @@ class RowVersions:
         if len(older):
             self._sort()
             since[older], rows[older] = self._at(numbers[older].astype(np.int64), times[older])
-        if max_age_ms is not None:
-            rows[since <= times - max_age_ms] = NO_ROW
-        return rows
+        return rows, since
+
+    def rows_until(self, time: int) -> I64:
+        """Keys whose newest version has a row and a time that is not later: int64[k], rising."""
+        return np.flatnonzero((self._row >= 0) & (self._time <= time))
 
     def delete(self, numbers: I64) -> None:
         """Take the row from the newest versions of keys int64[n], which stay as deletes."""
         self._row[numbers] = NO_ROW
 
     def known_after(self, time: int, count: int) -> npt.NDArray[np.bool_]:
-        """bool[count]: the keys 0, 1, … count - 1 with a version after a time, or with more than one."""
+        """bool[count]: the keys 0, 1, … count - 1 with a version after a time, a row, or more than one
+        version."""
         size = min(count, len(self._time) - 1)
         known = np.zeros(count, np.bool_)
-        known[:size] = (self._time[:size] > time) & (self._place[:size] >= 0)
+        known[:size] = (self._time[:size] > time) & (self._place[:size] >= 0) | (self._row[:size] >= 0)
         for level in (self._large, self._small, *self._changes):
             known[level.number] = True
         return known
@@ -177,12 +187,14 @@ class RowVersions:
         self._half = int(np.partition(left, len(left) // 2)[len(left) // 2]) if len(left) else BEFORE_ALL
         return self._kept < before
 
-    def entries(self) -> Entries:
-        """All versions, sorted by (number, time)."""
-        known = np.flatnonzero(self._place >= 0)
-        newest = Entries(known, self._time[known], self._place[known], self._row[known])
-        self._merge()
-        return Entries.joined([self._large, newest]).in_order()
+    def entries(self, since: int = 0) -> Entries:
+        """Versions that were put at place `since` or later, sorted by (number, time)."""
+        known = np.flatnonzero(self._place >= since)
+        parts = [Entries(known, self._time[known], self._place[known], self._row[known])]
+        for level in (self._large, self._small, *self._changes):
+            fresh = level.place >= since
+            parts.append(level if fresh.all() else level.take(fresh))
+        return Entries.joined(parts).in_order()
 
     def rows(self) -> I64:
         """Rows of all versions, sorted."""

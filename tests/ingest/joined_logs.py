@@ -18,6 +18,7 @@ from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import ACCEPTED, CLICK, DUPLICATE, IMPRESSION, LATE_POSITIVE
+from livectr.kernels.stream.row_budget import KEY_BYTES
 from tests.kernels.join_reference import brute_force
 
 WINDOW_MS, WAIT_MS = 60_000, 4_000
@@ -27,10 +28,15 @@ TYPES = {"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "in
 
 
 def pipeline(
-    *, delayed: Delayed = "wait", suffix: str = "", versioned: bool = False, max_age: str | None = None
+    *,
+    delayed: Delayed = "wait",
+    suffix: str = "",
+    versioned: bool = False,
+    max_age: str | None = None,
+    max_bytes: int | None = None,
 ) -> Pipeline:
     """A pipeline of the topics impressions, clicks and users, with `suffix` behind each name; `versioned`:
-    rows of users have a time; `max_age`: and end so long after it."""
+    rows of users have a time; `max_age`: and end so long after it; `max_bytes`: and for lack of room."""
     time = EventTime("ts", max_ahead=LATEST_MS)
     impressions = Stream(
         f"impressions{suffix}",
@@ -50,6 +56,7 @@ def pipeline(
         },
         time="changed" if versioned else None,
         max_age=max_age,
+        max_bytes=max_bytes,
     )
     wait = None if delayed == "wait" else WAIT_MS
     log = label_join(
@@ -122,6 +129,13 @@ def random_logs(seed: int, *, partitions: int = 3, rows: int = 60) -> Logs:
     return Logs(shown, clicked, people)
 
 
+class Cut(NamedTuple):
+    """From a time on, rows up to a (time, user) are there no longer."""
+
+    at: int
+    until: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Expected:
     order: int
@@ -135,7 +149,12 @@ class Expected:
 
 
 def expected_partition(
-    logs: Logs, partition: int, *, delayed: Delayed = "wait", max_age_ms: int | None = None
+    logs: Logs,
+    partition: int,
+    *,
+    delayed: Delayed = "wait",
+    max_age_ms: int | None = None,
+    cuts: Sequence[Cut] = (),
 ) -> list[Expected]:
     """The examples of one partition, in order."""
     events = []
@@ -163,7 +182,7 @@ def expected_partition(
             seen.sort(key=lambda behavior: behavior[0])
             del seen[:-3]
         if kind == IMPRESSION and status == ACCEPTED:
-            known = valid(logs.users, user, ts, max_age_ms)
+            known = valid(logs.users, user, ts, max_age_ms, cuts)
             columns = {
                 "impressions.ad_id": row["ad_id"],
                 "impressions.query": row["query"],
@@ -183,14 +202,41 @@ def expected_partition(
     ]
 
 
-def valid(table: Log, user: int, time: int, max_age_ms: int | None = None) -> Row:
+def cuts_of(table: Log, max_bytes: int | None, max_age_ms: int | None = None) -> list[Cut]:
+    """Rows by time and user, as many as there is room for: 16 sixteenths, and 15 after the oldest left."""
+    live: dict[int, tuple[int, int, int]] = {}
+    found: list[Cut] = []
+    for row in sorted(table, key=lambda row: (row["changed"], row["user_id"])):
+        user, now = row["user_id"], row["changed"]
+        live[user] = (now, user, KEY_BYTES + 8 + 8 + len(row["name"]) + 8)
+        if row["age"] is None:
+            del live[user]
+
+        def total() -> int:
+            return sum(size for *_, size in live.values())
+
+        if max_bytes is None or total() <= max_bytes:
+            continue
+        for key in [k for k, (since, *_) in live.items() if since <= now - (max_age_ms or now + 1)]:
+            del live[key]
+        if total() <= max_bytes:
+            continue
+        while total() > max_bytes // 16 * 15 and len(live) > 1:
+            since, key, _ = min(live.values())
+            del live[key]
+            found.append(Cut(now, (since, key)))
+    return found
+
+
+def valid(table: Log, user: int, time: int, max_age_ms: int | None = None, cuts: Sequence[Cut] = ()) -> Row:
     """The user's last row of the greatest time that is not later; rows without time are always valid, and a
     row without age deletes the user."""
     nothing = {"age": None, "name": None}
     rows = [row for row in table if row["user_id"] == user and row.get("changed", time) <= time]
     found = max(reversed(rows), key=lambda row: row.get("changed", 0), default=nothing)
     expired = max_age_ms is not None and found.get("changed", time) + max_age_ms <= time
-    return nothing if expired else found
+    left = any(cut.at <= time and (found.get("changed", time), user) <= cut.until for cut in cuts)
+    return nothing if expired or left else found
 
 
 def told(label: int) -> float:
@@ -198,12 +244,19 @@ def told(label: int) -> float:
     return 1.0 if label == LATE_POSITIVE else float(label)
 
 
-def expected(logs: Logs, *, delayed: Delayed = "wait", max_age_ms: int | None = None) -> list[Expected]:
+def expected(
+    logs: Logs,
+    *,
+    delayed: Delayed = "wait",
+    max_age_ms: int | None = None,
+    max_bytes: int | None = None,
+) -> list[Expected]:
     """Expected global sequence: by (order, partition), then in each partition's order."""
+    cuts = cuts_of(logs.users, max_bytes, max_age_ms) if max_bytes is not None else []
     parts = [
         example
         for p in sorted(logs.impressions)
-        for example in expected_partition(logs, p, delayed=delayed, max_age_ms=max_age_ms)
+        for example in expected_partition(logs, p, delayed=delayed, max_age_ms=max_age_ms, cuts=cuts)
     ]
     return sorted(parts, key=lambda example: (example.order, example.partition))
 

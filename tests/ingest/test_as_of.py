@@ -82,6 +82,7 @@ def take_passed(sources: list[ExampleSource], limit: int = LAST) -> list[Expecte
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 4])), max_size=4),
     st.sampled_from([1, 2, 4]),
     st.sampled_from([None, 50_000, 300_000]),
+    st.sampled_from([None, 150, 500, 1000]),
 )
 def test_an_impression_sees_the_row_of_its_time(
     tmp_path_factory: pytest.TempPathFactory,
@@ -90,12 +91,14 @@ def test_an_impression_sees_the_row_of_its_time(
     lives: list[tuple[int, int]],
     world: int,
     max_age_ms: int | None,
+    max_bytes: int | None,
 ) -> None:
     """Each life pops a few examples and saves its state; afterwards the table is compacted."""
     logs = changing_logs(seed)
     folder = tmp_path_factory.mktemp("logs")
     url = write_logs(folder, logs, cuts=range(0, 100, 7))
-    pipe = pipeline(delayed=delayed, versioned=True, max_age=f"{max_age_ms}ms" if max_age_ms else None)
+    max_age = f"{max_age_ms}ms" if max_age_ms else None
+    pipe = pipeline(delayed=delayed, versioned=True, max_age=max_age, max_bytes=max_bytes)
     rows: list[Expected] = []
     state: SourceState | None = None
     for count, ranks in lives:
@@ -115,7 +118,7 @@ def test_an_impression_sees_the_row_of_its_time(
         rows += take_passed(sources, 50)
     rows += take_passed(sources)
     close_all(sources)
-    assert rows == expected(logs, delayed=delayed, max_age_ms=max_age_ms)
+    assert rows == expected(logs, delayed=delayed, max_age_ms=max_age_ms, max_bytes=max_bytes)
 
 
 def test_latest_rows_are_an_option(tmp_path: Path) -> None:
@@ -155,55 +158,6 @@ def test_rows_that_no_example_can_see_are_dropped(tmp_path: Path) -> None:
     assert table.versions.older < before[0] / 2 and table.bytes < before[1] / 1.5
     assert len(source.snapshot().tables["users"]) <= 3000
     close_all(sources)
-
-
-def test_rows_that_are_too_old_leave_the_table(tmp_path: Path) -> None:
-    """Half a day of users who come once leaves those of minutes, and versions tell who left."""
-    logs = random_logs(4, rows=200)
-    times = np.linspace(-5e7, 1.9e6, 60_000).astype(int)
-    users = [{"user_id": n, "age": n % 90, "name": f"n{n}", "changed": int(t)} for n, t in enumerate(times)]
-    logs = logs._replace(users=users)
-    pipe = pipeline(versioned=True, max_age="300s")
-    (source,) = sources = open_ranks(pipe, write_logs(tmp_path, logs), 1)
-    (table,) = source.tables.values()
-    table.track_left()
-    before = len(table), table.bytes
-    assert before[0] == 60_000
-    since = source.mark()
-    rows = drain(sources)
-    assert rows == expected(logs, max_age_ms=300_000)
-    assert len(table) < 3000 and len(source.snapshot().tables["users"]) < 3000
-    keys, values = table.changed(since)
-    assert len(keys) > 57_000 and values == [None] * len(keys)
-    table.forget_left(source.mark())
-    assert table.bytes < before[1] / 10 and len(table.changed(since)[0]) == 0
-    assert table.contains(np.arange(60_000)).sum() == len(table)
-    close_all(sources)
-
-
-def test_a_max_age_needs_times() -> None:
-    columns = {"user_id": "int64", "changed": "int64"}
-    with pytest.raises(ConfigError, match=r'max_age counts from a row\'s time; .* time="changed_ms"'):
-        Table("users", key="user_id", columns=columns, max_age="1d")
-    with pytest.raises(ConfigError, match="users: max_age: 'long' is not a duration"):
-        Table("users", key="user_id", columns=columns, time="changed", max_age="long")
-    table = Table("users", key="user_id", columns=columns, time="changed", max_age="1d")
-    assert "max_age_ms=86400000" in repr(table) and "max_age" not in repr(replaced(table))
-    shown = Stream("shown", key="user_id", columns={"user_id": "int64", "click": "int32"})
-    with pytest.raises(
-        ConfigError, match=r"its max_age needs .*; name the column of their time in their Stream"
-    ):
-        labelled(shown, label="click").lookup(table)
-    timed = Stream(
-        "shown", key="user_id", time="ts", columns={"user_id": "int64", "click": "int32", "ts": "int64"}
-    )
-    with pytest.raises(ConfigError, match=r"its max_age needs .*; leave out as_of"):
-        labelled(timed, label="click").lookup(table, as_of="latest")
-
-
-def replaced(table: Table) -> Table:
-    """The same table whose rows stay."""
-    return Table(table.topic, key=table.key, columns=table.columns, time=table.time)
 
 
 def live(pipe: Any, url: str, world: int) -> list[ExampleSource]:

@@ -41,7 +41,7 @@ def test_equal_a_scan_of_all_puts(
             asked = [(n, t) for n in range(8) for t in range(max(-25, horizon), 26)]
             numbers, times = (np.array(column, np.int64) for column in zip(*asked, strict=True))
             expected = [scanned(puts, n, t) for n, t in asked]
-            assert rows.at(numbers, times).tolist() == expected
+            assert rows.at(numbers, times)[0].tolist() == expected
     finally:
         versions.SMALL = kept
 
@@ -56,7 +56,7 @@ def test_only_what_can_be_found_stays() -> None:
     assert rows.forget(5_000, at_once=True)
     assert 4_980 <= rows.older <= 5_000
     assert rows.forget(20_000, at_once=True) and rows.older == 0
-    assert rows.at(np.array([3, 4, 11]), np.array([20_000, 20_000, 20_000])).tolist() == [
+    assert rows.at(np.array([3, 4, 11]), np.array([20_000, 20_000, 20_000]))[0].tolist() == [
         9_993,
         9_994,
         NO_ROW,

@@ -11,6 +11,7 @@ import pytest
 from kafka import KafkaProducer
 
 from livectr.local.kafka import create_topics
+from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import PARTITIONS, changes, events
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import (
@@ -92,5 +93,7 @@ def test_a_live_run_that_is_killed_equals_a_replay(
     assert killed
     finish(start(last, options, prefix, changing=True))
     writer.join()
+    manifest = newest_manifest(root)
+    assert manifest is not None and sum(file.kind == "rows" for file in manifest.files) >= last
     compare = assert_same if worlds == (1, 1) else assert_close
     compare(Result(root), replayed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -45,17 +46,20 @@ def write(root: Path) -> str:
     return f"file:{root}"
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(("world", "room"), [(1, False), (2, False), (1, True), (2, True)])
 def test_redis_holds_those_who_have_not_left(
-    tmp_path: Path, redis_url: str, client: redis.Redis, world: int
+    tmp_path: Path, redis_url: str, client: redis.Redis, world: int, room: bool
 ) -> None:
     source, report = write(tmp_path / "logs"), tmp_path / "report.json"
     words = [sys.executable, "-m", "livectr", "train", "--pipeline", str(PIPELINE), "--source", source]
     words += ["--until-end", "--publish", redis_url, "--ranks", str(world), "--report", str(report)]
-    done = subprocess.run(with_parent(words), capture_output=True, text=True)
+    bound = {"LEFT_ROOM": "yes"} if room else {}
+    done = subprocess.run(with_parent(words), capture_output=True, text=True, env={**os.environ, **bound})
     assert done.returncode == 0, done.stderr
     assert json.loads(report.read_text())["published_versions"] > 3
     check_redis(client)
+    warnings = done.stderr.count("look-up table ads is full: rows that changed longest ago leave")
+    assert warnings == (world if room else 0)
 
 
 def test_a_complete_version_removes_who_left_before_it(

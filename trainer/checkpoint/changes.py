@@ -1,4 +1,4 @@
-"""State of the source that is saved as changes: keys that joins remember, and behavior histories.
+"""State of the source that is saved as changes: keys that joins remember, behavior histories, rows of tables.
 
 Keys come and leave in order. A checkpoint writes those that came or changed, and names the parts before as
 far as they hold keys that are still remembered. A part is written together with parts before it that are no
@@ -6,6 +6,10 @@ larger, up to PART_ROWS: so a key is written O(log n) times, there are few files
 
 Histories change in any order. A checkpoint writes the users that clicked or left since the one before, behind
 a base of all users, which is written anew when the changes are twice as many.
+
+Rows of look-up tables with a time come in any order, too. A checkpoint writes those that came since the one
+before, together with parts before them that are no larger: the first of them is the base, which is written
+anew when as many rows have come. So a row is written O(log n) times, and there are few files.
 """
 
 from __future__ import annotations
@@ -83,6 +87,39 @@ class HistoryChain:
     def begin_anew(self) -> None:
         """Let the next file hold all histories, since changes are no longer known."""
         self._files = []
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """File of the rows that came since some places: topic → place; a topic without one: all rows."""
+
+    file: File
+    begin: Mapping[str, int]
+
+
+class RowLog:
+    """Files of the rows of look-up tables that a rank saves."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Rows] = []
+        self._end: Mapping[str, int] = {}
+
+    def write(self, changes: SourceChanges, write: Write) -> list[File]:
+        """Write what is new; return all files, in order."""
+        places = changes.row_places
+        if any(self._end.get(topic, 0) < first for topic, (first, _) in places.items()):
+            self._parts = []  # which keys have left since is not known any more
+        begin = self._end
+        while self._parts and self._parts[-1].file.rows <= changes.count_rows(begin):
+            begin = self._parts.pop().begin
+            if any(begin.get(topic, 0) < first for topic, (first, _) in places.items()):
+                self._parts = []
+        self._end = {topic: end for topic, (_, end) in places.items()}
+        begin = begin if self._parts else {}
+        tensors, rows = changes.rows(begin)
+        if tensors:
+            self._parts.append(_Rows(write(tensors, rows), begin))
+        return [part.file for part in self._parts]
 
 
 def _count(tensors: Tensors, column: str) -> int:

@@ -10,6 +10,7 @@
         source.safetensors            positions and joins: JSON and Arrow
         known.safetensors             keys that joins remember, as far as no earlier file has them
         histories.safetensors         histories that changed, or all
+        rows.safetensors              rows of look-up tables with a time that came, or all
         statistics.safetensors        running statistics of features; rank 0 only
         items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
         scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
@@ -51,7 +52,7 @@ import safetensors.torch
 from livectr.kernels.errors import DiskFullError, InUseError, UserError
 from livectr.kernels.process.disk import writing
 from livectr.trainer import telemetry
-from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog
+from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog, RowLog
 from livectr.trainer.checkpoint.content import CheckpointState, Table
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable
 from livectr.trainer.checkpoint.manifest import (
@@ -71,10 +72,6 @@ from livectr.trainer.counts import summed
 
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
-
-I64 = npt.NDArray[np.int64]
-F32 = npt.NDArray[np.float32]
-U32 = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class Checkpointer:
         self._tables = TableChain(self._writer)
         self._inherited: list[FileEntry] = []
         self._begun: _Begun | None = None
-        self._known, self._histories = KnownLog(), HistoryChain()
+        self._known, self._histories, self._rows = KnownLog(), HistoryChain(), RowLog()
         if control.rank == 0:
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -344,6 +341,7 @@ class Checkpointer:
             files += self._known.write(content.changes, partial(self._tensors, folder, "known"))
             save = partial(self._tensors, folder, "histories")
             files += self._histories.write(content.changes, content.history_mark, save)
+            files += self._rows.write(content.changes, partial(self._tensors, folder, "rows"))
         if content.policies:
             files.append(self._tensors(folder, "policies", content.policies))
         if self.control.rank == 0:

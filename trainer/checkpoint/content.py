@@ -57,6 +57,13 @@ class SourceChanges(Protocol):
 
     def histories(self, since: int) -> Mapping[str, npt.NDArray[Any]]: ...
 
+    @property
+    def row_places(self) -> Mapping[str, tuple[int, int]]: ...
+
+    def count_rows(self, since: Mapping[str, int]) -> int: ...
+
+    def rows(self, since: Mapping[str, int]) -> tuple[Mapping[str, npt.NDArray[Any]], int]: ...
+
 
 @dataclass(frozen=True)
 class CheckpointState:

@@ -15,8 +15,10 @@ from livectr.trainer.comm.control import Control
 
 LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
-FORMAT = 4
+FORMAT = 5
 """Format of the manifest and its files: it rises with every change of a key's name or meaning."""
+READ = (4, FORMAT)
+"""Formats that are read. Format 4 has the rows of look-up tables whole, in the state of the source."""
 _LATER = {"began_ms", "created_ms", "products", "quality", "seen"}
 """Fields that the manifest of an older program lacks."""
 
@@ -27,7 +29,8 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, policies, dense, source, known, histories, statistics, items, scores, contest or gate.
+        kind: tables, policies, dense, source, known, histories, rows, statistics, items, scores, contest or
+            gate.
         rows: rows, and keys that were erased.
     """
 
@@ -103,10 +106,10 @@ class Manifest:
                 raise CheckpointError("its digest is wrong")
             values = json.loads(body)
             written = values.pop("format", 1)
-            if written != FORMAT:
+            if written not in READ:
                 raise MismatchError(
-                    f"the checkpoint has format {written!r}, and this LiveCTR reads format {FORMAT}; use the "
-                    "release that wrote it, or another directory"
+                    f"the checkpoint has format {written!r}, and this LiveCTR reads formats "
+                    f"{' and '.join(map(str, READ))}; use the release that wrote it, or another directory"
                 )
             if set(values) | _LATER != {f.name for f in fields(Manifest)}:
                 raise CheckpointError("it has other fields than this program's")

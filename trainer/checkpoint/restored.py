@@ -83,10 +83,10 @@ class Restored:
 
     def source(self) -> SourceState:
         """State of the source, of all ranks together."""
-        known, histories = self._by_rank("known"), self._by_rank("histories")
+        known, histories, rows = (self._by_rank(kind) for kind in ("known", "histories", "rows"))
         ranks = [Path(entry.path).parent.name for entry in self._files("source")]
         return SourceState.merge(
-            SourceState.from_parts(parts, known.get(rank, []), histories.get(rank, []))
+            SourceState.from_parts(parts, known.get(rank, []), histories.get(rank, []), rows.get(rank, []))
             for rank, parts in zip(ranks, self.sources(), strict=True)
         )
 

@@ -25,6 +25,7 @@ from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError, LostError
+from livectr.trainer.publish.sweep import sweep
 from livectr.trainer.publish.version import Pending, Push, VersionSnapshot
 
 LOG = logging.getLogger(__name__)
@@ -79,6 +80,8 @@ class Share:
             store.write_values(values)
             if values.listed and len(values) and not self.full:
                 written.setdefault(values.listed, []).append(values.keys)
+        if snapshot.kept is not None:
+            sweep(store, snapshot.kept)
         store.write_blob(manifest.dense[self.rank], snapshot.dense)
         changed = {table: np.concatenate(keys) for table, keys in written.items()}
         store.write_blob(manifest.changed[self.rank], encode_changed(changed, snapshot.erased))

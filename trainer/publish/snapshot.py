@@ -23,12 +23,14 @@ from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.kernels.stream.history import Histories
 from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.models.base import served_roles
 from livectr.protos.store import (
     CONTENT,
     FEATURES,
+    HISTORY,
     LOOKUP,
     Keyspace,
     buckets_of,
@@ -106,17 +108,23 @@ class Left:
         for lookup in self.lookups if published else ():
             lookup.track_left()
 
-    def forget(self, needed: Sequence[Boundary]) -> None:
-        """Drop from the lists who left before all of some moments."""
+    def forget(self, needed: Sequence[Boundary], published: Sequence[Boundary]) -> None:
+        """Drop from the lists who left before all of some moments.
+
+        Args:
+            needed: moments of checkpoints and versions whose next needs the lists; one at least.
+            published: of versions alone; one at least.
+        """
         for behaviors in self.behaviors:
             behaviors.forget_left(min(held.histories for held in needed))
         for lookup in self.lookups:
-            lookup.forget_left(min(held.lookup_rows for held in needed))
+            lookup.forget_left(min(held.lookup_rows for held in published))
 
     @property
     def overgrown(self) -> bool:
-        """True when a list that only checkpoints need names more users than there are."""
-        return any(behaviors.overgrown for behaviors in self.behaviors)
+        """True when a list names more users, or keys, than there are."""
+        many = any(lookup.overgrown for lookup in self.lookups)
+        return many or any(behaviors.overgrown for behaviors in self.behaviors)
 
 
 def overgrown(tables: Iterable[DynamicTable]) -> bool:
@@ -144,15 +152,14 @@ class Snapshotter:
     space: Keyspace
     champion: str = "rank"
 
-    def take(self, steps: int, since: Boundary | None, told: Boundary | None = None) -> VersionSnapshot:
+    def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
         """Copy changes after `since`, or everything (None). Collective.
 
         Args:
             steps: learned so far.
-            told: boundary of the last version in Redis. Users and keys that left after it are removed there,
-                also by a copy of everything. None: nobody is known to have left.
         """
         self.step.flush()
+        histories = self.source.history_changes(since.histories if since else 0)
         rows, spool = self._rows(since)
         erased = (
             {name: table.erased(since.tables[name]) for name, table in self.step.tables.items()}
@@ -165,12 +172,13 @@ class Snapshotter:
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
             dense=safetensors.torch.save({**self._weights(), **self._statistics()}),
-            values=[*self._lookup_rows(lookup_rows), *self._histories(since, told)],
+            values=[*self._lookup_rows(lookup_rows), *self._histories(histories)],
             items=self._items(),
             erased={name: keys for name, keys in erased.items() if len(keys)},
             content=self._content(),
             spool=spool,
             champion=self.champion,
+            kept=None if since else self._kept(histories),
         )
 
     def _rows(self, since: Boundary | None) -> tuple[dict[str, tuple[I64, F32]], Spool | None]:
@@ -230,13 +238,8 @@ class Snapshotter:
             values = [encode_lookup_row(row) if (row := rows[i]) is not None else None for i in own.tolist()]
             yield Values(keys[own], self.space.lookup_rows(topic, keys[own]), values, LOOKUP + topic)
 
-    def _histories(self, since: Boundary | None, told: Boundary | None) -> Iterator[Values]:
+    def _histories(self, changes: Mapping[str, Histories]) -> Iterator[Values]:
         """Changed behavior histories of this rank's users; those of users that left are removed."""
-        if since is None and told is not None:  # all who are there do not tell who left
-            for name, changed in self.source.history_changes(told.histories).items():
-                left = changed.users[changed.lengths == 0]
-                yield Values(left, self.space.histories(name, left), [None] * len(left))
-        changes = self.source.history_changes(since.histories if since else 0)
         for name, (users, lengths, items, times) in changes.items():
             ends = np.cumsum(lengths).tolist()
             values: list[bytes | None] = [
@@ -244,6 +247,21 @@ class Snapshotter:
                 for end, n in zip(ends, lengths.tolist(), strict=True)
             ]
             yield Values(users, self.space.histories(name, users), values)
+
+    def _kept(self, histories: Mapping[str, Histories]) -> dict[str, I64] | None:
+        """Keys of all look-up rows and histories, on rank 0. Collective."""
+        users = {name: changed.users for name, changed in histories.items()}
+        parts = [
+            safetensors.numpy.load(part) for part in self.control.gather_bytes(safetensors.numpy.save(users))
+        ]
+        if self.control.rank != 0:
+            return None
+        kept = {LOOKUP + topic: np.sort(table.keys) for topic, table in self.source.tables.items()}
+        names = {name for part in parts for name in part}
+        return kept | {
+            HISTORY + name: np.unique(np.concatenate([part[name] for part in parts if name in part]))
+            for name in names
+        }
 
     def _items(self) -> tuple[I64, F32] | None:
         """Ids and vectors of the items that rank 0 knows, or None without a pre-rank model. Collective."""

@@ -78,6 +78,8 @@ class VersionSnapshot:
         content: name → precompute of the vectors of this rank's ids; the same names on every rank.
         spool: rows in a file, if they may be more than memory holds.
         champion: role of the ranking model whose values the rows hold.
+        kept: of a complete version on rank 0, the keys of all look-up rows and histories, for
+            trainer.publish.sweep; None: nothing is swept.
     """
 
     step: int
@@ -90,6 +92,7 @@ class VersionSnapshot:
     content: Mapping[str, ContentPrecompute] = field(default_factory=dict)
     spool: Spool | None = None
     champion: str = "rank"
+    kept: Mapping[str, I64] | None = None
 
     @property
     def written(self) -> int:

@@ -112,7 +112,7 @@ BOARD = Board(
                 lines(
                     "Look-up tables",
                     "Bytes of each rank's look-up tables. If they grow for good, keys never go: delete "
-                    "them from the topic, or give the table `max_age`.",
+                    "them from the topic, or give the table `max_age` or `max_bytes`.",
                     "bytes",
                     ("max by (namespace, table) (livectr_lookup_table_bytes{@})", "{{table}}"),
                 ),
@@ -128,11 +128,16 @@ BOARD = Board(
                 ),
                 lines(
                     "Keys of look-up tables that expire",
-                    "Keys whose newest row is older than `max_age`: their look-ups find nothing.",
+                    "Keys whose newest row is older than `max_age`, or for which `max_bytes` has no room: "
+                    "their look-ups find nothing.",
                     "cps",
                     (
                         "max by (table) (rate(livectr_lookup_table_expired_total{@}[$__rate_interval]))",
                         "{{table}}",
+                    ),
+                    (
+                        "max by (table) (rate(livectr_lookup_table_evicted_total{@}[$__rate_interval]))",
+                        "{{table}} no room",
                     ),
                 ),
                 lines(

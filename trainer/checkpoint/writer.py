@@ -21,7 +21,7 @@ import safetensors.numpy
 from livectr.kernels.process.disk import writing
 from livectr.trainer.checkpoint.manifest import FileEntry
 
-WAITING_BYTES = 1 << 30
+WAITING_BYTES = 256 << 20
 """Most bytes that wait for the disk, beside one file of any size."""
 
 Tensors = Mapping[str, npt.NDArray[Any]]

@@ -204,6 +204,10 @@ def expected_partition(
 
 def cuts_of(table: Log, max_bytes: int | None, max_age_ms: int | None = None) -> list[Cut]:
     """Rows by time and user, as many as there is room for: 16 sixteenths, and 15 after the oldest left."""
+
+    def total(rows: dict[int, tuple[int, int, int]]) -> int:
+        return sum(size for *_, size in rows.values())
+
     live: dict[int, tuple[int, int, int]] = {}
     found: list[Cut] = []
     for row in sorted(table, key=lambda row: (row["changed"], row["user_id"])):
@@ -211,17 +215,13 @@ def cuts_of(table: Log, max_bytes: int | None, max_age_ms: int | None = None) ->
         live[user] = (now, user, KEY_BYTES + 8 + 8 + len(row["name"]) + 8)
         if row["age"] is None:
             del live[user]
-
-        def total() -> int:
-            return sum(size for *_, size in live.values())
-
-        if max_bytes is None or total() <= max_bytes:
+        if max_bytes is None or total(live) <= max_bytes:
             continue
-        for key in [k for k, (since, *_) in live.items() if since <= now - (max_age_ms or now + 1)]:
-            del live[key]
-        if total() <= max_bytes:
+        if max_age_ms is not None:
+            live = {key: row for key, row in live.items() if row[0] > now - max_age_ms}
+        if total(live) <= max_bytes:
             continue
-        while total() > max_bytes // 16 * 15 and len(live) > 1:
+        while total(live) > max_bytes // 16 * 15 and len(live) > 1:
             since, key, _ = min(live.values())
             del live[key]
             found.append(Cut(now, (since, key)))

@@ -19,11 +19,12 @@ class Confluent:
 
     Args:
         serialized: HTTP code for descriptors; 200: they are served.
+        versions: HTTP code for lists of versions; 200: they are served.
     """
 
-    def __init__(self, serialized: int = 200) -> None:
+    def __init__(self, serialized: int = 200, *, versions: int = 200) -> None:
         self.asked: list[str] = []
-        self._serialized = serialized
+        self._serialized, self._versions = serialized, versions
         self._schemas: list[dict[str, Any]] = []
         self._descriptors: list[str | None] = []
         self._subjects: dict[str, list[int]] = {}
@@ -71,6 +72,8 @@ class Confluent:
         match parts:
             case ["schemas", "types"]:
                 return 200, ["PROTOBUF"]
+            case [*_, "versions"] if self._versions != 200:
+                return self._versions, {"error_code": self._versions, "message": "versions"}
             case ["schemas", "ids", number] if 0 < int(number) <= len(self._schemas):
                 return self._schema(int(number), wants_descriptor)
             case ["schemas", "ids", number, "versions"]:

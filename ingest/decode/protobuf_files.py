@@ -26,7 +26,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from livectr.ingest.decode.registry import SchemaRegistry
-from livectr.kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError, UserError
 
 _ROOT = "livectr/registered.proto"
 _KNOWN = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
@@ -140,24 +140,42 @@ def _well_known(name: str) -> FileDescriptorProto | None:
 
 
 def _compiled(texts: Mapping[str, str]) -> Iterable[FileDescriptorProto]:
-    """Descriptors of texts and of what they import, deepest first."""
+    """Descriptors of texts and of what they import, deepest first.
+
+    Raises:
+        ValueError: protoc complains.
+        ConfigError: protoc is not installed.
+        UserError: the folder of temporary files cannot be written.
+    """
     if importlib.util.find_spec("grpc_tools") is None:
         raise ConfigError(
             "the schema registry serves Protobuf schemas as text, and reading them needs a compiler: pip "
             "install 'livectr[protobuf]'"
         )
-    with tempfile.TemporaryDirectory(prefix="livectr-protobuf-") as folder:
-        for name, text in texts.items():
-            place = PurePosixPath(name)
-            if place.is_absolute() or ".." in place.parts:
-                raise ValueError(f"it imports {name!r}, which is no relative path")
-            path = Path(folder, "in", place)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        result = Path(folder, "descriptors")
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}/in", "--include_imports"]
-        command += [f"--descriptor_set_out={result}", _ROOT]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S)
-        if done.returncode != 0:
-            raise ValueError(f"protoc: {' '.join(done.stderr.replace(f'{folder}/in/', '').split())}")
-        return FileDescriptorSet.FromString(result.read_bytes()).file
+    try:
+        with tempfile.TemporaryDirectory(prefix="livectr-protobuf-") as folder:
+            return _protoc(texts, folder)
+    except OSError as error:
+        raise UserError(
+            f"a Protobuf schema cannot be compiled in the temporary folder ({error}); make room there, "
+            "or set TMPDIR to another"
+        ) from error
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"protoc: no result in {_COMPILE_S:g} s") from None
+
+
+def _protoc(texts: Mapping[str, str], folder: str) -> Iterable[FileDescriptorProto]:
+    for name, text in texts.items():
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts:
+            raise ValueError(f"it imports {name!r}, which is no relative path")
+        path = Path(folder, "in", place)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    result = Path(folder, "descriptors")
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}/in", "--include_imports"]
+    command += [f"--descriptor_set_out={result}", _ROOT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S)
+    if done.returncode != 0:
+        raise ValueError(f"protoc: {' '.join(done.stderr.replace(f'{folder}/in/', '').split())}")
+    return FileDescriptorSet.FromString(result.read_bytes()).file

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ UNKNOWN_S = 30.0
 
 _OTHER_FORMATS = (400, 406, 415, 422, 501)
 """Answers of registries that do not know a format."""
+_CLOSED = (401, 403, 405, *_OTHER_FORMATS)
+"""Answers of registries that do not list versions, or not to us."""
 
 _log = logging.getLogger(__name__)
 
@@ -146,17 +148,19 @@ class SchemaRegistry:
         answer = self._wanted(f"{path}?format=serialized", refusals=_OTHER_FORMATS)
         return None if answer is None else str(answer["schema"])
 
-    def siblings(self, number: int) -> list[dict[str, Any]]:
-        """Schemas of the subjects that have the schema of an id, newest first, each with its `path`."""
-        found = []
-        for entry in self._wanted(f"/schemas/ids/{number}/versions", keep=False) or []:
+    def siblings(self, number: int) -> Iterator[dict[str, Any]]:
+        """Schemas of the subjects that have the schema of an id, newest first, each with its `path`.
+
+        There are none where the registry does not list them.
+        """
+        for entry in self._wanted(f"{id_path(number)}/versions", keep=False, refusals=_CLOSED) or []:
             subject = entry["subject"]
-            versions = self._wanted(f"/subjects/{_quoted(subject)}/versions", keep=False) or []
-            for version in sorted(versions, reverse=True):
-                other = self.version(subject, version)
-                if other is not None:
-                    found.append({**other, "path": version_path(subject, version)})
-        return found
+            listed = self._wanted(f"/subjects/{_quoted(subject)}/versions", keep=False, refusals=_CLOSED)
+            for version in sorted(listed or [], reverse=True):
+                path = version_path(subject, version)
+                found = self._wanted(path, refusals=_CLOSED)
+                if found is not None:
+                    yield {**found, "path": path}
 
     def _wanted(self, path: str, *, keep: bool = True, refusals: tuple[int, ...] = ()) -> Any:
         """Answer of the registry, for which it waits; None: there is none.

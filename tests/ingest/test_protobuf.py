@@ -16,10 +16,11 @@ from google.protobuf.message import Message
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.decode import protobuf_files
 from livectr.ingest.decode.protobuf_files import file_of
-from livectr.ingest.decode.registry import SchemaRegistry, id_path
+from livectr.ingest.decode.registered import RegisteredRows
+from livectr.ingest.decode.registry import SchemaRegistry, Wanted, id_path
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, Table
-from livectr.kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError, UserError
 from livectr.local.kafka import create_topics
 from tests.confluent import Confluent
 from tests.ingest.protobuf_schemas import message_of
@@ -338,6 +339,27 @@ def test_descriptors_import_what_every_registry_has() -> None:
 def test_imports_stay_in_their_folder(name: str) -> None:
     with pytest.raises(ValueError, match="no relative path"):
         list(protobuf_files._compiled({name: "", protobuf_files._ROOT: ""}))
+
+
+def test_a_full_disk_is_no_fault_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf_files.tempfile, "tempdir", "/proc/none")
+    with pytest.raises(UserError, match=r"cannot be compiled in .*/proc/none.*TMPDIR"):
+        protobuf_files._compiled({protobuf_files._ROOT: proto(FIELDS)})
+
+
+@pytest.mark.parametrize("code", [403, 405, 501])
+def test_a_registry_may_list_no_versions(code: int) -> None:
+    """Fields are then found by their own names alone."""
+    text = proto(FIELDS)
+    with Confluent(versions=code) as registry:
+        client = SchemaRegistry(registry.url)
+        number = registry.register("value", text, descriptor(text))
+        registry.register("value", proto(FIELDS.replace("user_id", "user")))
+        rows = RegisteredRows(client)
+        wanted = Wanted(("user", "page"))
+        value = message(number, text, page="p")
+        assert rows.prepare(value, wanted) == value[:6]
+        assert rows.batch([value], wanted).batch.to_pylist() == [{"page": "p"}]
 
 
 def test_protoc_says_what_is_wrong() -> None:

@@ -2,77 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-from google.protobuf.message import Message
 
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.decode import protobuf_files
-from livectr.ingest.decode.protobuf_files import file_of
-from livectr.ingest.decode.registered import RegisteredRows
-from livectr.ingest.decode.registry import SchemaRegistry, Wanted, id_path
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, Table
-from livectr.kernels.errors import ConfigError, UserError
 from livectr.local.kafka import create_topics
 from tests.confluent import Confluent
-from tests.ingest.protobuf_schemas import message_of
+from tests.ingest.protobuf_messages import COLUMNS, FIELDS, descriptor, filled, message, proto
 from tests.ingest.reading import Read, Send, assign, to_end
 from tests.ingest.test_registry import letters_in, read_all, until_rows
 from tests.registry import Registry
-
-COLUMNS = {"user_id": "int64", "ts": "int64", "page": "string", "price": "float64"}
-FIELDS = """
-    int32 user_id = 1;
-    google.protobuf.Timestamp ts = 2;
-    optional string page = 3;
-    float price = 4;
-"""
-
-
-def proto(fields: str) -> str:
-    """Text of a file with one message."""
-    head = 'syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";'
-    return f"{head} message Event {{ {fields} }}"
-
-
-@functools.cache
-def descriptor(text: str) -> FileDescriptorProto:
-    """Descriptor that protoc makes of a text without references."""
-    files = list(protobuf_files._compiled({protobuf_files._ROOT: text}))
-    return files[-1]
-
-
-def message(number: int, text: str, indexes: bytes = b"\0", **values: Any) -> bytes:
-    """A message in the wire format, as Confluent's serializers write it."""
-    return b"\0" + number.to_bytes(4, "big") + indexes + filled(text, **values).SerializeToString()
-
-
-@functools.cache
-def message_class(text: str) -> type[Message]:
-    return message_of(descriptor(text))
-
-
-def filled(text: str, **values: Any) -> Message:
-    found = message_class(text)()
-    for name, value in values.items():
-        field = getattr(found, name)
-        if name == "ts":
-            field.FromMicroseconds(value)
-        elif isinstance(value, list):
-            field.extend(value)
-        elif isinstance(value, dict):
-            field.update(value)
-        else:
-            setattr(found, name, value)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -281,95 +226,3 @@ def test_a_registry_that_is_away_is_waited_for(
         source.close()
         assert time.monotonic() - began < 10
         assert "reading waits for the schema registry" in caplog.text
-
-
-@pytest.mark.parametrize("code", [200, 400, 422, 501])
-def test_descriptors_and_texts_are_equal(code: int) -> None:
-    """Confluent's registry serves descriptors; others do not, and say so in several ways."""
-    text = proto(FIELDS)
-    with Confluent(code) as registry:
-        number = registry.register("value", text, descriptor(text))
-        client = SchemaRegistry(registry.url)
-        found = client.schema(number)
-        assert found is not None
-        file = file_of(client, id_path(number), found)
-        (event,) = file.message_types_by_name.values()
-        assert [field.name for field in event.fields] == list(COLUMNS)
-
-
-def test_a_text_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it the process ends with what to install; dead letters would lose every message."""
-    find = protobuf_files.importlib.util.find_spec
-    monkeypatch.setattr(
-        protobuf_files.importlib.util, "find_spec", lambda name: None if name == "grpc_tools" else find(name)
-    )
-    text = proto(FIELDS)
-    with Confluent(501) as registry:
-        client = SchemaRegistry(registry.url)
-        number = registry.register("value", text)
-        with pytest.raises(ConfigError, match=r"pip install 'livectr\[protobuf\]'"):
-            file_of(client, id_path(number), client.schema(number) or {})
-
-
-def test_descriptors_import_what_every_registry_has() -> None:
-    """Imports that are options alone are not needed; types of an import that is not there are named."""
-    file = FileDescriptorProto(name="x", package="p", syntax="proto3")
-    file.dependency.extend(["confluent/meta.proto", "confluent/types/decimal.proto", "common.proto"])
-    event = file.message_type.add(name="E")
-    event.field.add(name="price", number=1, type=11, label=1, type_name=".confluent.type.Decimal")
-    event.field.add(name="kind", number=2, type=14, label=1, type_name=".c.Kind")
-    common = FileDescriptorProto(name="default", package="c", syntax="proto3")
-    common.enum_type.add(name="Kind").value.add(name="NONE", number=0)
-    with Confluent() as registry:
-        client = SchemaRegistry(registry.url)
-        registry.register("common", "no proto", common)
-        reference = {"name": "common.proto", "subject": "common", "version": 1}
-        number = registry.register("value", "no proto", file, [reference])
-        found = file_of(client, id_path(number), client.schema(number) or {})
-        assert found.message_types_by_name["E"].fields_by_name["kind"].enum_type.full_name == "c.Kind"
-        alone = registry.register("value", "no proto", file)
-        with pytest.raises(ValueError, match=r"its descriptor is incomplete: .*c\.Kind"):
-            file_of(client, id_path(alone), client.schema(alone) or {})
-        missing = registry.register("value", "no proto", file, [{**reference, "subject": "none"}])
-        with pytest.raises(ValueError, match="it refers to none 1, which is not there"):
-            file_of(client, id_path(missing), client.schema(missing) or {})
-
-
-@pytest.mark.parametrize("name", ["../x.proto", "/tmp/x.proto"])
-def test_imports_stay_in_their_folder(name: str) -> None:
-    with pytest.raises(ValueError, match="no relative path"):
-        list(protobuf_files._compiled({name: "", protobuf_files._ROOT: ""}))
-
-
-def test_a_full_disk_is_no_fault_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protobuf_files.tempfile, "tempdir", "/proc/none")
-    with pytest.raises(UserError, match=r"cannot be compiled in .*/proc/none.*TMPDIR"):
-        protobuf_files._compiled({protobuf_files._ROOT: proto(FIELDS)})
-
-
-@pytest.mark.parametrize("code", [403, 405, 501])
-def test_a_registry_may_list_no_versions(code: int) -> None:
-    """Fields are then found by their own names alone."""
-    text = proto(FIELDS)
-    with Confluent(versions=code) as registry:
-        client = SchemaRegistry(registry.url)
-        number = registry.register("value", text, descriptor(text))
-        registry.register("value", proto(FIELDS.replace("user_id", "user")))
-        rows = RegisteredRows(client)
-        wanted = Wanted(("user", "page"))
-        value = message(number, text, page="p")
-        assert rows.prepare(value, wanted) == value[:6]
-        assert rows.batch([value], wanted).batch.to_pylist() == [{"page": "p"}]
-
-
-def test_protoc_says_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match=r"protoc: .*registered\.proto:1:28"):
-        list(protobuf_files._compiled({protobuf_files._ROOT: 'syntax = "proto3"; message {}'}))
-
-
-def test_the_set_of_protoc_is_whole() -> None:
-    files = list(protobuf_files._compiled({protobuf_files._ROOT: proto(FIELDS)}))
-    assert [file.name for file in FileDescriptorSet(file=files).file] == [
-        "google/protobuf/timestamp.proto",
-        protobuf_files._ROOT,
-    ]

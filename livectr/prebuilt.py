@@ -32,6 +32,7 @@ FIXED = (
     "kernels.network.retrieval",
     "kernels.online.examples",
     "kernels.operators.dictionary",
+    "kernels.protobuf.columns",
     "kernels.runtime.gather",
     "kernels.stream.clock",
     "kernels.stream.history",

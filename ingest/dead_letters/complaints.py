@@ -53,6 +53,11 @@ def wrong_type(name: str, dtype: str, actual: str) -> str:
     return f"{message}; write {dtype} to the log"
 
 
+def no_column(name: str, actual: str, instead: str) -> str:
+    """Sentence about a field that no column can hold; actual: its type, instead: what to write."""
+    return f"column `{name}` is {actual} in the log, which no column can hold; {instead}"
+
+
 def words_of(value: Any) -> str:
     """Type of a JSON value, in words."""
     words: dict[type, str] = {

@@ -61,6 +61,8 @@ class Reason(StrEnum):
     BAD_JSON = "bad_json"
     BAD_ARROW = "bad_arrow"
     BAD_AVRO = "bad_avro"
+    BAD_PROTOBUF = "bad_protobuf"
+    NO_SCHEMA = "no_schema"
     MISSING_COLUMN = "missing_column"
     WRONG_TYPE = "wrong_type"
     OVERSIZE = "oversize"

@@ -281,7 +281,7 @@ class Decoder:
         return Decoded.merged(parts, self._cleaner.schema)
 
     def _further(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
-        return self._refused(partition, offsets, values, Reason.BAD_AVRO, NO_REGISTRY)
+        return self._refused(partition, offsets, values, Reason.NO_SCHEMA, NO_REGISTRY)
 
     def _refused(
         self, partition: int, offsets: _I64, values: Sequence[bytes], reason: Reason, detail: str

@@ -1,54 +1,53 @@
-"""Rows of messages in the wire format of a schema registry: Avro, and JSON with a schema.
+"""Rows of messages in the wire format of a schema registry: Avro, Protobuf, and JSON with a schema.
 
-Each message is read with the schema that its producer wrote it with. Columns are found by name, so a schema
-may gain fields, lose fields that the declaration fills, and widen types: int to long, float to double.
+Each message is read with the schema that its producer wrote it with.
 """
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-import pyarrow as pa
+from livectr.ingest.dead_letters.letters import Reason
+from livectr.ingest.decode.registry import HEAD_BYTES, KEY, MARK, UNKNOWN_S, SchemaRegistry, Wanted
+from livectr.ingest.decode.rows import Read, UnreadableError
+from livectr.kernels.errors import ConfigError, UserError
 
-from livectr.ingest.decode.registry import HEAD_BYTES, MARK, SchemaRegistry
-from livectr.kernels.errors import ConfigError
-
-_ARROW: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "enum": pa.string(),
-}
 NO_REGISTRY = (
     "it begins like a message of a schema registry; add registry=http://HOST:PORT to the source's address"
 )
-_TIMES = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns"}
 
 
-class UnreadableError(ValueError):
-    """A message that cannot be read; the text says why, with the id of its schema."""
+class _Reader(Protocol):
+    """Reader of one schema; `registered_avro.RecordReader` says what the methods do."""
+
+    def head(self, value: bytes) -> bytes: ...
+    def prepare(self, value: bytes, wanted: Wanted) -> bool: ...
+    def key(self, value: bytes) -> object: ...
+    def batch(self, values: Sequence[bytes], wanted: Wanted) -> Read: ...
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Reader of one schema.
+class _Unreadable:
+    """Reader of a schema that cannot be read; it is looked at again `until_s` by the monotonic clock."""
 
-    Args:
-        read: bytes without the head → record.
-        types: field → Arrow type; None: by its values.
-        trouble: reason why its messages cannot be read; "" if there is none.
-    """
+    reason: Reason
+    detail: str
+    until_s: float
 
-    read: Callable[[bytes], Any]
-    types: Mapping[str, pa.DataType | None] = field(default_factory=dict)
-    trouble: str = ""
+    def head(self, value: bytes) -> bytes:
+        return value[:HEAD_BYTES]
+
+    def prepare(self, value: bytes, wanted: Wanted) -> bool:
+        return False
+
+    def key(self, value: bytes) -> object:
+        raise UnreadableError(self.reason, self.detail)
+
+    def batch(self, values: Sequence[bytes], wanted: Wanted) -> Read:
+        raise UnreadableError(self.reason, self.detail)
 
 
 class RegisteredRows:
@@ -71,65 +70,49 @@ class RegisteredRows:
         self._registry = registry
         self._readers: dict[int, _Reader] = {}
 
-    def prepare(self, value: bytes) -> None:
-        """Fetch the schema of a message, waiting for the registry."""
+    def prepare(self, value: bytes, wanted: Wanted) -> bytes | None:
+        """Fetch what reading a message needs, waiting for the registry.
+
+        Returns:
+            Beginning of messages that can be read without another call; None: each needs a call.
+
+        Raises:
+            ConfigError: a package is missing that its schema needs.
+        """
         if len(value) < HEAD_BYTES:
-            return
+            return None
         number = schema_id(value)
-        if number not in self._readers or self._readers[number].trouble:
-            self._readers[number] = _reader_of(self._registry, number)
+        reader = self._readers.get(number)
+        if reader is None or (isinstance(reader, _Unreadable) and time.monotonic() > reader.until_s):
+            self._readers[number] = reader = _reader_of(self._registry, number)
+        return reader.head(value) if reader.prepare(value, wanted) else None
 
     def key(self, value: bytes | None) -> bytes | None:
         """Message key as text: of a number, a string, or a record of one. Other keys stay as they are."""
         if value is None or not is_registered(value) or len(value) < HEAD_BYTES:
             return value
-        self.prepare(value)
-        reader = self._readers[schema_id(value)]
-        if reader.trouble:
-            return value
+        self.prepare(value, KEY)
         try:
-            found = reader.read(value[HEAD_BYTES:])
+            found = self._readers[schema_id(value)].key(value)
         except Exception:  # as in `batch`; whoever parses the key says that it is none
             return value
-        if isinstance(found, dict) and len(found) == 1:
-            (found,) = found.values()
         return str(found).encode() if isinstance(found, int | str) else value
 
-    def batch(self, values: Sequence[bytes], names: Sequence[str]) -> pa.RecordBatch:
-        """Read messages of one schema, which is prepared, to the columns that the schema has.
+    def head(self, value: bytes) -> bytes:
+        """Beginning of a prepared message that is equal for all messages that `batch` takes together."""
+        return self._readers[schema_id(value)].head(value) if len(value) >= HEAD_BYTES else value
 
-        Args:
-            values: n messages.
-            names: columns that are wanted.
+    def batch(self, values: Sequence[bytes], wanted: Wanted) -> Read:
+        """Read messages of one head, which are prepared, to the columns that their schema has.
 
         Raises:
-            UnreadableError: one of them cannot be read.
+            UnreadableError: one of them cannot be read; none where the result names those.
+            UnusableError: a wanted column cannot be read.
         """
         if len(values[0]) < HEAD_BYTES:
-            raise UnreadableError("shorter than the head of a schema registry's message (5 bytes)")
-        number = schema_id(values[0])
-        reader = self._readers[number]
-        if reader.trouble:
-            raise UnreadableError(reader.trouble)
-        rows = []
-        for value in values:
-            try:
-                row = reader.read(value[HEAD_BYTES:])
-            except Exception as error:  # fastavro raises what Python raises: of damaged bytes, anything
-                raise UnreadableError(
-                    f"not in its schema {number} ({type(error).__name__}: {error})"
-                ) from None
-            if not isinstance(row, dict):
-                raise UnreadableError(f"a {type(row).__name__} and no record, in schema {number}")
-            rows.append(row)
-        present = [name for name in names if any(name in row for row in rows)]
-        try:
-            columns = [pa.array([row.get(name) for row in rows], reader.types.get(name)) for name in present]
-        except (pa.ArrowException, OverflowError) as error:
-            raise UnreadableError(f"a value does not fit its column, in schema {number} ({error})") from None
-        if not present:  # a batch without columns has no rows
-            return pa.RecordBatch.from_arrays([pa.nulls(len(rows))], ["no wanted column"])
-        return pa.RecordBatch.from_arrays(columns, present)
+            detail = "shorter than the head of a schema registry's message (5 bytes)"
+            raise UnreadableError(Reason.NO_SCHEMA, detail)
+        return self._readers[schema_id(values[0])].batch(values, wanted)
 
 
 def is_registered(value: bytes | None) -> bool:
@@ -145,78 +128,30 @@ def schema_id(value: bytes) -> int:
 def _reader_of(registry: SchemaRegistry, number: int) -> _Reader:
     found = registry.schema(number)
     if found is None:
-        return _unreadable(f"schema {number} is not in the registry {registry.url}")
+        return _unreadable(Reason.NO_SCHEMA, f"schema {number} is not in the registry {registry.url}")
     kind = found.get("schemaType", "AVRO")
-    if kind == "JSON":
-        return _Reader(json.loads)
-    if kind != "AVRO":
-        return _unreadable(f"schema {number} is {kind}; Avro and JSON are read")
     try:
-        return _avro(registry, found)
-    except Exception as error:  # fastavro's, KeyError, ValueError: of a schema that is no Avro
-        return _unreadable(f"schema {number} is no Avro that can be read ({type(error).__name__}: {error})")
+        return _of_kind(kind, registry, number, found)
+    except UserError:
+        raise
+    except Exception as error:  # fastavro's, protobuf's, KeyError, ValueError: of a schema that is none
+        reason, name = (Reason.BAD_PROTOBUF, "Protobuf") if kind == "PROTOBUF" else (Reason.BAD_AVRO, "Avro")
+        detail = f"schema {number} is no {name} that can be read ({type(error).__name__}: {error})"
+        return _unreadable(reason, detail)
 
 
-def _unreadable(trouble: str) -> _Reader:
-    return _Reader(json.loads, trouble=trouble)
+def _of_kind(kind: str, registry: SchemaRegistry, number: int, found: Mapping[str, Any]) -> _Reader:
+    from livectr.ingest.decode.registered_avro import RecordReader
+    from livectr.ingest.decode.registered_protobuf import ProtobufReader
+
+    if kind == "AVRO":
+        return RecordReader.avro(registry, number, found)
+    if kind == "JSON":
+        return RecordReader.json(number)
+    if kind == "PROTOBUF":
+        return ProtobufReader(registry, number, found)
+    return _unreadable(Reason.NO_SCHEMA, f"schema {number} is {kind}; Avro, Protobuf and JSON are read")
 
 
-def _avro(registry: SchemaRegistry, found: Mapping[str, Any]) -> _Reader:
-    import fastavro
-
-    named: dict[str, Any] = {}
-    _learn(registry, found, named)
-    schema = json.loads(found["schema"])
-    fields = schema.get("fields", []) if isinstance(schema, dict) else []
-    types = {entry["name"]: _arrow_type(entry["type"]) for entry in fields}
-    parsed = fastavro.parse_schema(_plain(schema), named_schemas=named)
-    return _Reader(lambda body: _whole(body, parsed), types)
-
-
-def _learn(registry: SchemaRegistry, found: Mapping[str, Any], named: dict[str, Any]) -> None:
-    """Parse the schemas to which one refers, deepest first."""
-    import fastavro
-
-    for reference in found.get("references") or []:
-        other = registry.version(reference["subject"], reference["version"])
-        if other is None:
-            raise ValueError(
-                f"it refers to {reference['subject']} {reference['version']}, which is not there"
-            )
-        _learn(registry, other, named)
-        fastavro.parse_schema(_plain(json.loads(other["schema"])), named_schemas=named)
-
-
-def _whole(body: bytes, schema: Any) -> Any:
-    """Record of a message that has nothing behind it."""
-    import fastavro
-
-    stream = io.BytesIO(body)
-    record = fastavro.schemaless_reader(stream, schema, None)
-    if left := len(body) - stream.tell():
-        raise ValueError(f"{left} bytes are left")
-    return record
-
-
-def _plain(schema: Any) -> Any:
-    """Schema without logical types: times stay numbers, whose unit `_arrow_type` knows."""
-    if isinstance(schema, list):
-        return [_plain(entry) for entry in schema]
-    if isinstance(schema, dict):
-        return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
-    return schema
-
-
-def _arrow_type(schema: Any) -> pa.DataType | None:
-    """Arrow type of a field; None: by its values."""
-    if isinstance(schema, list):
-        kinds = [entry for entry in schema if entry != "null"]
-        return _arrow_type(kinds[0]) if len(kinds) == 1 else None
-    if isinstance(schema, str):
-        return _ARROW.get(schema)
-    if schema.get("logicalType") in _TIMES:
-        return pa.timestamp(_TIMES[schema["logicalType"]])
-    if schema.get("type") == "array":
-        items = _arrow_type(schema["items"])
-        return None if items is None else pa.list_(items)
-    return _arrow_type(schema["type"]) if isinstance(schema.get("type"), str) else None
+def _unreadable(reason: Reason, detail: str) -> _Unreadable:
+    return _Unreadable(reason, detail, time.monotonic() + UNKNOWN_S)

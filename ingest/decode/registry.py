@@ -15,7 +15,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from livectr.kernels.errors import ConfigError, ConnectError
@@ -25,10 +26,33 @@ HEAD_BYTES = 5
 _REQUEST_S = 5.0
 _BACKOFF_S = (0.2, 5.0)
 _WARN_EVERY_S = 30.0
-_UNKNOWN_S = 30.0
+UNKNOWN_S = 30.0
 """Time for which an id without schema is not asked for again."""
 
+_OTHER_FORMATS = (400, 406, 415, 422, 501)
+"""Answers of registries that do not know a format."""
+_CLOSED = (401, 403, 405, *_OTHER_FORMATS)
+"""Answers of registries that do not list versions, or not to us."""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Columns to read from messages.
+
+    Args:
+        columns: their names.
+        nanos: those that hold times in nanoseconds.
+        key: the only field of a message key is wanted, whatever its name.
+    """
+
+    columns: tuple[str, ...]
+    nanos: frozenset[str] = frozenset()
+    key: bool = False
+
+
+KEY = Wanted((), key=True)
 
 
 class SchemaRegistry:
@@ -90,24 +114,74 @@ class SchemaRegistry:
 
         It waits while the registry is away. None: the registry has no such id.
         """
-        return self._wanted(f"/schemas/ids/{number}")
+        found: dict[str, Any] | None = self._wanted(id_path(number))
+        return found
 
     def version(self, subject: str, version: int) -> dict[str, Any] | None:
         """Version of a subject, to which another schema refers; None: there is none."""
-        return self._wanted(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
+        found: dict[str, Any] | None = self._wanted(version_path(subject, version))
+        return found
 
-    def _wanted(self, path: str) -> dict[str, Any] | None:
+    def references(self, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Schemas to which a schema refers: name of each reference → schema.
+
+        Raises:
+            ValueError: one is not there.
+        """
+        others = {}
+        for reference in found.get("references") or []:
+            other = self.version(reference["subject"], reference["version"])
+            if other is None:
+                raise ValueError(
+                    f"it refers to {reference['subject']} {reference['version']}, which is not there"
+                )
+            path = version_path(reference["subject"], reference["version"])
+            others[reference["name"]] = {**other, "path": path}
+        return others
+
+    def serialized(self, path: str) -> str | None:
+        """Text of a Protobuf schema as a descriptor in base64; None: the registry knows no such format.
+
+        Args:
+            path: of the schema, as `/schemas/ids/7`.
+        """
+        answer = self._wanted(f"{path}?format=serialized", refusals=_OTHER_FORMATS)
+        return None if answer is None else str(answer["schema"])
+
+    def siblings(self, number: int) -> Iterator[dict[str, Any]]:
+        """Schemas of the subjects that have the schema of an id, newest first, each with its `path`.
+
+        There are none where the registry does not list them.
+        """
+        for entry in self._wanted(f"{id_path(number)}/versions", keep=False, refusals=_CLOSED) or []:
+            subject = entry["subject"]
+            listed = self._wanted(f"/subjects/{_quoted(subject)}/versions", keep=False, refusals=_CLOSED)
+            for version in sorted(listed or [], reverse=True):
+                path = version_path(subject, version)
+                found = self._wanted(path, refusals=_CLOSED)
+                if found is not None:
+                    yield {**found, "path": path}
+
+    def _wanted(self, path: str, *, keep: bool = True, refusals: tuple[int, ...] = ()) -> Any:
+        """Answer of the registry, for which it waits; None: there is none.
+
+        Args:
+            keep: the answer never changes.
+            refusals: HTTP codes for which there is none, beside 404.
+        """
         if path in self._answers:
-            return self._answers[path]  # type: ignore[no-any-return]
+            return self._answers[path]
         if time.monotonic() < self._unknown.get(path, 0.0):
             return None
         backoff_s, warned_s = _BACKOFF_S[0], float("-inf")
         while True:
             try:
-                self._answers[path] = answer = dict(self._get(path))
+                answer = self._get(path)
+                if not isinstance(answer, dict if keep else list):
+                    raise TypeError(f"{path} gives a {type(answer).__name__}")
             except urllib.error.HTTPError as error:
-                if error.code == 404:
-                    self._unknown[path] = time.monotonic() + _UNKNOWN_S
+                if error.code == 404 or error.code in refusals:
+                    self._unknown[path] = time.monotonic() + UNKNOWN_S
                     return None
                 trouble = str(error)
             except (OSError, ValueError, TypeError) as error:
@@ -115,6 +189,8 @@ class SchemaRegistry:
             else:
                 if warned_s > 0:
                     _log.warning("the schema registry %s answers again", self.url)
+                if keep:
+                    self._answers[path] = answer
                 return answer
             if time.monotonic() - warned_s > _WARN_EVERY_S:
                 warned_s = time.monotonic()
@@ -134,6 +210,20 @@ class SchemaRegistry:
         request = urllib.request.Request(self.url + path, headers=self._headers)
         with urllib.request.urlopen(request, timeout=_REQUEST_S, context=self._tls) as answer:
             return json.loads(answer.read())
+
+
+def id_path(number: int) -> str:
+    """Path of the schema of an id."""
+    return f"/schemas/ids/{number}"
+
+
+def version_path(subject: str, version: int) -> str:
+    """Path of a version of a subject."""
+    return f"/subjects/{_quoted(subject)}/versions/{version}"
+
+
+def _quoted(subject: str) -> str:
+    return urllib.parse.quote(subject, safe="")
 
 
 def _why(error: Exception) -> str:

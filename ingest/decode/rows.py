@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.ingest.dead_letters.letters import Reason
+
 _I64 = npt.NDArray[np.int64]
+
+
+class UnreadableError(ValueError):
+    """Messages of a schema registry that cannot be read; the text says why, with the id of their schema."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Read:
+    """Batch of m rows, read from n messages of one schema.
+
+    Args:
+        batch: m rows with the wanted columns that the schema has; a batch without columns has no rows, so it
+            has at least one.
+        rows: int64[m], number of each row's message.
+        refused: the other messages' numbers, each with the reason.
+        names: names of all columns of the schema.
+    """
+
+    batch: pa.RecordBatch
+    rows: _I64
+    refused: Sequence[tuple[int, str]] = ()
+    names: Collection[str] = ()
 
 
 class Decoded:

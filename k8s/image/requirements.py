@@ -13,7 +13,7 @@ def packages(project: dict[str, object], image: str) -> list[str]:
 
     Args:
         project: content of pyproject.toml.
-        image: "serve", "train" (all that `serve` lacks) or "gpu" (all that `train` lacks).
+        image: "serve", "train" (all that `serve` lacks, and `protobuf`) or "gpu" (all that `train` lacks).
 
     Raises:
         KeyError: another image.
@@ -24,7 +24,7 @@ def packages(project: dict[str, object], image: str) -> list[str]:
     serve = groups["serve"]
     return {
         "serve": [name for name in serve if not name.startswith("torch")],
-        "train": [name for name in main["dependencies"] if name not in serve],
+        "train": [*(name for name in main["dependencies"] if name not in serve), *extras["protobuf"]],
         "gpu": extras["gpu"],
     }[image]
 

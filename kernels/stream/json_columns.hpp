@@ -3,56 +3,35 @@
 // escape, every value of its declared type and range, no null in a list, every required name there.
 #pragma once
 #include "stream/json_scan.hpp"
+#include "stream/values.hpp"
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace livectr::json {
 
+using stream::MOST;
+using stream::Values;
+
 enum Type : int32_t { INT64, INT32, FLOAT64, FLOAT32, BOOL, STRING };
 
-constexpr int64_t MOST = std::numeric_limits<int32_t>::max();  // Arrow's offsets are int32
+inline stream::Form form_of(Type type) {
+    constexpr stream::Form FORMS[] = {stream::WORD8, stream::WORD4, stream::WORD8, stream::WORD4, stream::BIT, stream::CHARS};
+    return FORMS[type];
+}
 
-// Values of a column: numbers as words; texts as chars with their ends; lists with the ends of their items.
-struct Column {
+// Column of a JSON type; `seen`: last text that had it.
+struct Column : Values {
     Type type = INT64;
-    bool list = false, required = false;
-    std::vector<uint64_t> words;
-    std::vector<uint8_t> chars, valid;
-    std::vector<int32_t> ends, item_ends;
-    int64_t items = 0, size = 0, nulls = 0;  // of all rows: items of lists, chars
-    int64_t seen = -1;                       // last text that had it
-
-    bool text() const { return type == STRING; }
+    bool required = false;
+    int64_t seen = -1;
 
     void clear(int64_t rows) {
-        items = size = nulls = 0, seen = -1;
-        valid.resize(size_t(rows));
-        if (list || text()) ends.resize(size_t(rows + 1)), ends[0] = 0;
-        if (list && text()) item_ends.assign(1, 0);
-        if (!list && !text()) words.resize(size_t(rows));
-    }
-
-    void word(int64_t row, uint64_t value) {
-        if (!list) {
-            words[size_t(row)] = value;
-            return;
-        }
-        if (size_t(items) >= words.size()) words.resize(2 * size_t(items) + 64);
-        words[size_t(items)] = value;
-    }
-
-    void word_if_scalar(int64_t row) {
-        if (!list && !text()) words[size_t(row)] = 0;
-    }
-
-    uint8_t* room(int64_t more) {
-        if (size_t(size + more) > chars.size()) chars.resize(2 * size_t(size + more) + 64);
-        return chars.data() + size;
+        Values::clear(rows);
+        seen = -1;
     }
 };
 
@@ -114,12 +93,11 @@ class Reader : Scanner {
         for (Column& column : columns) good = good && (column.seen == number || !column.required);
         for (Column& column : columns) {
             if (!good) {
-                rewind(column);
+                column.rewind(rows);
                 continue;
             }
             if (column.seen != number) column.valid[size_t(rows)] = 0, column.word_if_scalar(rows);
-            if (column.list || column.text()) column.ends[size_t(rows + 1)] = int32_t(column.list ? column.items : column.size);
-            column.nulls += !column.valid[size_t(rows)];
+            column.finish(rows);
         }
         rows += good;
         return good;
@@ -127,17 +105,6 @@ class Reader : Scanner {
 
   private:
     int64_t number_ = 0;
-
-    void rewind(Column& column) {
-        if (!column.list && !column.text()) return;
-        const int32_t before = column.ends[size_t(rows)];
-        if (column.list) {
-            column.items = before;
-            if (column.text()) column.item_ends.resize(size_t(before) + 1), column.size = column.item_ends.back();
-        } else {
-            column.size = before;
-        }
-    }
 
     bool string(Column& column) {
         bool high = false;
@@ -294,6 +261,7 @@ void json_column(Reader* reader, const char* path, const int64_t* sizes, int64_t
     }
     Column column;
     column.type = static_cast<livectr::json::Type>(type), column.list = list, column.required = required;
+    column.form = livectr::json::form_of(column.type);
     reader->columns.push_back(std::move(column));
 }
 
@@ -309,35 +277,12 @@ int64_t json_read(Reader* reader, const uint8_t* texts, const int64_t* starts, c
     }
 }
 
-// Sizes of a column's results: nulls, items of all lists, chars.
-void json_sizes(const Reader* reader, int64_t column, int64_t* sizes) {
-    const Column& from = reader->columns[size_t(column)];
-    sizes[0] = from.nulls, sizes[1] = from.items, sizes[2] = from.size;
-}
+// Sizes of a column's results, as `Values::sizes`.
+void json_sizes(const Reader* reader, int64_t column, int64_t* sizes) { reader->columns[size_t(column)].sizes(sizes); }
 
-// Copies a column's results: valid, a bitmap; ends[rows + 1] of lists or texts; item_ends[items + 1] of texts in lists;
-// numbers of the column's own width, bools as a bitmap; chars. Null pointers are left out.
+// Copies a column's results, as `Values::take`.
 void json_take(const Reader* reader, int64_t column, uint8_t* valid, int32_t* ends, int32_t* item_ends, void* numbers,
                uint8_t* chars) {
-    using namespace livectr::json;
-    const Column& from = reader->columns[size_t(column)];
-    const int64_t rows = reader->rows, count = from.list ? from.items : rows;
-    const auto bits = [](uint8_t* to, int64_t size, const auto* values) {
-        std::memset(to, 0, size_t((size + 7) / 8));
-        for (int64_t i = 0; i < size; ++i) to[i / 8] |= uint8_t((values[i] != 0) << (i % 8));
-    };
-    if (valid) bits(valid, rows, from.valid.data());
-    if (ends) std::memcpy(ends, from.ends.data(), size_t(4 * (rows + 1)));
-    if (item_ends) std::memcpy(item_ends, from.item_ends.data(), size_t(4 * (count + 1)));
-    if (chars) std::memcpy(chars, from.chars.data(), size_t(from.size));
-    if (!numbers) return;
-    if (from.type == BOOL) {
-        bits(static_cast<uint8_t*>(numbers), count, from.words.data());
-    } else if (from.type == INT64 || from.type == FLOAT64) {
-        std::memcpy(numbers, from.words.data(), size_t(8 * count));
-    } else {
-        auto* const to = static_cast<uint32_t*>(numbers);
-        for (int64_t i = 0; i < count; ++i) to[i] = uint32_t(from.words[size_t(i)]);
-    }
+    reader->columns[size_t(column)].take(reader->rows, valid, ends, item_ends, numbers, chars);
 }
 }

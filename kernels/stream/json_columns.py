@@ -6,7 +6,8 @@ import ctypes
 import functools
 import threading
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,37 +85,56 @@ class JsonColumns:
             )
             if rows < 0:
                 raise MemoryError("no memory for columns of JSON texts")
-            return [self._array(number, kind, rows) for number, kind in enumerate(self._kinds)], plain
+            columns = [
+                taken(
+                    kind,
+                    rows,
+                    partial(self._library.json_sizes, self._handle, number),
+                    partial(self._library.json_take, self._handle, number),
+                )
+                for number, kind in enumerate(self._kinds)
+            ]
+            return columns, plain
 
-    def _array(self, number: int, kind: pa.DataType, rows: int) -> pa.Array:
-        sizes = np.empty(3, np.int64)
-        self._library.json_sizes(self._handle, number, address(sizes))
-        nulls, items, chars = sizes.tolist()
-        is_list = pa.types.is_list(kind)
-        item = kind.value_type if is_list else kind
-        count, text = items if is_list else rows, item == pa.string()
-        width = 0 if text else -(-count // 8) if item == pa.bool_() else count * item.bit_width // 8
-        valid = np.empty(-(-rows // 8), np.uint8) if nulls else None
-        ends = np.empty(rows + 1, np.int32) if is_list or text else None
-        item_ends = np.empty(items + 1, np.int32) if is_list and text else None
-        numbers, data = np.empty(width, np.uint8), np.empty(chars, np.uint8)
-        self._library.json_take(
-            *(self._handle, number),
-            *(None if part is None else address(part) for part in (valid, ends, item_ends)),
-            *(None if text else address(numbers), address(data)),
-        )
-        bitmap = None if valid is None else pa.py_buffer(valid)
-        if text:
-            offsets = item_ends if is_list else ends
-            parts = [None if is_list else bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
-        else:
-            parts = [None if is_list else bitmap, pa.py_buffer(numbers)]
-        values = pa.Array.from_buffers(item, count, parts, null_count=0 if is_list else nulls)
-        if not is_list:
-            return values
-        return pa.Array.from_buffers(
-            kind, rows, [bitmap, pa.py_buffer(ends)], null_count=nulls, children=[values]
-        )
+
+def taken(
+    kind: pa.DataType, rows: int, sizes: Callable[[int | None], None], take: Callable[..., None]
+) -> pa.Array:
+    """Array of a column that a compiled reader has collected (`stream/values.hpp`).
+
+    Args:
+        kind: number, bool, string, binary, or a list of them.
+        rows: count of rows.
+        sizes: `Values::sizes`.
+        take: `Values::take`, behind the rows.
+    """
+    counts = np.empty(3, np.int64)
+    sizes(address(counts))
+    nulls, items, chars = counts.tolist()
+    is_list = pa.types.is_list(kind)
+    item = kind.value_type if is_list else kind
+    count, text = items if is_list else rows, item in (pa.string(), pa.binary())
+    width = 0 if text else -(-count // 8) if item == pa.bool_() else count * item.bit_width // 8
+    valid = np.empty(-(-rows // 8), np.uint8) if nulls else None
+    ends = np.empty(rows + 1, np.int32) if is_list or text else None
+    item_ends = np.empty(items + 1, np.int32) if is_list and text else None
+    numbers, data = np.empty(width, np.uint8), np.empty(chars, np.uint8)
+    take(
+        *(None if part is None else address(part) for part in (valid, ends, item_ends)),
+        *(None if text else address(numbers), address(data)),
+    )
+    bitmap = None if valid is None else pa.py_buffer(valid)
+    if text:
+        offsets = item_ends if is_list else ends
+        parts = [None if is_list else bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
+    else:
+        parts = [None if is_list else bitmap, pa.py_buffer(numbers)]
+    values = pa.Array.from_buffers(item, count, parts, null_count=0 if is_list else nulls)
+    if not is_list:
+        return values
+    return pa.Array.from_buffers(
+        kind, rows, [bitmap, pa.py_buffer(ends)], null_count=nulls, children=[values]
+    )
 
 
 @functools.cache

@@ -50,7 +50,8 @@ def test_every_image_ends_without_root() -> None:
 def test_serve_has_a_part_of_the_packages_and_train_the_rest() -> None:
     serve, train = packages(PROJECT, "serve"), packages(PROJECT, "train")
     torch = [name for name in PROJECT["project"]["dependencies"] if name.startswith("torch")]
-    assert sorted([*serve, *train, *torch]) == sorted(PROJECT["project"]["dependencies"])
+    protobuf = PROJECT["project"]["optional-dependencies"]["protobuf"]
+    assert sorted([*serve, *train, *torch]) == sorted([*PROJECT["project"]["dependencies"], *protobuf])
     names = {re.split(r"[<>=]", name)[0] for name in train}
     assert {"rocksdict", "matplotlib"} <= names and not {"kafka-python", "crc32c"} & names  # the served log
     assert packages(PROJECT, "gpu") == PROJECT["project"]["optional-dependencies"]["gpu"]

@@ -178,4 +178,4 @@ def _protoc(texts: Mapping[str, str], folder: str) -> Iterable[FileDescriptorPro
     done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S)
     if done.returncode != 0:
         raise ValueError(f"protoc: {' '.join(done.stderr.replace(f'{folder}/in/', '').split())}")
-    return FileDescriptorSet.FromString(result.read_bytes()).file
+    return list(FileDescriptorSet.FromString(result.read_bytes()).file)

@@ -3,7 +3,7 @@
 // A field whose wire type is not that of its declaration is unknown, too.
 #pragma once
 #include "protobuf/wire.hpp"
-#include "stream/values.hpp"
+#include "extract/values.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Wire format of Protobuf: https://protobuf.dev/programming-guides/encoding/
 #pragma once
 #include "stream/json_scan.hpp"  // valid_utf8
-#include "stream/values.hpp"
+#include "extract/values.hpp"
 
 #include <cstdint>
 #include <cstring>

@@ -3,7 +3,7 @@
 // escape, every value of its declared type and range, no null in a list, every required name there.
 #pragma once
 #include "stream/json_scan.hpp"
-#include "stream/values.hpp"
+#include "extract/values.hpp"
 
 #include <cstdint>
 #include <cstring>

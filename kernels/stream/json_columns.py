@@ -100,7 +100,7 @@ class JsonColumns:
 def taken(
     kind: pa.DataType, rows: int, sizes: Callable[[int | None], None], take: Callable[..., None]
 ) -> pa.Array:
-    """Array of a column that a compiled reader has collected (`stream/values.hpp`).
+    """Array of a column that a compiled reader has collected (`extract/values.hpp`).
 
     Args:
         kind: number, bool, string, binary, or a list of them.

@@ -30,8 +30,8 @@ DEVICE = "eth0"
 BURST_S = 400e-6
 """Time that a bucket holds at its rate: what passes at once after a pause. Late timers cost rate below it."""
 PACKET = 32_768
-"""Most bytes of a packet before a real device cuts it to Ethernet's size. A bucket that cannot hold a packet cuts
-it itself: 80,000 a second at 1 Gbit/s, on the ranks' cores."""
+"""Most bytes of a packet before a device cuts it to Ethernet's size. A bucket that cannot hold a packet cuts
+it, into 80,000 a second at 1 Gbit/s, which would cost the ranks' cores."""
 QUEUE_BYTES = 32_000_000
 """Holds all of a step's bytes: a lost packet would cost TCP 200 ms."""
 
@@ -75,15 +75,7 @@ class Wires:
         bucket = ["noqueue"]
         if gbit is not None:
             burst = max(int(gbit * 1e9 / 8 * BURST_S), PACKET + 2000)  # with headers
-            bucket = [
-                "tbf",
-                "rate",
-                f"{round(gbit * 1e6)}kbit",
-                "burst",
-                str(burst),
-                "limit",
-                str(QUEUE_BYTES),
-            ]
+            bucket = f"tbf rate {round(gbit * 1e6)}kbit burst {burst} limit {QUEUE_BYTES}".split()
         for rank, holder in enumerate(self.ranks):
             for process, device in ((holder, DEVICE), (self.bridge, f"r{rank}")):
                 _run(_inside(process, ["tc", "qdisc", "replace", "dev", device, "root", *bucket]))

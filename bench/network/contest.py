@@ -27,7 +27,7 @@ from bench.peers.workloads import Batch, P, W, Workload
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.step_settings import FIELD_EXCHANGES, StepSettings
 
-STEPS = {"P": 10, "W": 2, "mesh": 2}
+STEPS = {"P": 5, "W": 1, "mesh": 1}
 ROUNDS = 5
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 GBITS: tuple[float | None, ...] = (0.5, 1.0, 2.5, 10.0, None)
 QUICK_GBITS: tuple[float | None, ...] = (1.0, None)
 GOAL_GBIT = 1.0
+LEAST_SHOWN = 1000
+"""Bytes of a step below which a collective has no column."""
 AUTO, BF16, MESH = "ours, auto", "ours, auto, bf16", "mesh, synchronous"
 DMP: dict[str, Sharding] = {
     "TorchRec DMP table-wise": "table-wise",
@@ -221,7 +223,7 @@ def byte_table(panel: str, found: Sequence[Found]) -> dict[str, Any]:
     for one in ours:
         for collective, (sent, _) in one.collectives.items():
             total[collective] = max(total.get(collective, 0.0), sent)
-    order = sorted(total, key=lambda name: -total[name])[:6]
+    order = sorted((name for name in total if total[name] >= LEAST_SHOWN), key=lambda name: -total[name])
     shown = [["", "at", *(f"`{name}`" for name in order), "step"]]
     for one in ours:
         if one.gbit in (GOAL_GBIT, None):

@@ -28,7 +28,7 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.step_settings import FIELD_EXCHANGES, StepSettings
 
 STEPS = {"P": 5, "W": 1, "mesh": 1}
-ROUNDS = 5
+ROUNDS = 3
 
 
 def exchanges(work: Workload, rank: int, world: int) -> dict[str, Contestant]:

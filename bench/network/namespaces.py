@@ -32,6 +32,9 @@ BURST_S = 400e-6
 PACKET = 32_768
 """Most bytes of a packet before a device cuts it to Ethernet's size. A bucket that cannot hold a packet cuts
 it, into 80,000 a second at 1 Gbit/s, which would cost the ranks' cores."""
+CONGESTION = "reno"
+"""TCP's congestion control: Reno, which every kernel allows in a namespace. BBR, some machines' default,
+paces a step by the limits of the steps before it."""
 QUEUE_BYTES = 32_000_000
 """Holds all of a step's bytes: a lost packet would cost TCP 200 ms."""
 
@@ -98,6 +101,11 @@ def network(ranks: int) -> Iterator[Wires]:
             _ip(holder, "link", "add", *pair)
             _ip(holder, "address", "add", f"{wires.address(rank)}/24", "dev", DEVICE)
             _ip(holder, "link", "set", DEVICE, "gso_max_size", str(PACKET))
+            _run(
+                _inside(
+                    holder, ["sh", "-c", f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control"]
+                )
+            )
             for device in ("lo", DEVICE):
                 _ip(holder, "link", "set", device, "up")
             _ip(wires.bridge, "link", "set", f"r{rank}", "master", "bridge", "up")

@@ -113,6 +113,8 @@ def test_a_limit_bounds_what_a_wire_carries_and_nothing_stays() -> None:
     with network(2) as wires:
         made = spaces_of(wires)
         assert len(made) == 3 and space_of(os.getpid()) not in made
+        control = ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]
+        assert subprocess.run(wires.inside(1, control), capture_output=True, check=True).stdout == b"reno\n"
         wires.limit(0.1)
         assert 0.05 < rate(wires, 4_000_000) < 0.1
         wires.limit(0.2)

@@ -21,6 +21,7 @@ if [ "${1:-}" != docs ]; then
     have curl || missing+=(curl)
     have openssl || missing+=(openssl)
     have redis-cli || missing+=(redis-tools)  # a Redis with TLS, and no service of it
+    have tc || [ -x /usr/sbin/tc ] || [ -x /sbin/tc ] || missing+=(iproute2)  # limits of `livectr bench network`
 fi
 python=""
 for candidate in python3.14 python3.13 python3.12 python3.11 python3; do

@@ -9,7 +9,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "bench" / "results"
-OWN_PAGE = {"scaling", "serving-profile"}
+OWN_PAGE = {"network", "scaling", "serving-profile"}
 BETWEEN = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
 
 
@@ -43,12 +43,18 @@ def section(result: dict[str, Any]) -> str:
         ours = f"{_number(row['ours'])} {row['unit']}"
         cells = [row["figure"], row["workload"], ours, peer, _number(row["ratio"]), _number(row["goal"]), met]
         lines.append(_line(cells))
+    return "\n".join([*lines, *extra_tables(result)]) + "\n"
+
+
+def extra_tables(result: dict[str, Any]) -> list[str]:
+    """Markdown lines of a result's `tables`."""
+    lines = []
     for table in result.get("tables", ()):
         header, *rest = table["lines"]
         lines += ["", f"{table['title']}:", "", _line(header), "|---" * len(header) + "|", *map(_line, rest)]
         if note := table.get("note"):
             lines += ["", note]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -108,8 +108,8 @@ def _panel(
     dots = [dot for one in series.values() for dot in one]
     if not dots:
         return []
-    x = _scale([dot[0] for dot in dots], 0, width)
-    y = _scale([1, 10_000, *(value for dot in dots for value in dot[1:])], height, 0)
+    x = scale([dot[0] for dot in dots], 0, width)
+    y = scale([1, 10_000, *(value for dot in dots for value in dot[1:])], height, 0)
     lines = [f'<text x="{width / 2}" y="{height + 30}" text-anchor="middle">{NAMES[axis]}</text>']
     lines.append(f'<path d="M0,0V{height}H{width}" fill="none" stroke="#888"/>')
     for size in sorted({dot[0] for dot in dots}):
@@ -127,7 +127,7 @@ def _panel(
     return lines
 
 
-class _Log:
+class Log:
     """Values to positions, by their logarithms."""
 
     def __init__(self, low: float, high: float, start: float, end: float) -> None:
@@ -138,8 +138,9 @@ class _Log:
         return self.start + (math.log(value) - self.low) * self.factor
 
 
-def _scale(values: Sequence[float], start: float, end: float) -> _Log:
-    return _Log(min(values), max(values), start, end)
+def scale(values: Sequence[float], start: float, end: float) -> Log:
+    """Logarithmic axis over all values, from one position to another."""
+    return Log(min(values), max(values), start, end)
 
 
 if __name__ == "__main__":

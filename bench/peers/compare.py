@@ -17,7 +17,8 @@ from bench.rows import products, row
 
 PACKAGES = Path(__file__).with_name("packages.txt")
 TORCH = "2.13.0"
-"""Release of torch that fbgemm-gpu-cpu in packages.txt is built for."""
+"""Release of torch that fbgemm-gpu-cpu in packages.txt is built for. Its 1.9.0 does not load on it;
+TorchRec 1.9 runs with 1.8.0."""
 TABLE_WISE = "TorchRec DMP table-wise"
 MCH_INTERVAL = 10
 MCH = f"TorchRec MCH, new ids every {MCH_INTERVAL} batches"

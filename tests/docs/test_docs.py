@@ -19,6 +19,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 import bench.learning.page
+import bench.network.page
 import bench.page
 import bench.scaling_page
 import bench.serving.page
@@ -162,6 +163,13 @@ def test_scaling_page_shows_its_results() -> None:
     text = bench.scaling_page.PAGE.read_text()
     assert bench.scaling_page.page(text, measured) == text, "run `python -m bench.scaling_page`"
     assert bench.scaling_page.picture(measured) == bench.scaling_page.PICTURE.read_text()
+
+
+def test_network_section_shows_its_results() -> None:
+    measured = json.loads(bench.network.page.RESULT.read_text())
+    text = bench.network.page.PAGE.read_text()
+    assert bench.network.page.page(text, measured) == text, "run `python -m bench.network.page`"
+    assert bench.network.page.picture(measured) == bench.network.page.PICTURE.read_text()
 
 
 def test_serving_page_shows_its_results() -> None:

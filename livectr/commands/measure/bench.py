@@ -28,6 +28,7 @@ NAMES = (
     "learning",
     "zoo",
     "scaling",
+    "network",
     "publish",
     "checkpoint",
     "serving",

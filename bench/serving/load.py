@@ -24,6 +24,8 @@ from bench.serving.process import ROOT
 from bench.serving.requests import CANDIDATES, Request, requests
 from livectr.protos import livectr_pb2_grpc as rpc
 
+IDLE_S = 1.0
+"""Idle time after which a connection is not used again; uvicorn closes it after five seconds."""
 F64 = NDArray[np.float64]
 Ask = Callable[[Request], tuple[float, F64]]
 """Milliseconds of a request, and probabilities f64[n] in the order of its ads."""
@@ -44,10 +46,19 @@ def grpc_client(address: str) -> Ask:
 
 
 def http_client(address: str) -> Ask:
-    """Client of a server that takes JSON by POST /predict, on one connection."""
-    connection = HTTPConnection(address, timeout=5.0)
+    """Client of a server that takes JSON by POST /predict, on one connection.
+
+    Servers close a connection that was idle for some seconds, as it is on a slow machine while others are
+    asked. So it is made anew before, and not on the clock.
+    """
+    connection, used = HTTPConnection(address, timeout=5.0), -IDLE_S
 
     def ask(request: Request) -> tuple[float, F64]:
+        nonlocal used
+        if time.monotonic() - used > IDLE_S:
+            connection.close()
+            connection.connect()
+        used = time.monotonic()
         started = time.perf_counter()
         connection.request("POST", "/predict", request.json(), {"Content-Type": "application/json"})
         reply = json.loads(connection.getresponse().read())

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from bench.rows import bounded
-from bench.serving import flame
+from bench.serving import flame, load
 from bench.serving.open_loop import Search
 from bench.serving.private_pages import MIB, private_mib
+from bench.serving.requests import CANDIDATES, requests
 
 
 @pytest.mark.parametrize("limit", [3.0, 137.0, 200.0, 5_000.0])
@@ -65,3 +70,36 @@ def test_a_flame_graph_shows_requests_alone() -> None:
 def test_a_goal_without_a_peer_bounds_the_figure(ours: float, better: str, met: bool) -> None:
     row = bounded("p50", "w", "ms", ours, goal=1.3, better=better)  # type: ignore[arg-type]
     assert row["met"] is met and row["ratio"] is None
+
+
+class Hasty(BaseHTTPRequestHandler):
+    """Server that closes a connection after a short time without a request."""
+
+    protocol_version, timeout = "HTTP/1.1", 0.3
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answer = json.dumps({"index": list(range(CANDIDATES)), "pctr": [0.5] * CANDIDATES}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_connection_that_the_server_closed_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine the turn of the others takes longer than a server keeps a connection."""
+    monkeypatch.setattr(load, "IDLE_S", 0.1)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hasty) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            ask = load.http_client(f"127.0.0.1:{server.server_port}")
+            for request in requests(3, seed=1):
+                assert ask(request)[1].tolist() == [0.5] * CANDIDATES
+                time.sleep(0.6)
+        finally:
+            server.shutdown()
+            thread.join()

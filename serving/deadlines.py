@@ -19,6 +19,8 @@ from livectr.serving.errors import CancelledError, DeadlineError
 
 LONGEST_WAIT_S = 60.0
 """Cap on every wait, whatever the client's deadline."""
+_SAME_S = 0.02
+"""gRPC ends a call at its deadline by a clock of its own, some milliseconds before ours."""
 _NO_DEADLINE_S = 365 * 86_400.0
 """Calls with more time left than this have no deadline."""
 
@@ -40,6 +42,11 @@ def end_of_wait(deadline: float | None, otherwise_s: float = LONGEST_WAIT_S) -> 
     return min(latest, now + LONGEST_WAIT_S)
 
 
+def is_over(deadline: float | None) -> bool:
+    """Tell of a call that has ended if its deadline ended it, and not its client: it is as good as here."""
+    return deadline is not None and deadline - time.monotonic() < _SAME_S
+
+
 @dataclass(frozen=True)
 class Call:
     """Call of a client.
@@ -59,9 +66,11 @@ class Call:
             DeadlineError: the deadline has passed.
             CancelledError: the client went.
         """
-        if self.deadline is not None and time.monotonic() >= self.deadline:
+        active = self.is_active()
+        passed = self.deadline is not None and time.monotonic() >= self.deadline
+        if passed or (not active and is_over(self.deadline)):
             raise DeadlineError(f"the deadline passed in the stage {stage}")
-        if not self.is_active():
+        if not active:
             raise CancelledError(f"the client went in the stage {stage}")
 
 

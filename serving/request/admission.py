@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from livectr.serving.deadlines import LONGEST_WAIT_S, end_of_wait
+from livectr.serving.deadlines import LONGEST_WAIT_S, end_of_wait, is_over
 from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 
 _CLIENT_CHECK_S = 0.1
@@ -128,4 +128,6 @@ class Admission:
                 raise OverloadError(f"no place became free within {waited_s:g} s")
             self._freed.wait(min(left, _CLIENT_CHECK_S))
             if not is_active():
+                if is_over(deadline):
+                    raise DeadlineError("the deadline passed while the request was waiting for a place")
                 raise CancelledError("the client went while the request was waiting for a place")

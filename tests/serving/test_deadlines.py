@@ -14,7 +14,7 @@ import pytest
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
 from livectr.serving.client import column_of
-from livectr.serving.deadlines import LONGEST_WAIT_S, deadline_of, end_of_wait
+from livectr.serving.deadlines import LONGEST_WAIT_S, Call, deadline_of, end_of_wait
 from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 from livectr.serving.request.admission import Admission
 from livectr.serving.version.swap_lock import SwapLock
@@ -199,3 +199,18 @@ def test_a_request_waits_for_a_newer_version_whatever_its_deadline(
     world.publish(trainer)
     waiter.join(30)
     assert not waiter.is_alive() and not failures
+
+
+def test_a_call_that_grpc_ends_at_its_deadline_is_late_and_not_cancelled() -> None:
+    """Its clock may be some milliseconds before ours."""
+    admission = Admission(1, 1)
+    deadline = time.monotonic() + 0.105
+    with ExitStack() as places:
+        places.enter_context(admission.place(None))
+        with pytest.raises(DeadlineError, match="waiting for a place"):
+            places.enter_context(admission.place(deadline, 0, lambda: time.monotonic() < deadline - 0.015))
+    call = Call(time.monotonic() + 0.005, lambda: False)
+    with pytest.raises(DeadlineError, match="in the stage score"):
+        call.check("score")
+    with pytest.raises(CancelledError):
+        Call(time.monotonic() + 5, lambda: False).check("score")

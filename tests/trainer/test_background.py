@@ -217,6 +217,17 @@ def test_what_waits_for_the_disk_is_bounded(
     assert (tmp_path / "second").read_bytes() == b"y"
 
 
+def test_a_generation_that_is_not_finished_takes_no_space(tmp_path: Path) -> None:
+    """The run may end for another reason meanwhile."""
+    run = Run(tmp_path / "checkpoint")
+    run.train()
+    run.commit()
+    run.train()
+    run.checkpoint.begin(run.state())
+    run.checkpoint.close()
+    assert [path.parent.name for path in run.root.glob("gen-*/rank-0")] == ["gen-00000001"]
+
+
 def test_a_full_disk_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found while training goes on, and takes this rank's files with it."""
     run = Run(tmp_path / "checkpoint")

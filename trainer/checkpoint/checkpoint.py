@@ -315,8 +315,10 @@ class Checkpointer:
         return self._kept[0].examples if self._kept else 0
 
     def close(self) -> None:
-        """End the thread, after the files that it was given, and let the directory go."""
+        """Let the directory go. A generation that has begun is given up; this rank's part is removed."""
         self._writer.close()
+        if self._begun is not None:
+            shutil.rmtree(self._folder(self._begun.manifest.generation), ignore_errors=True)
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -99,7 +99,7 @@ def test_a_version_that_the_push_before_held_up_follows_at_its_end(monkeypatch: 
     first, publisher = Boundary({}, 0, 0), StuckPublisher()
     given: dict[str, Any] = dict(control=SimpleNamespace(rank=0), checkpoint=None, publisher=publisher)
     commits = Committer(**given, first=first, publish_interval_s=1.0, checkpoint_interval_s=0.0)
-    snapshots: Any = SimpleNamespace(take=lambda step, since, told: None)
+    snapshots: Any = SimpleNamespace(take=lambda step, since: None)
     state = CommitState(1, 1, first, {}, began_s=now_s, checkpoint=None, snapshots=snapshots)
 
     assert commits.due and commits.commit(state) and publisher.busy

@@ -141,13 +141,17 @@ class Lookups:
         for topic, table in self.tables.items():
             metrics.lookup_bytes.labels(topic).set(table.bytes)
             metrics.lookup_keys.labels(topic).set(table.known)
+            ended = (
+                metrics.lookup_expired.labels(topic),
+                metrics.lookup_evicted.labels(topic),
+            )  # 0 from the start
             versions = table.versions
             metrics.lookup_versions.labels(topic).set(0 if versions is None else versions.older)
             if versions is None:
                 continue
             expired, evicted = self._ended.get(topic, (0, 0))
-            metrics.lookup_expired.labels(topic).inc(versions.expired - expired)
-            metrics.lookup_evicted.labels(topic).inc(versions.evicted - evicted)
+            ended[0].inc(versions.expired - expired)
+            ended[1].inc(versions.evicted - evicted)
             if versions.evicted and not evicted:
                 _log.warning(
                     "look-up table %s is full: rows that changed longest ago leave; raise its max_bytes (%d)",

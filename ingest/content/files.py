@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import is_full
+from livectr.kernels.process.disk import is_full, sync_directory
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -179,7 +179,7 @@ def _write(root: Path, name: ChunkName, ids: I64, features: Sequence[F16], diges
         raise
     for path in paths:
         _scratch(path).replace(path)
-    _sync(shard_folder(root, name.shard))
+    sync_directory(shard_folder(root, name.shard))
 
 
 def _merge(root: Path, names: list[ChunkName], width: int) -> None:
@@ -302,12 +302,3 @@ def _torn(path: Path, what: str) -> ConfigError:
     return ConfigError(
         f"{path} {what}; delete {path.parent / chunk}.* and run what made them again: it fills the gap"
     )
-
-
-def _sync(folder: Path) -> None:
-    """Sync a folder, so that renames survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.disk import sync_directory
 
 SEGMENT_BYTES = 4 << 20
 
@@ -51,7 +52,7 @@ class Spool:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._take_over(writers)
-            self._sync_folder()
+            sync_directory(self.folder)
         except OSError as error:
             raise ConfigError(f"dead letters cannot wait in {folder}: {error.strerror}") from error
 
@@ -62,7 +63,7 @@ class Spool:
                 path = self.folder / f"{self._writer:05d}-{self._number:09d}.jsonl"
                 self._number += 1
                 self._active = path.open("xb")
-                self._sync_folder()
+                sync_directory(self.folder)
             self._active.write(line)
             self._dirty = True
             self._active_lines += 1
@@ -129,11 +130,3 @@ class Spool:
         file.flush()
         os.fsync(file.fileno())
         self._dirty = False
-
-    def _sync_folder(self) -> None:
-        """Sync the folder, so that names of new files survive a power cut."""
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,3 +43,12 @@ def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names inside a directory durable, so that renames survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -180,7 +180,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 
 
 def test_a_broken_pipe_to_another_process_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a benchmark's client, a rank, or a server: the command has not done its work."""
+    """The other end is a benchmark's client, a rank or a server: the command has not done its work."""
 
     def broken(given: argparse.Namespace) -> int:
         reader, writer = os.pipe()

@@ -19,7 +19,7 @@ from livectr.ingest.join.lookup import KEY, ROW, TIME, LookupTable
 from livectr.ingest.join.state import Changes, SourceState
 from livectr.ingest.language.streams import Table
 from livectr.kernels.stream.row_budget import KEY_BYTES
-from livectr.trainer.checkpoint.changes import RowLog
+from livectr.trainer.checkpoint.changes import TimedRowLog
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.keeping import KeepRule
@@ -115,7 +115,7 @@ def test_any_chain_of_parts_restores_the_rows(
     lookup.FEW_KEYS, lookup.DELETED_KEPT_MS = 0, KEPT
     try:
         table, now, puts = new_table(max_age), 1000, list[Put]()
-        logs, files = [RowLog() for _ in range(ranks)], Files()
+        logs, files = [TimedRowLog() for _ in range(ranks)], Files()
         for number, batch in enumerate(batches):
             fresh = []
             for key, after, gone in batch:
@@ -145,13 +145,13 @@ def test_any_chain_of_parts_restores_the_rows(
                 assert content_of(rows) == content_of(table.export(now - SPAN))
             if number in restarts:
                 again.forget(now - SPAN)
-                table, logs = again, [RowLog() for _ in range(ranks)]
+                table, logs = again, [TimedRowLog() for _ in range(ranks)]
     finally:
         lookup.FEW_KEYS, lookup.DELETED_KEPT_MS = few, kept_ms
 
 
 def test_a_part_holds_what_is_new_and_the_base_is_written_anew_when_it_is_outgrown() -> None:
-    table, log, files = new_table(), RowLog(), Files()
+    table, log, files = new_table(), TimedRowLog(), Files()
     put(table, [Put(key, 0, "base") for key in range(1000)])
     table.forget(1)
     source, written, names = Changes({}, {"ads": table}), list[int](), list[int]()
@@ -194,7 +194,7 @@ def check_room(
     batches: list[list[tuple[int, int, bool]]], restarts: set[int], max_age: int | None, rows: int
 ) -> None:
     max_bytes = rows * ROW_BYTES
-    table, now, log, files = new_table(max_age, max_bytes), 1000, RowLog(), Files()
+    table, now, log, files = new_table(max_age, max_bytes), 1000, TimedRowLog(), Files()
     unbroken, puts = new_table(max_age, max_bytes), list[Put]()
     for number, batch in enumerate(batches):
         fresh, now = [], now + 1
@@ -219,7 +219,7 @@ def check_room(
         assert len(held) <= rows
         assert np.array_equal(table.contains(keys), unbroken.contains(keys))
         if number in restarts:
-            table, log = new_table(max_age, max_bytes), RowLog()
+            table, log = new_table(max_age, max_bytes), TimedRowLog()
             table.restore(rows_of, state.bounds["ads"])
             newest = {one.key: one for one in puts}  # the topic was compacted
             if puts:
@@ -228,7 +228,7 @@ def check_room(
 
 
 def test_nothing_new_writes_nothing() -> None:
-    table, log, files = new_table(), RowLog(), Files()
+    table, log, files = new_table(), TimedRowLog(), Files()
     source = Changes({}, {"ads": table})
     assert log.write(source, files.write) == []
     put(table, [Put(1, 5, "a")])
@@ -241,7 +241,7 @@ def test_more_keys_that_left_than_are_known_begin_a_base(monkeypatch: pytest.Mon
     """The list of keys that left is bounded however long no checkpoint is written."""
     monkeypatch.setattr(lookup, "FEW_KEYS", 8)
     monkeypatch.setattr(lookup, "DELETED_KEPT_MS", 5)
-    table, log, files = new_table(), RowLog(), Files()
+    table, log, files = new_table(), TimedRowLog(), Files()
     source = Changes({}, {"ads": table})
     put(table, [Put(key, 0, "a") for key in range(10)])
     assert len(log.write(source, files.write)) == 1

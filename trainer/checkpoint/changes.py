@@ -97,7 +97,7 @@ class _Rows:
     begin: Mapping[str, int]
 
 
-class RowLog:
+class TimedRowLog:
     """Files of the rows of look-up tables that a rank saves."""
 
     def __init__(self) -> None:

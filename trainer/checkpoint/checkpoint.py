@@ -17,10 +17,10 @@
         contest.safetensors           champion and its window (trainer.quality.contest); rank 0 only
         gate.safetensors              window of the publish gate (trainer.quality.gate); rank 0 only
 
-A generation exists once its manifest does. It may name files of earlier generations: a base of the tables and
-the deltas after it, and changes of the source (trainer.checkpoint.changes). Two generations are kept. If
-the newest is torn, restore reads the generation before. Older generations are kept for rollbacks, some time
-apart (trainer.checkpoint.keeping).
+A generation exists once its manifest does. It may name files of earlier generations: rows of tables
+(trainer.checkpoint.table_chain) and changes of the source (trainer.checkpoint.changes). Two generations are
+kept. If the newest is torn, restore reads the generation before. Older generations are kept for rollbacks,
+some time apart (trainer.checkpoint.keeping).
 
 `Checkpointer` does these steps of trainer.commits:
 
@@ -50,9 +50,9 @@ import safetensors.numpy
 import safetensors.torch
 
 from livectr.kernels.errors import DiskFullError, InUseError, UserError
-from livectr.kernels.process.disk import writing
+from livectr.kernels.process.disk import sync_directory, writing
 from livectr.trainer import telemetry
-from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog, RowLog
+from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog, TimedRowLog
 from livectr.trainer.checkpoint.content import CheckpointState, Table
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable
 from livectr.trainer.checkpoint.manifest import (
@@ -66,7 +66,7 @@ from livectr.trainer.checkpoint.manifest import (
 )
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.table_chain import TableChain
-from livectr.trainer.checkpoint.writer import File, Writer, sync_directory, write_synced
+from livectr.trainer.checkpoint.writer import File, Writer, write_synced
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 
@@ -126,7 +126,7 @@ class Checkpointer:
         self._tables = TableChain(self._writer)
         self._inherited: list[FileEntry] = []
         self._begun: _Begun | None = None
-        self._known, self._histories, self._rows = KnownLog(), HistoryChain(), RowLog()
+        self._known, self._histories, self._rows = KnownLog(), HistoryChain(), TimedRowLog()
         if control.rank == 0:
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -250,7 +250,7 @@ class Checkpointer:
 
     @contextmanager
     def _whole(self, generation: int) -> Iterator[None]:
-        """Where the disk is full, remove this rank's part: the next start needs its space."""
+        """Remove this rank's part of a generation if the disk is full: the next start needs its space."""
         try:
             yield
         except DiskFullError:

@@ -40,7 +40,7 @@ class Restored:
     def load_tables(
         self, tables: Mapping[str, Table], split: Collection[str] = (), *, rank: int = 0, world: int = 1
     ) -> None:
-        """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order.
+        """Fill empty tables, whichever rank wrote them: the oldest files first.
 
         Args:
             tables: name → table.

@@ -109,15 +109,6 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names inside a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _settled(file: Future[FileEntry]) -> bool:
     """True if a file is written; raises what kept it from that."""
     if file.done():

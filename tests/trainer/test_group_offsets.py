@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -67,9 +69,10 @@ def test_a_group_with_members_is_counted_and_training_goes_on(
     member = KafkaConsumer(
         prefix + "impressions", bootstrap_servers=kafka_servers(kafka_url), group_id=prefix
     )
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 120  # a broker's first group makes its topic of 50 partitions
     while not member.assignment() and time.monotonic() < limit:
         member.poll(200)
+    assert member.assignment()
     before = failures()
     options = TrainOptions(
         kafka_url, checkpoint=str(tmp_path / "c"), group=prefix, until_end=True, batch_ramp=0, threads=1
@@ -79,6 +82,25 @@ def test_a_group_with_members_is_counted_and_training_goes_on(
     member.close()
     assert report.examples_trained == IMPRESSIONS and failures() > before
     assert f"takes no offsets of group {prefix}" in caplog.text and "name another group" in caplog.text
+
+
+def test_offsets_that_are_lost_at_the_end_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that keeps its connections and answers nothing holds no run up; the log says what is lost."""
+    monkeypatch.setattr("livectr.trainer.stream.group_offsets.CLOSE_S", 0.5)
+    with Broker(data_dir=tmp_path) as broker, caplog.at_level(logging.WARNING):
+        create_topics(broker.url, {"events": 1})
+        offsets, before = GroupOffsets(broker.url, "silent"), failures()
+        assert broker.pid is not None
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            offsets.commit({("events", 0): 3})
+            offsets.close()
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+    assert failures() > before
+    assert "takes no offsets of group silent" in caplog.text and "does not answer" in caplog.text
 
 
 def test_a_broker_that_is_away_takes_the_newest_offsets_later(

@@ -60,6 +60,12 @@ class GroupOffsets:
             self._deadline_s = time.monotonic() + CLOSE_S
             self._changed.notify()
         self._thread.join(2 * CLOSE_S)
+        if self._thread.is_alive():
+            telemetry.GROUP_COMMIT_FAILURES.inc()
+            LOG.warning(
+                "%s takes no offsets of group %s (it does not answer); its lag stays too high for now",
+                *(self._url, self._group),
+            )
 
     def _work(self) -> None:
         admin: Any = None

@@ -42,26 +42,24 @@ class Ranks:
 
     def start(self, round_: Round) -> list[subprocess.Popen[bytes]]:
         """Start the processes, whose store is at the address of the round."""
-        world = {"WORLD_SIZE": str(self.nodes * self.ranks), "LOCAL_WORLD_SIZE": str(self.ranks)}
-        world |= {"MASTER_ADDR": round_.host, "MASTER_PORT": str(round_.port)}
-        first = self.node * self.ranks
-        if self.ranks > 1:
-            # Threads of ranks that wait for each other at every operation lose on shared cores.
-            world["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
         return [
             subprocess.Popen(
                 with_parent(self.command),
-                env={
-                    **os.environ,
-                    **self.environment,
-                    **world,
-                    "RANK": str(first + rank),
-                    "LOCAL_RANK": str(rank),
-                },
+                env={**os.environ, **self.environment, **self.variables(round_, rank)},
                 start_new_session=True,  # Ctrl-C reaches the supervisor alone
             )
             for rank in range(self.ranks)
         ]
+
+    def variables(self, round_: Round, rank: int) -> dict[str, str]:
+        """Torchrun's variables of a rank of this machine."""
+        world = {"WORLD_SIZE": str(self.nodes * self.ranks), "LOCAL_WORLD_SIZE": str(self.ranks)}
+        world |= {"MASTER_ADDR": round_.host, "MASTER_PORT": str(round_.port)}
+        world |= {"RANK": str(self.node * self.ranks + rank), "LOCAL_RANK": str(rank)}
+        if self.ranks > 1:
+            # Threads of ranks that wait for each other at every operation lose on shared cores.
+            world["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+        return world
 
     def run(self, round_: Round, stop: Callable[[], bool], over: Callable[[], Over | None]) -> list[int]:
         """Run the ranks until all have ended.

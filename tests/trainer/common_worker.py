@@ -4,7 +4,6 @@ Run by `run_ranks`; writes OUT/<model>.<form>.<how>.rank<r>.safetensors and .jso
 """
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,11 +124,11 @@ def train(name: str, form: str, how: str, collectives: Collectives, out: Path) -
     (out / f"{name}.{form}.{how}.rank{rank}.json").write_text(json.dumps(facts))
 
 
-def main() -> None:
+def main(folder: str) -> None:
     """Run all cases."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for name in ROLES:
             for form, how in WAYS:
                 if shared.world > 1 or how == "partial":
-                    train(name, form, how, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
+                    train(name, form, how, Collectives(shared.rank, shared.world), Path(folder))

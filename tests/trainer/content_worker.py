@@ -5,7 +5,6 @@ are in OUT/images and OUT/texts. What came of ids is in OUT/<kind>.rank<r>.json.
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,12 +161,12 @@ def tell(kind: str, shared: Collectives, out: Path) -> None:
     (out / f"{kind}.rank{shared.rank}.json").write_text(json.dumps(reported))
 
 
-def main() -> None:
+def main(folder: str) -> None:
     """Run all cases."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for kind in ("numbers", "hashes"):
-            tell(kind, shared, Path(sys.argv[1]))
+            tell(kind, shared, Path(folder))
         for form, how in WAYS:
             if shared.world > 1 or (form, how) == ("plain", "partial"):
-                train(form, how, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
+                train(form, how, Collectives(shared.rank, shared.world), Path(folder))

@@ -1,7 +1,6 @@
 """One rank of test_cost.py: bytes of a step by exchange, measured and by the cost model: OUT/rank<r>.json."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ CONFIG = DeepFM(dim=8, hidden=(32, 16))
 MIXED = {"C1": "rows", "C2": "rows", "C9": "vectors"}
 
 
-def main() -> None:
+def main(folder: str) -> None:
     """Run every exchange over both wires, and the automatic choice."""
     torch.set_num_threads(1)
     source, found = Planted(CARDINALITY, DENSE), []
@@ -56,4 +55,4 @@ def main() -> None:
                         "logits": logits.tolist(),
                     }
                 )
-        Path(sys.argv[1], f"rank{shared.rank}.json").write_text(json.dumps(found))
+        Path(folder, f"rank{shared.rank}.json").write_text(json.dumps(found))

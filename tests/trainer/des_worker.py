@@ -5,7 +5,6 @@ OUT/<model>.<way>.rank<r>.safetensors and .json.
 """
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,11 +156,11 @@ def train(
     (out / f"{name}.{way}.rank{rank}.json").write_text(json.dumps(facts))
 
 
-def main() -> None:
+def main(folder: str, which: str = "") -> None:
     """Run all cases; a single rank has only the exchange `auto`."""
     torch.set_num_threads(1)
     products.SMALL = 1  # these batches' products are small
     with connect(timeout_s=120) as shared:
-        for name, way in [*CASES, *FULL] if "full" in sys.argv[2:] else CASES:
+        for name, way in [*CASES, *FULL] if which == "full" else CASES:
             if shared.world > 1 or way == "auto":
-                train(name, way, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
+                train(name, way, Collectives(shared.rank, shared.world), Path(folder))

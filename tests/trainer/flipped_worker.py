@@ -4,7 +4,6 @@ flipped_worker.py SOURCE FOLDER STEP: checkpoint and errors of ranks go into FOL
 """
 
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -17,9 +16,9 @@ from tests.trainer.ad_logs import ad_pipeline
 PARAMETER = "rank.mlp.weights.0"
 
 
-def main() -> None:
+def main(source: str, to: str, step: str) -> None:
     """Train to the end of the log, or until an error."""
-    source, folder, at = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    folder, at = Path(to), int(step)
     rank = int(os.environ["RANK"])
     if rank == 1 and at:
         _flip_at(at)

@@ -1,6 +1,5 @@
 """Rank of test_products.py on a CPU of its own make: writes OUT/RANK, the library that the ranks agree on."""
 
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -10,11 +9,11 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.options import TrainOptions
 
 
-def main() -> None:
+def main(folder: str) -> None:
     """Let the packed kernel suit rank 0 alone."""
     with (
         connect() as shared,
         patch.object(arithmetic, "suited", lambda: "torch" if shared.rank else "packed"),
     ):
         settings = arithmetic.settled(TrainOptions("file:log"), Control(shared.rank, shared.world), None)
-        (Path(sys.argv[1]) / str(shared.rank)).write_text(settings.library)
+        (Path(folder) / str(shared.rank)).write_text(settings.library)

@@ -3,7 +3,6 @@
 Run by `run_ranks`; writes OUT/<model>.<way>.<placement>.rank<r>.safetensors as des_worker does.
 """
 
-import sys
 from pathlib import Path
 
 import torch
@@ -38,11 +37,11 @@ def placed(kind: str, world: int) -> FieldPlacement:
     return FieldPlacement(tuple(owner[table] for table in TABLES), 0, world, SPLIT)
 
 
-def main() -> None:
+def main(folder: str) -> None:
     """Run all cases."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for name, way, kind in CASES:
-            out = Path(sys.argv[1]) / kind
+            out = Path(folder) / kind
             out.mkdir(exist_ok=True)
             train(name, way, Collectives(shared.rank, shared.world), out, placed(kind, shared.world))

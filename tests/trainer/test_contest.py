@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from livectr.trainer.quality.metrics import example_losses
 from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.telemetry import CHAMPION, CHAMPION_CHANGES, CONTEST_EXAMPLES, CONTEST_LOGLOSS
-from tests.ranks import launch
+from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.planted_log import WINDOW, contest_pipeline, write_log
 from tests.trainer.processes import finish
@@ -32,15 +31,12 @@ EXAMPLES = 6_000
 OPTIONS: dict[str, object] = dict(
     batch_size=64, batch_ramp=0, publish_interval_s=0.1, threads=1, until_end=True
 )
-ONCE = Path(__file__).parent / "contest_once.py"
 
 
-def start(world: int, root: Path, source: str) -> subprocess.Popen[bytes]:
+def start(world: int, root: Path, source: str) -> Processes:
     """Train in a process group of its own; report and predictions are in `root`."""
     options = {**OPTIONS, "source": source, "checkpoint": str(root), "report": str(root.parent / "report")}
-    return subprocess.Popen(
-        launch(world, str(ONCE), json.dumps(options)), start_new_session=True, stderr=subprocess.PIPE
-    )
+    return Processes(world, "tests.trainer.contest_once", [json.dumps(options)])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +23,9 @@ from livectr.trainer.delayed.heads import PREFIX, Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.measured import row_bytes
 from livectr.trainer.quality.predictions import read_predictions
+from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
-from tests.trainer.processes import TRAIN_ONCE, finish, start
+from tests.trainer.processes import finish, start
 
 IMPRESSIONS = 5_000
 OPTIONS: dict[str, object] = dict(
@@ -38,9 +38,7 @@ def generation(root: Path) -> int:
     return manifest.generation if manifest is not None else 0
 
 
-def kill_somewhere(
-    process: subprocess.Popen[bytes], root: Path, rng: random.Random, sudden: Callable[[int], None]
-) -> bool:
+def kill_somewhere(process: Processes, root: Path, rng: random.Random, sudden: Callable[[int], None]) -> bool:
     """Kill the process soon after it has committed something new; False: it had ended."""
     before, deadline = generation(root), time.monotonic() + 120
     while generation(root) == before and process.poll() is None:
@@ -260,9 +258,10 @@ def test_balanced_ranks_resumed_by_another_number(
 
 
 def kill_one_rank(pid: int) -> None:
-    """kill -9 one worker under torchrun (or the trainer itself); the others must end by themselves."""
-    workers = [p for p in psutil.Process(pid).children() if str(TRAIN_ONCE) in p.cmdline()]
-    (workers[-1] if workers else psutil.Process(pid)).kill()
+    """kill -9 one rank of several (or the trainer itself); the others must end by themselves."""
+    trainer = psutil.Process(pid)
+    ranks = [child for child in trainer.children() if child.cmdline() == trainer.cmdline()]  # forked
+    (ranks[-1] if ranks else trainer).kill()
 
 
 def test_killed_on_a_real_broker(

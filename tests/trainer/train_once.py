@@ -1,28 +1,18 @@
-"""One trainer process for tests that kill it, also as a rank.
-
-train_once.py OPTIONS TOPIC_PREFIX [TABLE_POLICY [DELAYED [changing]]]
-"""
+"""One trainer for tests that kill it."""
 
 import json
-import logging
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from livectr.kernels.process.heap import loading
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+from livectr.ingest.language.policies import TablePolicy
+from livectr.kernels.errors import UserError
+from livectr.trainer.run import TrainOptions, train
+from tests.trainer.ad_logs import ad_pipeline
 
 
 def main(options: str, prefix: str, policy: str = "null", delayed: Any = "wait", changing: str = "") -> int:
-    """Train the ad pipeline; the options and the policy of all tables are JSON."""
-    with loading():
-        from livectr.ingest.language.policies import TablePolicy
-        from livectr.kernels.errors import UserError
-        from livectr.trainer.run import TrainOptions, train
-        from tests.trainer.ad_logs import ad_pipeline
-
+    """Train the ad pipeline; the options and the policy of all tables are JSON. Returns an exit code."""
     try:
         settings = json.loads(policy)
         pipeline = replace(
@@ -34,8 +24,3 @@ def main(options: str, prefix: str, policy: str = "null", delayed: Any = "wait",
         print(error, file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
-    sys.exit(main(*sys.argv[1:]))

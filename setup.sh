@@ -51,20 +51,19 @@ if [ -z "$python" ]; then
     fi
 fi
 
-packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }  # the folder of an environment's packages
-
-share_cuda() {  # from one environment to another, CUDA's libraries as hard links: they depend on no version of Python
-    local from to
-    from=$(packages_of "$1") to=$(packages_of "$2")
-    if [ -d "$from/nvidia" ] && [ ! -d "$to/nvidia" ]; then cp -al "$from"/nvidia "$from"/nvidia_*.dist-info "$to"; fi
+environment() {  # a folder, and the interpreter it is made with
+    [ -x "$1/bin/python" ] || "$2" -m venv "$1"
+    echo "setup: installing packages into $1 (torch is large: a minute or two the first time)"
+    packages "$1" --editable '.[local,gpu,json,otel,dev]'
+    touch "$1/ready"
 }
 
-environment() {  # a folder, the interpreter it is made with, and an environment whose CUDA libraries it shares
-    [ -x "$1/bin/python" ] || "$2" -m venv "$1"
-    [ -z "${3:-}" ] || share_cuda "$3" "$1"
-    echo "setup: installing packages into $1 (torch is large: a few minutes the first time)"
-    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,gpu,json,otel,dev]'
-    touch "$1/ready"
+packages() {  # into an environment, by uv: its cache is shared by all environments of a disk, as hard links
+    local index
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+    index=$("$1/bin/python" -m pip config get global.index-url 2>/dev/null || true)  # uv does not read pip's settings
+    index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$index}}
+    VIRTUAL_ENV=$1 "$1/bin/uv" pip install --quiet ${index:+--default-index "$index"} --constraint constraints.txt "${@:2}"
 }
 
 metrics_tools() {  # promtool and prometheus of Debian's package, without the service that installing it would start
@@ -112,14 +111,14 @@ docs() {  # the packages of the extra `docs`, and not LiveCTR: sources are read,
     [ -x .venv-docs/bin/python ] || "$python" -m venv .venv-docs
     echo "setup: installing packages into .venv-docs"
     "$python" -c "$extra" > .venv-docs/packages
-    .venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement .venv-docs/packages
+    packages .venv-docs --requirement .venv-docs/packages
     touch .venv-docs/ready
 }
 
 case "${1:-}" in
     newest)
         interpreter=$(newest)
-        environment .venv-newest "$interpreter" .venv
+        environment .venv-newest "$interpreter"
         ;;
     docs) docs ;;
     *)

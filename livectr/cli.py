@@ -16,7 +16,7 @@ from contextlib import nullcontext, suppress
 from livectr import __version__
 from livectr.commands.flags import Parser
 from livectr.commands.logs import features, images, replay, simulate
-from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, report, tune
+from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, plan, report, tune
 from livectr.commands.run import check, kernels, query, serve, train, verify, versions
 from livectr.commands.settings import start_log
 from livectr.commands.start import demo, example, init, kafka, redis
@@ -27,7 +27,7 @@ from livectr.kernels.process.signals import kept_handlers
 
 COMMANDS = (
     demo, init, check, example, simulate, replay, train, features, images, serve, query, verify, versions,
-    kafka, redis, inspect, kernels, evaluate, report, compare, tune, ablate, bench,
+    kafka, redis, inspect, kernels, evaluate, report, compare, tune, ablate, plan, bench,
 )  # fmt: skip
 """Modules of commands, in the order of `livectr --help`."""
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."

@@ -13,8 +13,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-FRAMING = 1514 / 1448
-"""Bytes of a full Ethernet frame to those of TCP in it."""
+from livectr.plan.trainer import FRAMING as FRAMING
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from prometheus_client import REGISTRY
 import bench.learning.page
 import bench.network.page
 import bench.page
+import bench.plan.page
 import bench.scaling_page
 import bench.serving.page
 import bench.serving.profile
@@ -170,6 +171,11 @@ def test_network_section_shows_its_results() -> None:
     text = bench.network.page.PAGE.read_text()
     assert bench.network.page.page(text, measured) == text, "run `python -m bench.network.page`"
     assert bench.network.page.picture(measured) == bench.network.page.PICTURE.read_text()
+
+
+def test_plan_section_shows_its_predictions() -> None:
+    text = bench.scaling_page.PAGE.read_text()
+    assert bench.plan.page.page(text) == text, "run `python -m bench.plan.page`"
 
 
 def test_serving_page_shows_its_results() -> None:

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
 COMMANDS = (
     "demo", "init", "check", "simulate", "replay", "train", "features", "images", "serve", "query", "verify",
-    "versions", "kafka", "redis", "inspect", "report", "compare", "bench",
+    "versions", "kafka", "redis", "inspect", "report", "compare", "plan", "bench",
 )  # fmt: skip
 
 
@@ -75,6 +75,9 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["versions"], "the following arguments are required: ACTION"),
         (["versions", "list", "--redis", "redis://127.0.0.1:9"], "redis://127.0.0.1:9 does not answer"),
         (["versions", "rollback", "--pipeline", DISPLAY_ADS], "say --checkpoint"),
+        (["plan", "--rate", "1M/s"], "the following arguments are required: --ids"),
+        (["plan", "--rate", "fast", "--ids", "1e9"], 'write a rate such as "1M/s"'),
+        (["plan", "--rate", "1M/s", "--ids", "1e9", "--network", "10GB/s"], "bits or bytes?"),
         (["bench", "tabels"], "did you mean 'tables'?"),
         (["demo", "--pipeline", str(EXAMPLES / "criteo" / "pipeline.py")], "joins no clicks"),
         (["demo", "--keep", str(EXAMPLES)], "is not empty"),

@@ -19,12 +19,14 @@ from pathlib import Path
 import pyarrow as pa
 
 import livectr
+import livectr.plan.points
 from livectr.ingest.extract.extractor import Extractor
 
 package = Path(livectr.__file__).parent
 assert package.parent == Path(sys.argv[1]), package
 for module in ("ingest", "kernels", "models", "bench", "trainer", "serving", "protos", "tests", "examples"):
     assert module not in sys.modules, module
+assert livectr.plan.points.points()["join"].value > 0
 pipeline = livectr.load_pipeline(package / "examples" / "criteo" / "pipeline.py")
 columns = {root.name: pa.nulls(2, livectr.ingest.language.dtypes.arrow_type(root.dtype))
            for root in pipeline.plan.roots}

@@ -1,0 +1,1 @@
+"""Measured points of `livectr plan`, and its predictions beside other measured runs."""

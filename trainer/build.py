@@ -30,6 +30,7 @@ from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import identity_of
 from livectr.trainer.checkpoint.placing import measured_placement
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.stored import Stored
 from livectr.trainer.checkpoint.warm_start import WarmStart
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.control import Control
@@ -185,8 +186,8 @@ class Builder:
 
     @property
     def root(self) -> Path | None:
-        """Folder of the checkpoint."""
-        return Path(self.options.checkpoint) if self.options.checkpoint is not None else None
+        """Folder of the checkpoint, or of its working copy."""
+        return self.options.checkpoint_folder
 
     def metrics(self) -> None:
         """Serve this rank's metrics, if they have a port."""
@@ -194,8 +195,7 @@ class Builder:
         if self.control.rank != 0:
             leave_to_rank_0()
         port = options.metrics_port and options.metrics_port + local_rank()
-        server = metrics_server(port, options.metrics_listen, options.metrics_tls)
-        self.resources.enter_context(server)
+        self.resources.enter_context(metrics_server(port, options.metrics_listen, options.metrics_tls))
 
     def store(self) -> RedisStore | None:
         if self.options.publish is None:
@@ -221,9 +221,10 @@ class Builder:
             return None
         path = self.options.prediction_file if self.options.logged else None
         check = partial(wrong_predictions, path) if path is not None else None
-        identity = identity_of(self.pipeline, self.options.seed)
+        make = partial(Checkpointer, self.root, self.control, identity_of(self.pipeline, self.options.seed))
         keep = KeepRule(self.options.keep_versions, self.options.keep_every_s)
-        return self.closed(Checkpointer(self.root, self.control, identity, predictions=check, keep=keep))
+        stored = Stored.at(self.options.checkpoint, self.root, log=path)
+        return self.closed(make(predictions=check, keep=keep, stored=stored))
 
     def placement(self, restored: Restored | None) -> FieldPlacement | None:
         """Placement by measured loads; None: round-robin."""
@@ -373,12 +374,11 @@ class Builder:
 
     def monitor(self, step: DesStep, heads: Heads | None) -> Monitor:
         """Gauges, and on rank 0 the quality of all models."""
-        options = self.options
         roles = step.models if self.control.rank == 0 else ()
-        named = {"checkpoint": options.checkpoint, "spill": options.spill}
+        named = {"checkpoint": self.root, "spill": self.options.spill}
         folders = {name: Path(folder) for name, folder in named.items() if folder is not None}
         tables = {**step.tables, **(heads.tables if heads is not None else {})}
-        return Monitor(tables, roles, int(options.metrics_window_s * 1000), folders)
+        return Monitor(tables, roles, int(self.options.metrics_window_s * 1000), folders)
 
     def commits(
         self,

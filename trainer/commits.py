@@ -165,7 +165,8 @@ class Committer:
         return publish
 
     def settle(self, written: Collection[bool]) -> bool:
-        """Steps 3 and 4, once every rank's files are written. Collective.
+        """Steps 3 and 4, once every rank's files are written, and stored where there is an object store.
+        Collective.
 
         Args:
             written: `written` of every rank.
@@ -175,12 +176,18 @@ class Committer:
         """
         if not all(written):
             return False
-        self._finish_checkpoint()
+        assert self._checkpoint is not None
+        if self._checkpoint.advance() is None:
+            return False
+        self._pause_checkpoints()
         return True
 
     def _finish_checkpoint(self) -> None:
         assert self._checkpoint is not None
         self._checkpoint.finish()
+        self._pause_checkpoints()
+
+    def _pause_checkpoints(self) -> None:
         took_s = time.monotonic() - self._began_s
         telemetry.CHECKPOINT_WRITE_SECONDS.observe(took_s)
         telemetry.CHECKPOINT_TIMESTAMP.set_to_current_time()

@@ -9,6 +9,7 @@ from livectr.ingest.content.folders import content_folders
 from livectr.ingest.dead_letters.usable import MIN_USABLE
 from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.object_store import is_object_address, local_copy
 from livectr.kernels.process.tls import TlsFiles
 from livectr.kernels.runtime.compiler import thread_count
 from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
@@ -41,7 +42,9 @@ class TrainOptions:
             waiting for full batches.
         batch_wait_s: longest time by the clock that examples wait for a full batch; 0: for as long as it
             takes; None: 1 second on a live kafka:// log, else 0.
-        checkpoint: folder; None: nothing is kept.
+        checkpoint: folder, or s3://BUCKET/PREFIX; None: nothing is kept.
+        checkpoint_copy: folder of the working copy of a checkpoint in an object store; None: a folder of the
+            address below LIVECTR_CACHE_DIR.
         group: consumer group for which rank 0 commits the offsets of checkpoints to the broker, for Kafka's
             tools alone (trainer.stream.group_offsets); None: none.
         checkpoint_interval_s: least time between checkpoints; 0: one with each publish, as long as they take
@@ -114,6 +117,7 @@ class TrainOptions:
     seed: int = 1
     namespace: str = "livectr"
     checkpoint: str | None = None
+    checkpoint_copy: str | None = None
     group: str | None = None
     checkpoint_interval_s: float = 0.0
     warm_start: str | None = None
@@ -177,6 +181,8 @@ class TrainOptions:
             raise ConfigError(f"batch_wait_s is {self.batch_wait_s}; it must be at least 0 (0: no limit)")
         if self.group is not None:
             check_group(self.group, self.source, self.checkpoint)
+        if self.checkpoint_copy is not None and not is_object_address(self.checkpoint):
+            raise ConfigError("checkpoint_copy is for a checkpoint in S3 (s3://BUCKET/PREFIX); leave it out")
         if self.device not in ("cpu", "gpu"):
             raise ConfigError(f"device is {self.device!r}; it must be cpu or gpu")
         if self.gpu_rows is not None and self.gpu_rows < 0:
@@ -265,7 +271,13 @@ class TrainOptions:
         """The prediction log; with a checkpoint it survives a restart. None: a temporary file."""
         if self.predictions is not None:
             return Path(self.predictions)
-        return Path(self.checkpoint) / "predictions" if self.checkpoint is not None else None
+        folder = self.checkpoint_folder
+        return folder / "predictions" if folder is not None else None
+
+    @property
+    def checkpoint_folder(self) -> Path | None:
+        """Folder of the checkpoint, or its working copy if the checkpoint is in an object store."""
+        return local_copy(self.checkpoint, self.checkpoint_copy) if self.checkpoint is not None else None
 
     def check_files(self) -> None:
         """Make the folders of the report and of the logs, before hours of training.

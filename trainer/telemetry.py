@@ -155,6 +155,10 @@ CHECKPOINT_TIMESTAMP = Gauge(
     "livectr_checkpoint_timestamp_seconds",
     "Time of the newest checkpoint, or of the start without one, seconds since 1970; 0: none are kept.",
 )
+CHECKPOINT_STORE_FAILURES = Counter(
+    "livectr_checkpoint_store_failures_total",
+    "Requests of checkpoints that the object store did not answer, or refused; they are repeated.",
+)
 GROUP_COMMIT_FAILURES = Counter(
     "livectr_group_commit_failures_total",
     "Attempts to commit a checkpoint's offsets for the consumer group that a broker did not take.",

@@ -42,6 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("keep_every_s", "publish_gate_auc", "publish_gate_calibration", "publish_gate_clicks"),
         *(
             "publish_gate_window",
+            "checkpoint_copy",
             "checkpoint_interval_s",
             "max_checkpoint_age_s",
             "accept_stale",

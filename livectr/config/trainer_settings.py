@@ -149,8 +149,14 @@ class TrainSettings:
     )
     checkpoint: str | None = setting(
         T.checkpoint,
-        "keep checkpoints here, and resume from the newest",
+        "keep checkpoints here, a folder or s3://BUCKET/PREFIX, and resume from the newest",
         commands=TRAIN + VERSIONS,
+        example="DIR",
+    )
+    checkpoint_copy: str | None = setting(
+        T.checkpoint_copy,
+        "folder for the working copy of a checkpoint in S3 [one below LIVECTR_CACHE_DIR]",
+        commands=TRAIN,
         example="DIR",
     )
     group: str | None = setting(

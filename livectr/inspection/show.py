@@ -18,6 +18,7 @@ from livectr.ingest.plan.drawing import to_svg
 from livectr.ingest.plan.placement import place
 from livectr.inspection.operators_table import show_operators
 from livectr.kernels.errors import CheckpointError, ConfigError
+from livectr.kernels.process.object_store import refuse_objects
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace
 from livectr.versions.holding import connected
@@ -132,6 +133,7 @@ def show_checkpoint(folder: Path) -> None:
     from livectr.trainer.checkpoint.restored import Restored
     from livectr.trainer.quality.champion import champion_of
 
+    refuse_objects(folder)
     manifests = sorted(folder.glob(f"gen-*/{MANIFEST}"))
     if not manifests:
         raise ConfigError(f"{folder} holds no checkpoint.")

@@ -61,7 +61,7 @@ def score(
 
     Args:
         pipeline: the pipeline that the checkpoint belongs to, or the path of its file.
-        checkpoint: the folder that training wrote.
+        checkpoint: the folder that training wrote, or its s3:// address.
         rows, tables: as of `livectr.features`.
         content: name of a content → folder of its features; by default the folder beside the checkpoint. Ids
             that are in none get the learned "absent" vector.

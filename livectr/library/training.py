@@ -20,9 +20,10 @@ from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.object_store import is_object_address
 from livectr.library.tables import check_columns, to_pipeline, to_table
 from livectr.simulator.sinks import open_sink
-from livectr.trainer.checkpoint.manifest import MANIFEST
+from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.report import Report
 from livectr.trainer.run import train as run
@@ -36,11 +37,11 @@ class Trained:
 
     Attributes:
         report: quality (test-then-train), counts and seconds of the run.
-        checkpoint: folder of the model, for `livectr.score` and `livectr.read_embeddings`.
+        checkpoint: folder or s3:// address of the model, for `livectr.score` and `livectr.read_embeddings`.
     """
 
     report: Report
-    checkpoint: Path
+    checkpoint: Path | str
 
 
 def train(
@@ -64,13 +65,14 @@ def train(
             pipeline reads a single stream, its rows alone will do. Rows of a stream are ordered by its time
             column.
         source: a log instead: "file:DIR" or "kafka://HOST:PORT", read to the end that it has now.
-        checkpoint: folder for the model; with `data` one without a checkpoint. None: a new temporary folder.
+        checkpoint: folder or s3://BUCKET/PREFIX for the model; with `data` one without a checkpoint. None: a
+            new temporary folder.
         logs: folder in which the log of `data` is kept. None: it is removed after training.
         settings: the settings of `livectr train` (docs/configuration.md), such as batch_size=512, seed=7,
             predictions="predictions.bin", warm_start=FOLDER.
 
     Returns:
-        The report, and the checkpoint's folder.
+        The report, and the checkpoint's folder or address.
 
     Raises:
         ConfigError: what is given does not fit the pipeline, or a setting is wrong.
@@ -85,20 +87,21 @@ def train(
         raise ConfigError("give the rows as data, or the address of a log as source: one of the two")
     if logs is not None and data is None:
         raise ConfigError("logs is the folder for the log of data; a source is a log already")
-    folder = Path(tempfile.mkdtemp(prefix="livectr-checkpoint-") if checkpoint is None else checkpoint)
+    place = tempfile.mkdtemp(prefix="livectr-checkpoint-") if checkpoint is None else checkpoint
+    place = place if is_object_address(place) else Path(place)
     if data is None:
         assert source is not None
-        return Trained(run(pipeline, _options(pipeline, source, folder, settings)), folder)
+        return Trained(run(pipeline, _options(pipeline, source, place, settings)), place)
     tables = _tables_of(pipeline, data)
-    if any(folder.glob(f"gen-*/{MANIFEST}")):
+    if placed(place).generations():
         raise ConfigError(
-            f"{folder} holds a checkpoint of other data; name an empty folder, and begin with the old model "
+            f"{place} holds a checkpoint of other data; name an empty folder, and begin with the old model "
             "by warm_start="
         )
     with _log_folder(logs) as root:
-        options = _options(pipeline, f"file:{root}", folder, settings)
+        options = _options(pipeline, f"file:{root}", place, settings)
         _write(root, tables)
-        return Trained(run(pipeline, options), folder)
+        return Trained(run(pipeline, options), place)
 
 
 def train_options(pipeline: Pipeline | str | Path, source: str, **settings: Any) -> TrainOptions:
@@ -132,7 +135,9 @@ def _resolved(pipeline: Pipeline, given: Mapping[str, Any]) -> Settings:
     return resolve(checked, pipeline=pipeline.settings)
 
 
-def _options(pipeline: Pipeline, source: str, checkpoint: Path, settings: Mapping[str, Any]) -> TrainOptions:
+def _options(
+    pipeline: Pipeline, source: str, checkpoint: Path | str, settings: Mapping[str, Any]
+) -> TrainOptions:
     """Options of a run of one rank. Raises ConfigError for a setting that cannot be."""
     given = {"until_end": True, **settings, "checkpoint": str(checkpoint)}
     resolved = _resolved(pipeline, given)

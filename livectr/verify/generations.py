@@ -8,6 +8,7 @@ from typing import Any
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
+from livectr.kernels.process.object_store import refuse_objects
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     Manifest,
@@ -36,6 +37,7 @@ class Generations:
     """
 
     def __init__(self, root: Path, pipeline: Pipeline) -> None:
+        refuse_objects(root)
         self.root, self._pipeline = root, pipeline
         self._held: dict[int, Manifest] = {}
         self._torn: set[int] = set()

@@ -286,7 +286,7 @@ def test_a_commit_that_dies_in_a_step_leaves_the_generation_before(
     with monkeypatch.context() as patch:
         died = {2: "_write_rank", 3: "control", 4: None}[step]
         if died == "_write_rank":
-            patch.setattr("livectr.trainer.checkpoint.checkpoint.safetensors.torch.save", Died())
+            patch.setattr("livectr.trainer.checkpoint.rank_files.safetensors.torch.save", Died())
         elif died == "control":
             patch.setattr(run.checkpoint.control, "gather_json", Died())
         else:

@@ -29,46 +29,45 @@ some time apart (trainer.checkpoint.keeping).
     4  rank 0 renames the manifest into place: at this moment the generation begins to exist. Files that no
        kept generation names are removed afterwards.
 
-Training goes on between 2 and 3.
+Training goes on between 2 and 3. With an object store (trainer.checkpoint.stored) files are uploaded in 2,
+the manifest is put between 3 and 4 while training goes on, and the folder is a working copy.
 """
 
-import fcntl
 import json
 import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-import numpy.typing as npt
-import safetensors.numpy
-import safetensors.torch
-
-from livectr.kernels.errors import DiskFullError, InUseError, UserError
+from livectr.kernels.errors import DiskFullError
 from livectr.kernels.process.disk import sync_directory, writing
 from livectr.trainer import telemetry
-from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog, TimedRowLog
 from livectr.trainer.checkpoint.content import CheckpointState, Table
+from livectr.trainer.checkpoint.folder import collect, lock, remove_unfinished, write_manifest
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable
 from livectr.trainer.checkpoint.manifest import (
-    MANIFEST,
     FileEntry,
+    Folder,
     Manifest,
     check_identity,
     folder_of,
+    newest_manifest,
     newest_whole,
     number,
 )
+from livectr.trainer.checkpoint.prediction_parts import PredictionParts, bring_back
+from livectr.trainer.checkpoint.rank_files import RankFiles
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.checkpoint.table_chain import TableChain
-from livectr.trainer.checkpoint.writer import File, Writer, write_synced
+from livectr.trainer.checkpoint.stored import Stored
+from livectr.trainer.checkpoint.writer import File, Writer
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
+from livectr.trainer.process import local_rank
 
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
@@ -83,12 +82,16 @@ class _Begun:
         own: this rank's share of what the manifest sums up.
         inherited: files of tables of the process before, unless every rank has replaced them.
         files: of this rank, with older files that the generation names.
+        sealed: complete manifest, once every rank's files are written.
+        stored: rank 0's put of that to the object store.
     """
 
     manifest: Manifest
     own: Mapping[str, Any]
     inherited: list[FileEntry]
     files: list[File]
+    sealed: Manifest | None = None
+    stored: Future[None] | None = None
 
 
 class Checkpointer:
@@ -100,10 +103,13 @@ class Checkpointer:
         predictions: check of the prediction log, which may lie elsewhere. It takes a number of records and
             their SHA-256, and returns a complaint or "". Rank 0 calls it.
         keep: generations that are kept for rollbacks, beside the newest two.
+        stored: object store that holds the checkpoint, so that the directory is a working copy; None: none.
 
     Raises:
         InUseError: another trainer is running on this directory.
-        UserError: it cannot be written.
+        MismatchError: the object store holds a checkpoint of another pipeline.
+        ConnectError: the object store is away.
+        UserError: the directory or the object store cannot be written.
     """
 
     def __init__(
@@ -114,31 +120,36 @@ class Checkpointer:
         *,
         predictions: Callable[[int, str], str] | None = None,
         keep: KeepRule = NOTHING_KEPT,
+        stored: Stored | None = None,
     ) -> None:
-        self.root, self._keep = root, keep
+        self.root, self._keep, self._stored = root, keep, stored
         self._predictions = predictions
         self.control = control
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._lock: BinaryIO | None = None
-        self._writer = Writer(root)
+        self._writer = Writer(root, stored)
         self._kept: list[Manifest] = []
         self._older: list[Manifest] = []
-        self._tables = TableChain(self._writer)
         self._inherited: list[FileEntry] = []
         self._begun: _Begun | None = None
-        self._known, self._histories, self._rows = KnownLog(), HistoryChain(), TimedRowLog()
+        log = stored.log if stored is not None and control.rank == 0 else None
+        self._log = PredictionParts(log, self._writer) if log is not None else None
+        self._files = RankFiles(self._writer, control.rank, self._log)
         if control.rank == 0:
-            try:
-                root.mkdir(parents=True, exist_ok=True)
-                self._lock = _lock(root)
-            except OSError as error:
-                raise UserError(
-                    f"checkpoints cannot be kept in {root} ({error.strerror}); name another directory"
-                ) from None
+            self._lock = lock(root)
+            remove_unfinished(root)
+        if stored is not None:
+            if control.rank == 0:
+                stored.reach()
+                newest = newest_manifest(stored)
+                if newest is not None:  # before another pipeline's trainer is stopped
+                    check_identity(stored.name, newest.identity, self.identity)
+                stored.own()
+                stored.remove_unfinished()
+            stored.token = str(control.broadcast_json(stored.token))
         telemetry.CHECKPOINT_TIMESTAMP.set_to_current_time()  # nothing older can be lost
         found = [number(path) for path in root.glob("gen-*")] if control.rank == 0 else []
-        if control.rank == 0:
-            _remove_unfinished(root)
+        found += stored.generations() if control.rank == 0 and stored is not None else []
         self._next = 1 + int(control.broadcast_json(max(found, default=0)))
 
     def commit(self, content: CheckpointState) -> Manifest:
@@ -177,12 +188,13 @@ class Checkpointer:
             products=content.products,
         )
         with self._whole(generation), writing("the checkpoint", self.root):
-            files = self._write_rank(generation, content)
+            folder = self._folder(generation)
+            files = self._files.write(folder, content, keep=bool(self._inherited))
         own = {
             "table_rows": {name: len(table) for name, table in content.tables.items()},
             "field_keys": dict(content.field_keys),
             "counts": dict(content.counts),
-            "around": self._tables.around,
+            "around": self._files.tables.around,
         }
         self._begun = _Begun(manifest, own, self._inherited, files)
 
@@ -193,9 +205,11 @@ class Checkpointer:
 
     @property
     def written(self) -> bool:
-        """True if a generation has begun and this rank's files are written. Raises DiskFullError."""
+        """True if `advance` would not wait for this rank. Raises DiskFullError, or what stopped an upload."""
         if self._begun is None:
             return False
+        if self._begun.sealed is not None:
+            return self._begun.stored is None or self._begun.stored.done()
         with self._whole(self._begun.manifest.generation):
             return self._writer.idle
 
@@ -206,10 +220,59 @@ class Checkpointer:
             The manifest, the same on every rank.
 
         Raises:
+            ConnectError: the object store was away for too long (trainer.checkpoint.stored.LAST_DEADLINE_S).
             DiskFullError: nothing is left of the generation.
         """
-        assert self._begun is not None
+        if self._stored is not None:
+            self._stored.hurry()
+        while (manifest := self.advance()) is None:
+            pass
+        return manifest
+
+    def advance(self) -> Manifest | None:
+        """Do step 3, or 4 in a later call where an object store has to be waited for. Collective.
+
+        Returns:
+            The manifest once the generation exists, the same on every rank.
+
+        Raises:
+            DiskFullError: nothing is left of the generation.
+            MismatchError: another trainer has taken the object store's prefix.
+        """
         begun = self._begun
+        assert begun is not None
+        if begun.sealed is None:
+            sealed = self._seal(begun)
+            if self._stored is not None:
+                stored = self._stored.seal(sealed) if self.control.rank == 0 else None
+                self._begun = replace(begun, sealed=sealed, stored=stored)
+                return None
+        else:
+            sealed = begun.sealed
+            if begun.stored is not None:
+                begun.stored.result()
+            self.control.broadcast_json(None)  # the others wait for rank 0
+        # 4 rank 0 renames the manifest into place; of a working copy, the first rank of each machine
+        if self._writes:
+            write_manifest(self.root, sealed)
+        self._begun = None
+        self._kept.append(sealed)
+        if self.control.rank == 0:
+            self._older = self._keep.kept([*self._older, *self._kept[:-KEPT_GENERATIONS]])
+        self._kept = self._kept[-KEPT_GENERATIONS:]
+        if self.control.rank == 0 and self._stored is not None:
+            self._stored.collect([*self._older, *self._kept], self._next)
+        if self._writes:
+            collect(self.root, [*self._older, *self._kept], self._next)
+        return sealed
+
+    @property
+    def _writes(self) -> bool:
+        """True if this rank writes manifests: rank 0, and the first on each machine with a working copy."""
+        return self.control.rank == 0 or (self._stored is not None and local_rank() == 0)
+
+    def _seal(self, begun: _Begun) -> Manifest:
+        """Step 3: wait for this rank's files, and complete the manifest. Collective."""
         generation = begun.manifest.generation
         with self._whole(generation):
             self._writer.wait()
@@ -222,7 +285,7 @@ class Checkpointer:
         if around:
             self._inherited = []
         files = [FileEntry(**f) for part in parts for f in part["files"]]
-        manifest = replace(
+        return replace(
             begun.manifest,
             files=tuple(files if around else [*begun.inherited, *files]),
             table_rows=summed([part["table_rows"] for part in parts]),
@@ -230,23 +293,6 @@ class Checkpointer:
             counts=summed([part["counts"] for part in parts]),
             created_ms=time.time_ns() // 1_000_000,
         )
-        # 4 rank 0 renames the manifest into place
-        if self.control.rank == 0:
-            directory = folder_of(self.root, generation)
-            with writing("the checkpoint", self.root):
-                sync_directory(directory)
-                write_synced(directory / (MANIFEST + ".new"), manifest.to_json())
-                (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
-                sync_directory(directory)
-                sync_directory(self.root)
-        self._begun = None
-        self._kept.append(manifest)
-        if self.control.rank == 0:
-            self._older = self._keep.kept([*self._older, *self._kept[:-KEPT_GENERATIONS]])
-        self._kept = self._kept[-KEPT_GENERATIONS:]
-        if self.control.rank == 0:
-            self._collect()
-        return manifest
 
     @contextmanager
     def _whole(self, generation: int) -> Iterator[None]:
@@ -265,21 +311,28 @@ class Checkpointer:
             CheckpointError: generations exist, but none is whole.
             MismatchError: the generation belongs to another pipeline.
         """
+        stored = self._stored
+        place = Folder(self.root) if stored is None else stored
         manifest = newest_whole(
-            self.root,
+            place,
             self.control,
             "bring its files back, or name an empty --checkpoint directory to begin anew",
-            predictions=self._predictions,
+            predictions=self._predictions if stored is None else None,
         )
         if manifest is None:
             return None
-        check_identity(self.root, manifest.identity, self.identity)
+        check_identity(place.name, manifest.identity, self.identity)
+        if self._log is not None and stored is not None and self._predictions is not None:
+            bring_back(stored, manifest, self._predictions)
+            self._log.go_on(manifest.files)
+        if stored is not None and self._writes:
+            write_manifest(self.root, manifest)
         self._kept = [manifest]
         if self.control.rank == 0:
-            self._older = [m for m in readable(self.root) if m.generation < manifest.generation]
+            self._older = [m for m in readable(place) if m.generation < manifest.generation]
         if manifest.created_ms:
             telemetry.CHECKPOINT_TIMESTAMP.set(manifest.created_ms / 1000)
-        return Restored(self.root, manifest)
+        return Restored.of(place, manifest)
 
     def go_on(self, tables: Mapping[str, Table], marks: Mapping[str, int]) -> None:
         """Let the next generation name the restored files of tables, and hold what changes. Collective.
@@ -301,13 +354,12 @@ class Checkpointer:
             and summed([p["rows"] for p in parts]) == manifest.table_rows
         ):
             self._inherited = [file for file in manifest.files if file.kind == "tables"]
-            self._tables.go_on(marks)
+            self._files.tables.go_on(marks)
 
     def begin_anew(self) -> None:
         """Let the next generation hold all rows, since changes are no longer known. On all ranks."""
         self._inherited = []
-        self._tables.begin_anew()
-        self._histories.begin_anew()
+        self._files.begin_anew()
 
     @property
     def oldest(self) -> int:
@@ -316,6 +368,8 @@ class Checkpointer:
 
     def close(self) -> None:
         """Let the directory go. A generation that has begun is given up; this rank's part is removed."""
+        if self._stored is not None:
+            self._stored.close()
         self._writer.close()
         if self._begun is not None:
             shutil.rmtree(self._folder(self._begun.manifest.generation), ignore_errors=True)
@@ -325,75 +379,5 @@ class Checkpointer:
 
     def _folder(self, generation: int) -> Path:
         """Folder of this rank's files of a generation."""
-        return folder_of(self.root, generation) / f"rank-{self.control.rank}"
-
-    def _write_rank(self, generation: int, content: CheckpointState) -> list[File]:
-        """Copy what this rank's files hold and have them written; returns them with the older files of its
-        chains."""
-        folder = self._folder(generation)
-        folder.mkdir(parents=True, exist_ok=True)
-        dense = {name: tensor.contiguous() for name, tensor in content.dense.items()}
-        source = {name: np.frombuffer(part, np.uint8) for name, part in content.source.items()}
-        files = [
-            *self._tables.write(folder, content, keep=bool(self._inherited)),
-            self._writer.file(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
-            self._tensors(folder, "source", source),
-        ]
-        if content.changes is not None:
-            files += self._known.write(content.changes, partial(self._tensors, folder, "known"))
-            save = partial(self._tensors, folder, "histories")
-            files += self._histories.write(content.changes, content.history_mark, save)
-            files += self._rows.write(content.changes, partial(self._tensors, folder, "rows"))
-        if content.policies:
-            files.append(self._tensors(folder, "policies", content.policies))
-        if self.control.rank == 0:
-            files.append(self._tensors(folder, "statistics", content.statistics))
-            kinds = ("items", "scores", "contest", "gate", "record")
-            for kind, state in ((kind, getattr(content, kind)) for kind in kinds):
-                if state:
-                    files.append(self._tensors(folder, kind, state))
-        return files
-
-    def _tensors(
-        self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]], rows: int = 0
-    ) -> File:
-        """Write a copy of tensors."""
-        data = safetensors.numpy.save(dict(tensors))
-        return self._writer.file(folder / f"{kind}.safetensors", kind, data, rows)
-
-    def _collect(self) -> None:
-        """Remove files that no kept generation names; manifests first, so that none names a missing file."""
-        manifests = [*self._older, *self._kept]
-        kept = {m.generation for m in manifests}
-        named = {self.root / f.path for m in manifests for f in m.files}
-        old = [d for d in self.root.glob("gen-*") if number(d) < self._next and number(d) not in kept]
-        for directory in old:
-            (directory / MANIFEST).unlink(missing_ok=True)
-        for directory in old:
-            for path in sorted(directory.rglob("*"), reverse=True):
-                if path.is_file() and path not in named:
-                    path.unlink()
-                elif path.is_dir() and not any(path.iterdir()):
-                    path.rmdir()
-            if not any(directory.iterdir()):
-                directory.rmdir()
-
-
-def _remove_unfinished(root: Path) -> None:
-    """Remove folders that a killed process left unfinished: they are newer than every manifest."""
-    newest = max((number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")), default=0)
-    for folder in root.glob("gen-*"):
-        if number(folder) > newest:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _lock(root: Path) -> BinaryIO:
-    file = (root / "LOCK").open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise InUseError(
-            f"another trainer is running on the checkpoint {root}; stop it or name another directory"
-        ) from None
-    return file
+        token = f".{self._stored.token}" if self._stored is not None else ""
+        return folder_of(self.root, generation) / f"rank-{self.control.rank}{token}"

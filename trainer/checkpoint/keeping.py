@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.kernels.errors import CheckpointError, MismatchError
-from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
+from livectr.trainer.checkpoint.manifest import Folder, Manifest, Place
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,13 @@ class KeepRule:
 NOTHING_KEPT = KeepRule()
 
 
-def readable(root: Path) -> list[Manifest]:
+def readable(place: Place | Path) -> list[Manifest]:
     """Manifests of a checkpoint that can be read, oldest first. Their files are not looked at."""
+    place = Folder(place) if isinstance(place, Path) else place
     found = []
-    for path in sorted(root.glob(f"gen-*/{MANIFEST}")):
+    for generation in sorted(place.generations()):
         try:
-            found.append(Manifest.from_json(path.read_bytes()))
+            found.append(place.manifest(generation))
         except (CheckpointError, MismatchError, OSError):
             continue
     return found

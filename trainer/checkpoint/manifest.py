@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import CheckpointError, MismatchError
+from livectr.kernels.process.object_store import refuse_objects
 from livectr.trainer.comm.control import Control
 
 LOG = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, policies, dense, source, known, histories, rows, statistics, items, scores, contest or
-            gate.
+        kind: tables, policies, dense, source, known, histories, rows, statistics, items, scores, contest,
+            gate, or predictions (trainer.checkpoint.prediction_parts).
         rows: rows, and keys that were erased.
     """
 
@@ -135,7 +136,7 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
     }
 
 
-def check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def check_identity(root: Path | str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
     if differ:
         # The fingerprint also covers what is named; alone it means that the features or the logs differ.
@@ -171,11 +172,17 @@ def _item(value: object) -> str:
     return str(value)
 
 
-def verify_file(root: Path, entry: FileEntry) -> None:
+def path_of(root: Path, entry: FileEntry) -> Path:
+    """Path of a file. Raises CheckpointError if it lies outside the checkpoint."""
     path = root / entry.path
     if not path.resolve().is_relative_to(root.resolve()):
         raise CheckpointError(f"{entry.path} lies outside the checkpoint")
-    with path.open("rb") as file:
+    return path
+
+
+def verify_file(root: Path, entry: FileEntry) -> None:
+    """Raise CheckpointError unless a file is what was written."""
+    with path_of(root, entry).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != entry.sha256:
         raise CheckpointError(f"{entry.path} is not what was written")
@@ -190,8 +197,59 @@ def number(directory: Path) -> int:
     return int(match[1]) if match else 0
 
 
+class Place(Protocol):
+    """Generations of a checkpoint, in a folder or an object store (trainer.checkpoint.stored)."""
+
+    @property
+    def root(self) -> Path:
+        """Folder in which `ensure` gives files."""
+
+    @property
+    def name(self) -> str:
+        """Folder or address, for messages."""
+
+    def generations(self) -> list[int]:
+        """Numbers of the generations that have a manifest, in any order."""
+
+    def manifest(self, generation: int) -> Manifest:
+        """Parse a manifest. Raises CheckpointError, MismatchError or FileNotFoundError."""
+
+    def share(self, manifest: Manifest, control: Control) -> Sequence[FileEntry]:
+        """Files that this rank verifies; each file is in the share of one rank."""
+
+    def ensure(self, entry: FileEntry) -> Path:
+        """Verified file. Raises CheckpointError or OSError."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Generations in a folder. Raises ConfigError for the address of an object store."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        refuse_objects(self.root)
+
+    @property
+    def name(self) -> str:
+        return str(self.root)
+
+    def generations(self) -> list[int]:
+        return [number(path.parent) for path in self.root.glob(f"gen-*/{MANIFEST}")]
+
+    def manifest(self, generation: int) -> Manifest:
+        return Manifest.from_json((folder_of(self.root, generation) / MANIFEST).read_bytes())
+
+    def share(self, manifest: Manifest, control: Control) -> Sequence[FileEntry]:
+        return manifest.files[control.rank :: control.world]
+
+    def ensure(self, entry: FileEntry) -> Path:
+        verify_file(self.root, entry)
+        return self.root / entry.path
+
+
 def newest_whole(
-    root: Path, control: Control, help: str, *, predictions: Callable[[int, str], str] | None = None
+    place: Place | Path, control: Control, help: str, *, predictions: Callable[[int, str], str] | None = None
 ) -> Manifest | None:
     """Find the newest whole generation; None if there is no generation. Collective.
 
@@ -202,48 +260,50 @@ def newest_whole(
 
     Raises:
         CheckpointError: generations exist, but none is whole.
+        ConnectError: the object store is away.
     """
-    numbers = [number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")]
+    place = Folder(place) if isinstance(place, Path) else place
+    numbers = place.generations() if control.rank == 0 else []
     generations = control.broadcast_json(sorted(numbers, reverse=True))
     reason = ""
     for generation in generations:
-        manifest, reason = _verified(root, generation, control, predictions)
+        manifest, reason = _verified(place, generation, control, predictions)
         if manifest is not None:
             return manifest
     if generations:
         raise CheckpointError(
-            f"{root}: every generation is torn ({', '.join(map(str, generations))}: {reason}); {help}"
+            f"{place.name}: every generation is torn ({', '.join(map(str, generations))}: {reason}); {help}"
         )
     return None
 
 
 def _verified(
-    root: Path, generation: int, control: Control, predictions: Callable[[int, str], str] | None
+    place: Place, generation: int, control: Control, predictions: Callable[[int, str], str] | None
 ) -> tuple[Manifest | None, str]:
     """Verify all files of a generation, which the ranks share: (manifest, "") or (None, reason)."""
     reason = ""
     manifest = None
     try:
-        manifest = Manifest.from_json((folder_of(root, generation) / MANIFEST).read_bytes())
-        for entry in manifest.files[control.rank :: control.world]:
-            verify_file(root, entry)
+        manifest = place.manifest(generation)
+        for entry in place.share(manifest, control):
+            place.ensure(entry)
         if predictions is not None and control.rank == 0 and manifest.predictions_sha256:
             reason = predictions(manifest.predictions, manifest.predictions_sha256)
     except (CheckpointError, OSError) as error:
         reason = str(error)
     reasons = [r for r in control.gather_json(reason) if r]
     if reasons:
-        LOG.warning("checkpoint %s: generation %d is torn: %s", root, generation, reasons[0])
+        LOG.warning("checkpoint %s: generation %d is torn: %s", place.name, generation, reasons[0])
         return None, reasons[0]
     return manifest, ""
 
 
-def newest_manifest(root: Path) -> Manifest | None:
+def newest_manifest(place: Place | Path) -> Manifest | None:
     """Newest manifest that can be read, for `livectr inspect`; None if there is none."""
-    paths: Sequence[Path] = sorted(root.glob(f"gen-*/{MANIFEST}"), reverse=True)
-    for path in paths:
+    place = Folder(place) if isinstance(place, Path) else place
+    for generation in sorted(place.generations(), reverse=True):
         try:
-            return Manifest.from_json(path.read_bytes())
+            return place.manifest(generation)
         except CheckpointError as error:
-            LOG.warning("%s is torn: %s", path, error)
+            LOG.warning("generation %d of %s is torn: %s", generation, place.name, error)
     return None

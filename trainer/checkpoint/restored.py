@@ -15,20 +15,32 @@ import torch
 
 from livectr.ingest.join.state import SourceState
 from livectr.trainer.checkpoint.content import Table
-from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
+from livectr.trainer.checkpoint.manifest import FileEntry, Folder, Manifest
 from livectr.trainer.placement.placement import owners_by_key
 
 if TYPE_CHECKING:
+    from livectr.trainer.checkpoint.stored import Stored
     from livectr.trainer.des.step import DesStep
     from livectr.trainer.tables.policies import Policies
 
 
 @dataclass(frozen=True)
 class Restored:
-    """Verified generation, read part by part; any number of ranks may read it."""
+    """Verified generation, read part by part; any number of ranks may read it.
+
+    Attributes:
+        root: folder of the files.
+        stored: object store from which files that are missing there are downloaded.
+    """
 
     root: Path
     manifest: Manifest
+    stored: Stored | None = None
+
+    @staticmethod
+    def of(place: Folder | Stored, manifest: Manifest) -> Restored:
+        """Generation of a folder or an object store."""
+        return Restored(place.root, manifest, None if isinstance(place, Folder) else place)
 
     def load(self, step: DesStep, policies: Policies) -> None:
         """Fill the tables, networks and policies of a step. Collective."""
@@ -47,8 +59,11 @@ class Restored:
             split: tables that get this rank's keys only (trainer.placement.placement.owners_by_key).
             rank, world: of the reader.
         """
+        wanted = {f"{name}/{column}" for name in tables for column in ("keys", "erased")}
         for entry in self._files("tables"):
-            with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
+            if self.stored is not None and wanted.isdisjoint(self.stored.tensors_of(entry)):
+                continue  # another rank's rows
+            with safetensors.safe_open(str(self._path(entry)), framework="numpy") as file:
                 held = set(file.keys())
                 for name, table in tables.items():
                     if f"{name}/erased" in held:
@@ -69,7 +84,7 @@ class Restored:
     def some_keys(self, table: str) -> npt.NDArray[Any]:
         """Keys int64[n] of the first file that names any of a table; later files may erase some."""
         for entry in self._files("tables"):
-            with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
+            with safetensors.safe_open(str(self._path(entry)), framework="numpy") as file:
                 if f"{table}/keys" in file.keys():  # noqa: SIM118 - no mapping
                     return np.asarray(file.get_tensor(f"{table}/keys"))
         return np.empty(0, np.int64)
@@ -78,7 +93,7 @@ class Restored:
         """Dense weights and optimiser state of all ranks together; their names differ."""
         merged: dict[str, torch.Tensor] = {}
         for entry in self._files("dense"):
-            merged.update(safetensors.torch.load((self.root / entry.path).read_bytes()))
+            merged.update(safetensors.torch.load(self._path(entry).read_bytes()))
         return merged
 
     def source(self) -> SourceState:
@@ -94,18 +109,18 @@ class Restored:
         """Folder of a rank → tensors of its files, in order."""
         found: dict[str, list[dict[str, npt.NDArray[Any]]]] = {}
         for entry in self._files(kind):
-            tensors = safetensors.numpy.load((self.root / entry.path).read_bytes())
+            tensors = safetensors.numpy.load(self._path(entry).read_bytes())
             found.setdefault(Path(entry.path).parent.name, []).append(tensors)
         return found
 
     def sources(self) -> list[dict[str, bytes]]:
         """State of the source of each rank that wrote it, without what is saved as changes."""
-        read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
+        read = [safetensors.numpy.load(self._path(f).read_bytes()) for f in self._files("source")]
         return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
 
     def policies(self) -> list[dict[str, npt.NDArray[Any]]]:
         """State of the table policies of each rank that had any, in the order of the ranks."""
-        return [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("policies")]
+        return [safetensors.numpy.load(self._path(f).read_bytes()) for f in self._files("policies")]
 
     def statistics(self) -> dict[str, npt.NDArray[Any]]:
         """Name → state of the running statistics."""
@@ -134,8 +149,11 @@ class Restored:
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         tensors: dict[str, npt.NDArray[Any]] = {}
         for entry in self._files(kind):
-            tensors.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
+            tensors.update(safetensors.numpy.load(self._path(entry).read_bytes()))
         return tensors
+
+    def _path(self, entry: FileEntry) -> Path:
+        return self.root / entry.path if self.stored is None else self.stored.ensure(entry)
 
     def _files(self, kind: str) -> Iterator[FileEntry]:
         return (entry for entry in self.manifest.files if entry.kind == kind)

@@ -21,7 +21,6 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -29,6 +28,7 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import newest_whole
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
@@ -69,16 +69,17 @@ class WarmStart:
         """
         if options.warm_start is None:
             return None
-        root, parts = Path(options.warm_start), parse_warm_parts(options.warm_parts)
+        parts = parse_warm_parts(options.warm_parts)
         if resumed:
-            LOG.info("%s is resumed; warm_start %s is for a new run", options.checkpoint, root)
+            LOG.info("%s is resumed; warm_start %s is for a new run", options.checkpoint, options.warm_start)
             return None
-        manifest = newest_whole(root, control, "bring its files back, or name another --warm-start")
+        place = placed(options.warm_start)
+        manifest = newest_whole(place, control, "bring its files back, or name another --warm-start")
         if manifest is None:
             raise ConfigError(
-                f"warm_start: {root} holds no checkpoint; name what was another run's --checkpoint"
+                f"warm_start: {place.name} holds no checkpoint; name what was another run's --checkpoint"
             )
-        return WarmStart(Restored(root, manifest), parts, control)
+        return WarmStart(Restored.of(place, manifest), parts, control)
 
     @property
     def examples(self) -> int:

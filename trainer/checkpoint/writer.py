@@ -1,7 +1,8 @@
 """Files of a generation, written by a thread while training goes on.
 
 What a file holds is copied before it is handed over. Copies that wait for the disk are bounded: beyond
-WAITING_BYTES, handing over waits for the oldest.
+WAITING_BYTES, handing over waits for the oldest. Uploads to an object store read the files again: a
+store that is away holds nobody up.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ import safetensors.numpy
 
 from livectr.kernels.process.disk import writing
 from livectr.trainer.checkpoint.manifest import FileEntry
+
+if TYPE_CHECKING:
+    from livectr.trainer.checkpoint.stored import Stored
 
 WAITING_BYTES = 256 << 20
 """Most bytes that wait for the disk, beside one file of any size."""
@@ -51,10 +55,12 @@ class Writer:
 
     Args:
         root: folder of the checkpoint; entries name files below it.
+        stored: uploads them as well; None: the folder is all there is.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, stored: Stored | None = None) -> None:
+        self._root, self._stored = root, stored
+        self._uploads: list[Future[None]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._waiting: list[tuple[int, Future[FileEntry]]] = []
 
@@ -72,16 +78,39 @@ class Writer:
 
         return self._hand(size, rows, write)
 
+    def range(self, path: Path, kind: str, source: Path, part: tuple[int, int]) -> File:
+        """Upload bytes [first, end) of another file, which are on disk already and do not change."""
+        stored = self._stored
+        assert stored is not None
+        first, end = part
+
+        def read() -> bytes:
+            with source.open("rb") as file:
+                file.seek(first)
+                return file.read(end - first)
+
+        def write() -> FileEntry:
+            entry = self._entry(path, kind, read(), 0)
+            self._uploads.append(stored.upload(entry.path, read))
+            return entry
+
+        return self._hand(0, 0, write)
+
     @property
     def idle(self) -> bool:
-        """True if all files are written. Raises DiskFullError, as the first one that is not."""
+        """True if all files are written and uploaded. Raises DiskFullError, as the first one that is not."""
         self._waiting = [(size, file) for size, file in self._waiting if not _settled(file)]
-        return not self._waiting
+        if self._waiting:
+            return False
+        self._uploads = [upload for upload in self._uploads if not _settled(upload)]
+        return not self._uploads
 
     def wait(self) -> None:
-        """Wait until all files are written. Raises DiskFullError."""
+        """Wait until all files are written and uploaded. Raises DiskFullError."""
         while self._waiting:
             self._waiting.pop(0)[1].result()
+        while self._uploads:
+            self._uploads.pop(0).result()
 
     def close(self) -> None:
         """End the thread, after the files that it was given."""
@@ -97,6 +126,12 @@ class Writer:
     def _write(self, path: Path, kind: str, data: bytes, rows: int) -> FileEntry:
         with writing("the checkpoint", self._root):
             write_synced(path, data)
+        entry = self._entry(path, kind, data, rows)
+        if self._stored is not None:
+            self._uploads.append(self._stored.upload(entry.path, path.read_bytes))
+        return entry
+
+    def _entry(self, path: Path, kind: str, data: bytes, rows: int) -> FileEntry:
         digest = hashlib.sha256(data).hexdigest()
         return FileEntry(str(path.relative_to(self._root)), kind, len(data), digest, rows)
 
@@ -109,8 +144,8 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _settled(file: Future[FileEntry]) -> bool:
-    """True if a file is written; raises what kept it from that."""
+def _settled(file: Future[Any]) -> bool:
+    """True if a file is written or uploaded; raises what kept it from that."""
     if file.done():
         file.result()
     return file.done()

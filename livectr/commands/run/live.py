@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.object_store import local_copy
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings
@@ -51,7 +52,7 @@ def shown_live(live: str | None, settings: Settings, resources: ExitStack) -> Se
         return settings
     if settings.run_log is None:
         if settings.checkpoint is not None:
-            path = Path(settings.checkpoint) / "run.log"
+            path = local_copy(settings.checkpoint, settings.checkpoint_copy) / "run.log"
         elif alone:
             folder = resources.enter_context(tempfile.TemporaryDirectory(prefix="livectr-live-"))
             path = Path(folder) / "run.log"

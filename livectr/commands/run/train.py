@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command
@@ -28,6 +27,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.children import follow_parent
 from livectr.kernels.process.heap import loading
 from livectr.kernels.process.logs import tell
+from livectr.kernels.process.object_store import local_copy
 from livectr.kernels.process.signals import end_at_sigterm
 from livectr.local.ranks import UNFINISHED
 from livectr.secrets import without_flags
@@ -154,7 +154,7 @@ def _supervise(given: argparse.Namespace, settings: Settings) -> int:
             gang.node if gang is not None else 0,
         ),
         settings.restarts,
-        Path(settings.checkpoint) if settings.checkpoint is not None else None,
+        local_copy(settings.checkpoint, settings.checkpoint_copy) if settings.checkpoint else None,
         gang,
         settings.until_stopped,
         settings.start_wait_s,
@@ -171,4 +171,4 @@ def _check_age(settings: Settings) -> None:
     from livectr.trainer.checkpoint.age import check_age
 
     if settings.checkpoint is not None and settings.max_checkpoint_age_s and not settings.accept_stale:
-        check_age(Path(settings.checkpoint), settings.max_checkpoint_age_s)
+        check_age(settings.checkpoint, settings.max_checkpoint_age_s)

@@ -1,0 +1,79 @@
+"""Files of a generation that one rank writes, with older files of its chains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+import safetensors.torch
+
+from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog, TimedRowLog
+from livectr.trainer.checkpoint.content import CheckpointState
+from livectr.trainer.checkpoint.prediction_parts import PredictionParts
+from livectr.trainer.checkpoint.table_chain import TableChain
+from livectr.trainer.checkpoint.writer import File, Writer
+
+ONCE = ("items", "scores", "contest", "gate", "record")
+"""Kinds that rank 0 writes."""
+
+
+class RankFiles:
+    """Files of one rank.
+
+    Args:
+        writer: writes them.
+        log: the prediction log on its way to an object store; None: not on this rank, or not stored.
+
+    Attributes:
+        tables: chain of the tables' files.
+    """
+
+    def __init__(self, writer: Writer, rank: int, log: PredictionParts | None = None) -> None:
+        self.tables = TableChain(writer)
+        self._writer, self._rank, self._log = writer, rank, log
+        self._known, self._histories, self._rows = KnownLog(), HistoryChain(), TimedRowLog()
+
+    def begin_anew(self) -> None:
+        """Let the next files hold all rows and histories, since changes are no longer known."""
+        self.tables.begin_anew()
+        self._histories.begin_anew()
+
+    def write(self, folder: Path, content: CheckpointState, *, keep: bool) -> list[File]:
+        """Copy what the files hold and have them written; return them with the older files of the chains.
+
+        Args:
+            keep: as of TableChain.write.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        dense = {name: tensor.contiguous() for name, tensor in content.dense.items()}
+        source = {name: np.frombuffer(part, np.uint8) for name, part in content.source.items()}
+        files = [
+            *self.tables.write(folder, content, keep=keep),
+            self._writer.file(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
+            self._tensors(folder, "source", source),
+        ]
+        if content.changes is not None:
+            files += self._known.write(content.changes, partial(self._tensors, folder, "known"))
+            save = partial(self._tensors, folder, "histories")
+            files += self._histories.write(content.changes, content.history_mark, save)
+            files += self._rows.write(content.changes, partial(self._tensors, folder, "rows"))
+        if content.policies:
+            files.append(self._tensors(folder, "policies", content.policies))
+        if self._rank == 0:
+            files.append(self._tensors(folder, "statistics", content.statistics))
+            for kind, state in ((kind, getattr(content, kind)) for kind in ONCE):
+                if state:
+                    files.append(self._tensors(folder, kind, state))
+        return files + (self._log.write(folder) if self._log is not None else [])
+
+    def _tensors(
+        self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]], rows: int = 0
+    ) -> File:
+        """Write a copy of tensors."""
+        data = safetensors.numpy.save(dict(tensors))
+        return self._writer.file(folder / f"{kind}.safetensors", kind, data, rows)

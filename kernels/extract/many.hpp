@@ -9,7 +9,12 @@
 
 namespace livectr {
 
+// Numbers of a vector register: a compiler takes wider vectors apart in memory.
+#ifdef __AVX512F__
 constexpr int32_t LANES = 8;
+#else
+constexpr int32_t LANES = 4;
+#endif
 using Words = uint64_t __attribute__((vector_size(8 * LANES)));
 
 // XXH64 of strings of less than 32 bytes side by side: every step runs for all, and counts where a string is long

@@ -12,11 +12,17 @@
 
 namespace livectr::attention {
 
-typedef Real Vec __attribute__((vector_size(64), aligned(64), may_alias));
+// A vector register: a compiler takes wider ones apart in memory, thirty times slower.
+#ifdef __AVX512F__
+constexpr int BYTES = 64, ROWS = 4;
+#else
+constexpr int BYTES = 32, ROWS = 8;
+#endif
+// ROWS: vectors of a tile in registers.
+typedef Real Vec __attribute__((vector_size(BYTES), aligned(BYTES), may_alias));
 
-constexpr int LANES = 64 / sizeof(Real);
+constexpr int LANES = BYTES / sizeof(Real);
 constexpr int TILE = 16;    // vectors of a list that pass the layers together
-constexpr int ROWS = 4;     // vectors of a tile in registers
 constexpr int BLOCKS = 64;  // chunks of samples whose gradients are summed apart, in order: the same bits
 
 constexpr int padded(int width) { return (width + LANES - 1) / LANES * LANES; }
@@ -63,14 +69,14 @@ inline void multiply(int rows, const Real* in, int stride, const Real* w, Real* 
     for (int r = 0; r < rows; r += ROWS)
         for (int n = 0; n < N; ++n) {
             Vec sums[ROWS];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int p = 0; p < ROWS; ++p) sums[p] = load(out + (r + p) * OUT + n * LANES);
             for (int i = 0; i < IN; ++i) {
                 const Vec weight = load(w + i * OUT + n * LANES);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int p = 0; p < ROWS; ++p) sums[p] += in[(r + p) * stride + i] * weight;
             }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int p = 0; p < ROWS; ++p) at(out + (r + p) * OUT + n * LANES) = sums[p];
         }
 }

@@ -9,7 +9,7 @@ namespace livectr::attention {
 
 constexpr int REGISTERS = 2;                   // of vectors that pass the layers together
 constexpr int GROUP = REGISTERS * LANES;
-constexpr int AT_ONCE = 8;                     // units whose sums stay in registers; divides every padded width
+constexpr int AT_ONCE = BYTES / 8;             // units whose sums stay in registers; divides every padded width
 
 // Vectors of a list: turned [K, GROUP] for the layers, and in rows [GROUP, VECTOR] for the sum; zeros behind the last.
 struct alignas(64) Group {

@@ -11,18 +11,23 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#if defined(__AVX512BF16__) || defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
 #endif
 
 namespace livectr::product {
 
-typedef float Vec __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t Words __attribute__((vector_size(64), aligned(4), may_alias));
+// A tile of sums has MR rows of two vector registers: 24 of AVX-512's 32, or 12 of AVX2's 16.
+#ifdef __AVX512F__
+constexpr int LANES = 16, MR = 12;
+#else
+constexpr int LANES = 8, MR = 6;
+#endif
+constexpr int NR = 2 * LANES;
+constexpr int ROWS = 48;  // of A that are packed at once; whole tiles
 
-constexpr int LANES = 16;
-constexpr int MR = 12, NR = 2 * LANES;  // a tile of sums: 24 of 32 vector registers
-constexpr int ROWS = 4 * MR;            // of A that are packed at once
+typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 // Rounds to the nearest bfloat16, ties to even; NaN stays NaN.
 inline uint32_t rounded(float value) {
@@ -71,6 +76,8 @@ struct Singles {
         const Vec left = (Vec)(Words{} + a), right = (Vec)b;
 #ifdef __AVX512F__
         return (Vec)_mm512_fmadd_ps((__m512)left, (__m512)right, (__m512)sum);
+#elif defined(__FMA__)
+        return (Vec)_mm256_fmadd_ps((__m256)left, (__m256)right, (__m256)sum);
 #else
         for (int i = 0; i < LANES; ++i) sum[i] = std::fma(left[i], right[i], sum[i]);
         return sum;

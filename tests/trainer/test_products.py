@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from livectr.kernels.errors import ConfigError
-from livectr.kernels.network import packed
 from livectr.models import DeepFM
 from livectr.models.library import suited
 from livectr.trainer.checkpoint import arithmetic
@@ -83,16 +82,12 @@ def test_the_log_tells_rates_and_what_is_slow(
     learn: Learn, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arithmetic, "rates", lambda: {"packed": 70.0, "torch": 100.0})
-    monkeypatch.setattr(packed, "native", lambda _: True)
     with caplog.at_level("INFO"):
         learn("slow", 1, "packed")
     assert "fp32 products: 70 GFLOP/s packed, 100 GFLOP/s by torch" in caplog.messages
     assert (
         "products is packed, but torch was faster in a measurement: compare products=torch" in caplog.messages
     )
-    monkeypatch.setattr(packed, "native", lambda _: False)
-    learn("old", 1, "packed")
-    assert any("this CPU has no AVX-512" in message for message in caplog.messages)
 
 
 def test_ranks_on_different_cpus_have_one_library(tmp_path: Path) -> None:

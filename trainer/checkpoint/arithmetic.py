@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from livectr.kernels.network import packed
 from livectr.models.library import rates, suited
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
@@ -59,12 +58,6 @@ def tell(step: DesStep, options: TrainOptions) -> None:
 
 
 def _tell_rates() -> None:
-    if not packed.native("fp32"):
-        LOG.warning(
-            "products is packed, but this CPU has no AVX-512: sums are the same, but slower; "
-            "products=torch is faster here"
-        )
-        return
     found = rates()
     LOG.info("fp32 products: %.0f GFLOP/s packed, %.0f GFLOP/s by torch", found["packed"], found["torch"])
     if found["packed"] < SLOWER * found["torch"]:

@@ -56,6 +56,9 @@ SIMULATED_S = (
     10  # seconds that a page simulates for at most, if it says less than 100; `make test-full` runs all
 )
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
+FIRST_BATCHES = {
+    "LIVECTR_BATCH_MIN": "64"  # a run of 10,000 examples has 2,500 steps otherwise; `make test-full` has them
+}
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -101,7 +104,7 @@ def test_bash_blocks(page: Path, desk: Path, request: pytest.FixtureRequest) -> 
         session = subprocess.Popen(
             ["bash", "-x", "-c", script],
             cwd=desk,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, **({} if full else FIRST_BATCHES)},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

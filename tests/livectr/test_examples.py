@@ -29,7 +29,8 @@ def train(example: str, source: str, report: Path, *more: str, ranks: int = 1) -
             f"--nproc-per-node={ranks}",
         ]
     command += ["-m", "livectr", "train", "--pipeline", str(EXAMPLES / example / "pipeline.py")]
-    command += ["--source", source, "--until-end", "--threads", "1", "--report", str(report), *more]
+    command += ["--source", source, "--until-end", "--threads", "1", "--report", str(report)]
+    command += ["--batch-min", "64", *more]  # few steps; the ramp's small ones are tested elsewhere
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=EXAMPLES.parent, env=os.environ, timeout=300, check=False
     )

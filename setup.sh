@@ -63,7 +63,7 @@ packages() {  # into an environment, by uv: its cache is shared by all environme
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
     index=$("$1/bin/python" -m pip config get global.index-url 2>/dev/null || true)  # uv does not read pip's settings
     index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$index}}
-    VIRTUAL_ENV=$1 "$1/bin/uv" pip install --quiet ${index:+--default-index "$index"} --constraint constraints.txt "${@:2}"
+    VIRTUAL_ENV=$1 "$1/bin/uv" pip install --quiet --compile-bytecode ${index:+--default-index "$index"} --constraint constraints.txt "${@:2}"
 }
 
 metrics_tools() {  # promtool and prometheus of Debian's package, without the service that installing it would start

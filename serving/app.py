@@ -250,7 +250,7 @@ def _serve_until(stop: StopSignal, app: App) -> None:
         # Freeze the imported objects out of the GC: it need not traverse them during a request.
         gc.freeze()
         with PauseClock():
-            if version is not None and not stopped.is_set():
+            if version is not None:
                 ready = f"{role} server ready on {app.server.address} (version {version.number})"
                 if logs_json():
                     log.info("%s", ready)

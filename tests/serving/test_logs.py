@@ -54,6 +54,44 @@ def test_a_server(world: World, workers: str) -> None:
     )
 
 
+STOPPED_WHEN_READY = """
+import os, signal, sys
+from types import SimpleNamespace
+from livectr.cli import main
+from livectr.serving import app
+
+app.gc = SimpleNamespace(freeze=lambda: os.kill(os.getpid(), signal.SIGTERM))  # called when it is ready
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_server_that_is_stopped_as_soon_as_it_is_ready_says_that_it_was(world: World) -> None:
+    with ValkeyServer(port=free_ports(1)) as redis:
+        url = f"redis://127.0.0.1:{redis.port}/0"
+        version = world.publish(publication(url))
+        words = ["serve", "rank", "--pipeline", str(PIPELINE), "--redis", url]
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                STOPPED_WHEN_READY,
+                *words,
+                "--listen",
+                "127.0.0.1:0",
+                "--log-format",
+                "json",
+            ],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    (ready,) = (line for line in lines(done.stderr) if "server ready on" in line["message"])
+    assert ready["version"] == version
+
+
 def test_a_request_that_fails_has_its_id_in_the_log(
     redis_url: str,
     world: World,

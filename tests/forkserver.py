@@ -1,4 +1,4 @@
-"""What the process has imported from which `tests/ranks.py` forks."""
+"""Imports of the process from which `tests/ranks.py` forks."""
 
 from livectr.kernels.process.heap import loading
 

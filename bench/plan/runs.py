@@ -16,7 +16,7 @@ from livectr.plan.model import Model, Shape, deepfm
 from livectr.plan.trainer import Ids
 
 MACHINE_CORES = 2
-"""Of the machines of all results."""
+"""Cores of each machine in bench/results."""
 
 
 @dataclass(frozen=True)

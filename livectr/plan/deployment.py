@@ -113,7 +113,7 @@ class Deployment:
         ]
 
     def _exchange(self) -> list[Figure]:
-        """What several ranks cost a step."""
+        """Costs of a step that one rank does not have."""
         trainer, step = self.trainer, self.step
         latency = f"and 2 (N − 1) · {1e6 * trainer.machine.latency_s:.0f} µs"
         how, rests = ("in the computing", ()) if trainer.waited else (latency, ("wait_s",))

@@ -59,7 +59,7 @@ class Store:
 
     @property
     def bytes(self) -> float:
-        """Of all rows, once."""
+        """Bytes of all rows, once."""
         return self.ids.count * self.row
 
     @property

@@ -89,11 +89,11 @@ def test_the_deadline_holds_for_the_question_for_the_columns_too(apps: list[App]
     """The first call asks for the columns' types; a server that says nothing costs one time-out, not two."""
     with Forwarder([apps[0].server.port]) as network:
         network.silent.add(0)
-        with RankClient(network.address, 0.5) as client:
+        with RankClient(network.address, 2) as client:
             began = time.monotonic()
             with pytest.raises(ConnectError):
                 rank(client)
-            assert 0.49 < time.monotonic() - began < 0.95
+            assert 1.9 < time.monotonic() - began < 3.9
 
 
 def test_a_slow_call_is_hedged_and_the_loser_cancelled(apps: list[App]) -> None:

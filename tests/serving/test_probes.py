@@ -86,7 +86,7 @@ def test_a_server_is_ready_with_its_first_version(redis_url: str, world: World, 
 def test_a_server_that_is_told_to_stop_drains(redis_url: str, world: World, workers: int) -> None:
     """It says that it is not ready, answers everybody for a while, and only then ends, with 0."""
     world.publish(publication(redis_url))
-    with probed(redis_url, "--drain-s", "4", "--workers", str(workers)) as (process, kubelet):
+    with probed(redis_url, "--drain-s", "9", "--workers", str(workers)) as (process, kubelet):
         address = ready(process)[0]
         kubelet.until(ready=True)
         reported = time.monotonic()

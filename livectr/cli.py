@@ -81,6 +81,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         given = build_parser().parse_args(arguments)
         given.arguments = list(sys.argv[1:] if arguments is None else arguments)
+        given.alone = arguments is None  # no program that may use pandas goes on in this process
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")
         if hasattr(given, "log_role"):

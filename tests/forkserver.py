@@ -2,7 +2,7 @@
 
 from livectr.kernels.process.heap import loading
 
-with loading():
+with loading(lean=True):
     import livectr.trainer.run
     import tests.trainer.ad_logs
     import tests.trainer.planted_log

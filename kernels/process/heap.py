@@ -24,15 +24,22 @@ def tune_malloc() -> None:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
+def loading(*, lean: bool = False) -> Iterator[None]:
     """Freezes imported objects out of the garbage collector, which is off while modules are imported.
 
     torch is 180,000 objects: collections during the import, each full collection later, and that at the
     process' end find nothing. They are a third of the CPU time of a start.
+
+    Args:
+        lean: keep pandas out of this process (`keep_pandas_out`).
     """
     collecting = gc.isenabled()
     gc.disable()
     try:
+        if lean:
+            from livectr.kernels.process.lean_pyarrow import keep_pandas_out
+
+            keep_pandas_out()
         yield
     finally:
         if collecting:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +35,22 @@ class _Group:
     base: float
     rate: float
     kind: Kind = "network"
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Scales of the fields of a model's first order.
+
+    Attributes:
+        fields: names of the F fields.
+        everywhere: every rank has these fields.
+        scale, squares: views f32[F] of the scales and of their sums of squares.
+    """
+
+    fields: tuple[str, ...]
+    everywhere: bool
+    scale: Tensor
+    squares: Tensor
 
 
 class DenseAdam:
@@ -89,6 +105,14 @@ class DenseAdam:
         self.parameters = [p for group in self._groups for p in group.parameters]
         self._steps = {p: torch.zeros((), device=p.device) for p in self.parameters}
         self._moments = {moment: {p: torch.zeros_like(p) for p in self.parameters} for moment in MOMENTS}
+        self._scales = {role: list(self._find_scales(role)) for role in models}
+
+    def _find_scales(self, role: str) -> Iterator[Scales]:
+        for everywhere, model in ((False, self.models[role]), (True, self.sample_parallel.get(role))):
+            parameter = None if model is None else dict(model.named_parameters()).get(SCALE)
+            if model is not None and parameter is not None:
+                squares = self._moments["exp_avg_sq"][parameter]
+                yield Scales(tuple(model.local_axes[SCALE]), everywhere, parameter.detach(), squares)
 
     def _add(self, role: str, parameters: list[nn.Parameter], rate: float, kind: Kind = "network") -> None:
         self._groups.append(_Group(role, parameters, rate, rate, kind))
@@ -198,22 +222,9 @@ class DenseAdam:
             )
         self.clear()
 
-    def scales(self, role: str) -> list[tuple[str, bool, Tensor, Tensor]]:
-        """Scales of the fields of a role's first order (`models.layers.FirstOrder`).
-
-        Returns:
-            For each field its name, whether every rank has it, and views f32[] of the scale and its sum of
-            squares.
-        """
-        found = []
-        for everywhere, models in ((False, self.models), (True, self.sample_parallel)):
-            model = models.get(role)
-            parameter = None if model is None else dict(model.named_parameters()).get(SCALE)
-            if model is not None and parameter is not None:
-                squares = self._moments["exp_avg_sq"][parameter]
-                for f, field in enumerate(model.local_axes[SCALE]):
-                    found.append((field, everywhere, parameter.detach()[f], squares[f]))
-        return found
+    def scales(self, role: str) -> list[Scales]:
+        """Scales of the fields of a role's first order (`models.layers.FirstOrder`)."""
+        return self._scales.get(role, [])
 
     def leave_scales(self, role: str) -> None:
         """Forget the gradients of a role's scales, which have been learned."""

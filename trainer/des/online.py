@@ -148,7 +148,7 @@ class OnlineOrders:
         }
         self._orders = {role: orders for role, orders in found.items() if orders is not None}
         self._common, self._collectives, self._weighted = common, collectives, weighted
-        self._names = tuple(table_of)
+        self._place = {name: number for number, name in enumerate(table_of)}
         self._tables = tuple(dict.fromkeys(table_of.values()))
         number = [self._tables.index(table) for table in table_of.values()]
         self._fields = np.argsort(number, kind="stable").tolist()
@@ -271,11 +271,13 @@ class OnlineOrders:
 
     def _scales(self) -> dict[str, Scale]:
         """Role → scales of all fields, fields by table. Collective."""
-        states = np.zeros((len(self._orders), len(self._names), 2), np.float32)
+        states = np.zeros((len(self._orders), len(self._place), 2), np.float32)
         for role, of_role in zip(self._orders, states, strict=True):
-            for field, everywhere, scale, squares in self._dense.scales(role):
-                if self._collectives.rank == 0 or not everywhere:
-                    of_role[self._names.index(field)] = scale.item(), squares.item()
+            for of in self._dense.scales(role):
+                if self._collectives.rank == 0 or not of.everywhere:
+                    of_role[[self._place[f] for f in of.fields]] = torch.stack(
+                        (of.scale, of.squares), 1
+                    ).numpy(force=True)
         if self._collectives.world > 1:
             sizes = [states.size] * self._collectives.world
             parts = self._all_gather(states.reshape(-1).view(np.int32), sizes)
@@ -293,10 +295,12 @@ class OnlineOrders:
         for name, (rows, state) in passed.own.items():
             tables.write_segment(name, passed.bounds, rows, state)
         for role, states in passed.scales.items():
-            for field, _, scale, squares in self._dense.scales(role):
-                found = torch.from_numpy(states[self._fields.index(self._names.index(field))])
-                scale.copy_(found[0])
-                squares.copy_(found[1])
+            ordered = np.empty_like(states)
+            ordered[self._fields] = states
+            for of in self._dense.scales(role):
+                found = torch.from_numpy(ordered[[self._place[f] for f in of.fields]])
+                of.scale.copy_(found[:, 0])
+                of.squares.copy_(found[:, 1])
             self._dense.leave_scales(role)
 
     def _own(self, unique: Unique, tables: FieldTables) -> tuple[I64 | None, I64]:

@@ -17,8 +17,8 @@ and the orders of the examples that are ready.
 
 import time
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -116,8 +116,7 @@ class Ready(Protocol):
     def finals(self, limit: int) -> npt.NDArray[np.bool_]: ...
 
 
-@dataclass(frozen=True)
-class Flags:
+class Flags(NamedTuple):
     """A rank's state in its header, besides its examples.
 
     Attributes:
@@ -222,7 +221,7 @@ class Batcher:
         order, partition = self.source.orders(limit)
         frontier, ended = self.source.frontier, self.source.ended
         late = self._is_overdue(order, frontier)
-        head = np.array([len(order), frontier, ended, moved, late, *astuple(flags)], np.int64)
+        head = np.array([len(order), frontier, ended, moved, late, *flags], np.int64)
         heads = self.control.gather(head)
         counts, common = heads[:, 0], int(heads[:, 1].min())
         all_flags = tuple(_flags(row) for row in heads[:, 5:])

@@ -65,7 +65,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Materialize features."""
-    with loading():
+    with loading(lean=given.alone):
         from livectr.ingest.materialized.parts import Part
         from livectr.logs.materialize import materialize
 

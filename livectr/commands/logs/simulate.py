@@ -9,6 +9,7 @@ from typing import Any
 from livectr.commands.flags import command, count, duration_s, positive, seed
 from livectr.commands.settings import add_log_flags
 from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.kernels.process.heap import loading
 
 EXAMPLES = """\
   livectr simulate --to file:/tmp/logs --seconds 60 --fast --ledger /tmp/ledger.arrows
@@ -136,11 +137,12 @@ def _add_output(parser: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Write the traffic. Counts go to standard error about every second, the last to standard output."""
-    from livectr.logs.formats import iso_ms
-    from livectr.simulator.delays import ClickDelays
-    from livectr.simulator.simulate import SimulateOptions, simulate
-    from livectr.simulator.traffic import TrafficOptions
-    from livectr.simulator.truth import World
+    with loading(lean=given.alone):
+        from livectr.logs.formats import iso_ms
+        from livectr.simulator.delays import ClickDelays
+        from livectr.simulator.simulate import SimulateOptions, simulate
+        from livectr.simulator.traffic import TrafficOptions
+        from livectr.simulator.truth import World
 
     if given.start_wait_s:
         _wait_for_broker(given.to, given.start_wait_s)

@@ -123,7 +123,7 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigError("give either PREDICTIONS, or a checkpoint to score a log: see --help")
     if scores and missing:
         raise ConfigError(f"to score a log by a checkpoint, give {', '.join(missing)}, too")
-    with loading():
+    with loading(lean=given.alone):
         from livectr.analysis.evaluate import EvaluateOptions, check_plots, evaluate
 
     options = EvaluateOptions(
@@ -154,7 +154,7 @@ def _served(given: argparse.Namespace) -> int:
     alone |= {"--period": given.period, "--window": given.window}
     if wrong := [name for name, value in alone.items() if value]:
         raise ConfigError(f"--served does not go with {', '.join(wrong)}: give the one or the other")
-    with loading():
+    with loading(lean=given.alone):
         from livectr.analysis.served.evaluate import ServedOptions, evaluate_served
 
     log_to_stderr("text")
@@ -172,7 +172,7 @@ def _served(given: argparse.Namespace) -> int:
 
 def _score(given: argparse.Namespace) -> Path | None:
     """Prediction log of a checkpoint; None while parts are missing."""
-    with loading():
+    with loading(lean=given.alone):
         from livectr.analysis.score_log import Scoring, score_log
         from livectr.ingest.materialized.parts import Part
 

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the findings; 1 when something is wrong. Nothing is committed, and no dead letter is kept."""
-    with loading():
+    with loading(lean=given.alone):
         from livectr.check.rules import WRONG, findings
         from livectr.check.sample import read_sample
         from livectr.check.show import as_json, show

@@ -40,13 +40,11 @@ def run(given: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     end_at_sigterm()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages
-    with loading():
-        from livectr.kernels.process.lean_pyarrow import keep_pandas_out
+    with loading(lean=True):
         from livectr.serving.app import serve_prerank, serve_rank, serve_recommend
         from livectr.serving.options import ServeOptions
 
         start_log(given, given.role)
-        keep_pandas_out()
         pipeline, settings = settings_of(given)
     options = options_of(ServeOptions, settings)
     serve = {"rank": serve_rank, "prerank": serve_prerank, "recommend": serve_recommend}[given.role]

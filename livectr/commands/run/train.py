@@ -75,7 +75,7 @@ def _run(given: argparse.Namespace, resources: ExitStack) -> int:
     from livectr.trainer.options import TrainOptions
 
     start_log(given, "train")
-    with loading():
+    with loading(lean=given.alone):
         from livectr.trainer.comm.abort import report_failures
 
         with report_failures():

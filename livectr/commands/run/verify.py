@@ -66,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
     Raises:
         UserError: server, checkpoint, Redis and pipeline do not fit, or one is not there.
     """
-    with loading():
+    with loading(lean=given.alone):
         from livectr.ingest.content.folders import content_folders
         from livectr.verify.verify import VerifyOptions, verify
 

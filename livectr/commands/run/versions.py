@@ -114,7 +114,7 @@ def run_release(given: argparse.Namespace) -> int:
 def run_rollback(given: argparse.Namespace) -> int:
     """Publish a kept generation, and hold it."""
     start_log(given, "versions")
-    with loading():
+    with loading(lean=given.alone):
         from livectr.versions.rollback import roll_back
 
     pipeline, settings = settings_of(given, "checkpoint")

@@ -1,0 +1,48 @@
+"""Commands do without pandas: PyArrow would import it, where it is installed, for a second of each start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PIPELINE = str(ROOT / "examples" / "display_ads" / "pipeline.py")
+COMMAND = """
+import sys
+from livectr.cli import main
+
+assert main() == 0
+assert "pyarrow" in sys.modules
+print("pandas" in sys.modules)
+"""
+
+
+def has_pandas(*words: str) -> bool:
+    """Run a command and tell if its process has imported pandas."""
+    done = subprocess.run([sys.executable, "-c", COMMAND, *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1] == "True"
+
+
+def test_no_command_with_a_log_has_pandas(tmp_path: Path) -> None:
+    assert find_spec("pandas"), "without it nothing is tested here"
+    logs, checkpoint = f"file:{tmp_path / 'logs'}", str(tmp_path / "checkpoint")
+    reads = ["--pipeline", PIPELINE, "--source", logs]
+    assert not has_pandas("simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "100")
+    assert not has_pandas("check", *reads)
+    assert not has_pandas("train", *reads, "--until-end", "--checkpoint", checkpoint, "--batch-min", "64")
+    score = ["--checkpoint", checkpoint, "--to", str(tmp_path / "scores"), "--from-start"]
+    assert not has_pandas("evaluate", *reads, *score)
+
+
+def test_a_program_that_calls_a_command_keeps_its_pandas(tmp_path: Path) -> None:
+    code = f"""
+from livectr.cli import main
+assert main(["simulate", "--to", "file:{tmp_path}", "--fast", "--seconds", "1", "--rate", "9"]) == 0
+import pandas, pyarrow
+print(pyarrow.array(pandas.Series([1.0, None])).null_count)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["1"], done.stderr

@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
+from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.placement.balance import SLACK, FieldStats, balance, loads
-from livectr.trainer.placement.measured import field_keys, stats_of
+from livectr.trainer.placement.measured import INDEX_BYTES, field_keys, row_bytes, stats_of
 
+MOST_INDEX_BYTES = 37
+"""Of a key in the index of a table (kernels/table/table.cuh)."""
 NUMBERS = st.one_of(st.integers(0, 5), st.integers(0, 10_000))
 
 
@@ -170,3 +174,10 @@ def test_what_a_grouped_batch_tells() -> None:
     assert field_keys(grouped, Common((1,)), 3).tolist() == [3, 3, 3]
     nothing = Features(0, np.zeros(1, np.int32), np.empty(0, np.int64), np.empty((0, 0), np.float32))
     assert field_keys(nothing, Common(), 3).tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("values", ["fp32", "bf16", "fp16"])
+def test_bytes_of_a_row_are_those_of_its_storage_type(values: Values) -> None:
+    layout = RowLayout((Segment("v", 17, AdaGrad(), 0.01),), values)
+    most = DynamicTable(layout, name="t", seed=1).row_bytes
+    assert most - row_bytes(layout) == MOST_INDEX_BYTES - INDEX_BYTES

@@ -17,13 +17,14 @@ from livectr.trainer.placement.balance import FieldStats
 
 I64 = NDArray[np.int64]
 
+HEADER_BYTES = 16
 INDEX_BYTES = 25
 """Bytes of a key in a table's index (kernels/runtime/index.cuh): 16 a slot, at a mean load of 0.65."""
 
 
 def row_bytes(layout: RowLayout) -> int:
     """Mean bytes of a row in memory, with its header and its slot in the index."""
-    return 16 + 4 * layout.stride + INDEX_BYTES
+    return -(-(HEADER_BYTES + layout.stored_bytes) // 8) * 8 + INDEX_BYTES
 
 
 def field_keys(features: Features | CommonFeatures, common: Common, fields: int) -> I64:

@@ -123,6 +123,7 @@ class ServedLog:
             left = list(self._open.values())
         for entry in left:
             self._tell(entry, Outcome.CLOSING)
+        self._sink.close()
         if left:
             log.warning("%d records of what was served are lost: %s did not take them", len(left), self._url)
 
@@ -150,7 +151,8 @@ class ServedLog:
                 if self._away:
                     self._away = False
                     log.warning("%s takes what was served again", self._url)
-        self._sink.close(max(0.0, self._deadline - time.monotonic()))
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open, max(0.0, self._deadline - time.monotonic()))
 
     def _next(self) -> _Entry | None:
         """Wait for a record; None: the log is closed and empty, or its time is over."""
@@ -173,6 +175,7 @@ class ServedLog:
                 return
             self._bytes -= entry.size
             metrics.SERVED_LOG_WAITING.dec()
+            self._changed.notify_all()
         _count(outcome)
 
     def _missed(self, error: Exception) -> None:

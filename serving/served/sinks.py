@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 REQUEST_S = 5.0
 """Time limit of a broker's answer; twice that for the delivery of a record."""
+MOST_IN_FLIGHT = 1000
+"""Most messages without an answer. At its limit Kafka's client loops without a pause, and takes the CPU from
+requests; a broker that hangs for REQUEST_S gets 250 messages."""
 LARGEST_BYTES = 64 << 20
 """Longest record that the client sends; the topic's own limit is the broker's, 1 MiB if nobody raised it."""
 
@@ -52,8 +55,8 @@ class Sink(Protocol):
         later; OSError when it cannot be written."""
         ...
 
-    def close(self, timeout_s: float) -> None:
-        """Wait for records that are under way, at most `timeout_s` seconds."""
+    def close(self) -> None:
+        """Let go of the place; records that are still under way have no outcome."""
         ...
 
 
@@ -90,7 +93,7 @@ class FolderSink:
         self._torn = False
         tell(Outcome.WRITTEN)
 
-    def close(self, timeout_s: float) -> None:
+    def close(self) -> None:
         self._file.close()
 
 
@@ -126,13 +129,11 @@ class TopicSink:
         sent.add_callback(lambda _: tell(Outcome.WRITTEN))
         sent.add_errback(failed)
 
-    def close(self, timeout_s: float) -> None:
+    def close(self) -> None:
         from kafka.errors import KafkaError
 
         if self._producer is not None:
-            with suppress(KafkaError):
-                self._producer.flush(timeout=timeout_s)
-            with suppress(KafkaError):
+            with suppress(KafkaError):  # records under way
                 self._producer.close(timeout=0)
 
     def _connect(self) -> KafkaProducer:
@@ -151,6 +152,7 @@ class TopicSink:
                 client_id="livectr-served",
                 acks=1,
                 enable_idempotence=False,
+                max_in_flight_requests_per_connection=MOST_IN_FLIGHT,
                 request_timeout_ms=int(REQUEST_S * 1000),
                 delivery_timeout_ms=int(2 * REQUEST_S * 1000),
                 max_block_ms=int(REQUEST_S * 1000),

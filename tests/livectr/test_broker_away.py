@@ -1,7 +1,9 @@
 """Standard error while the broker is away: our lines, not the client library's."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -76,3 +78,47 @@ def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp
     ]
     assert not foreign
     assert len(lines) < 20
+
+
+SERVER = """
+import sys, time
+from livectr.serving.served import sinks
+from livectr.serving.served.log import ServedLog
+from tests.serving.display_pipeline import pipeline
+from tests.serving.display_world import World
+from tests.serving.test_served_log import answer, written
+
+sinks.REQUEST_S = 1.5
+one = answer(World(), "r")
+log = ServedLog(sys.argv[1], 1.0, pipeline)
+log.offer(one)
+while not written():
+    time.sleep(0.05)
+print("written", flush=True)
+sys.stdin.readline()
+for turn in range(25):  # a message each
+    if turn == 4:
+        began = time.process_time()
+    if turn == 14:
+        print(time.process_time() - began, flush=True)
+    log.offer(one)
+    time.sleep(0.1)
+log.close(timeout_s=0.6)
+"""
+
+
+def test_a_served_log_whose_broker_hangs_costs_no_cpu_and_ends_in_our_own_words(tmp_path: Path) -> None:
+    """Kafka's client loops at its limit of messages in flight, and its exit handler raises while it flushes."""
+    with Broker(data_dir=tmp_path / "kafka") as broker:
+        command = [sys.executable, "-c", SERVER, f"{broker.url}/served"]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with subprocess.Popen(command, text=True, **pipes) as server:
+            assert server.stdout is not None and server.stdout.readline() == "written\n"
+            assert broker.pid is not None
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                cpu_s, said = server.communicate("stopped\n", timeout=DEADLINE_S)
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+    assert float(cpu_s) < 0.4
+    assert "records of what was served are lost" in said and "Traceback" not in said

@@ -29,11 +29,13 @@ def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
     """
     keys = Keyspace(namespace)
     with connected(url) as client:
+        client.ping()  # before the checkpoint, which takes seconds to read
+        rows = [] if checkpoint is None else _generations(checkpoint)
         text, hold = client.get(keys.manifest), Hold.of(client.get(keys.hold))
     table = Table(title=f"versions of {namespace}", title_justify="left")
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("where", "state") else "right")
-    rows = [] if checkpoint is None else _generations(checkpoint)
+    generations = len(rows)
     if text is not None:
         version = VersionManifest.from_json(text)
         written = _time(version.created_ms)
@@ -56,6 +58,8 @@ def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
         table.add_row(*row)
     console = make_console()
     console.print(table)
+    if checkpoint is not None and not generations:
+        console.print(f"{checkpoint} holds no checkpoint", highlight=False, markup=False, soft_wrap=True)
     if hold is not None:
         console.print(
             f"held since {_time(hold.since_ms)}: {hold.reason}", highlight=False, markup=False, soft_wrap=True

@@ -108,7 +108,7 @@ log.close(timeout_s=0.6)
 
 
 def test_a_served_log_whose_broker_hangs_costs_no_cpu_and_ends_in_our_own_words(tmp_path: Path) -> None:
-    """Kafka's client loops at its limit of messages in flight, and its exit handler raises while it flushes."""
+    """Kafka's client loops at its limit of messages in flight, and may raise while the process ends."""
     with Broker(data_dir=tmp_path / "kafka") as broker:
         command = [sys.executable, "-c", SERVER, f"{broker.url}/served"]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

@@ -202,6 +202,7 @@ def test_lines_that_are_no_records_are_counted(
         (["--item-column", "tags"], "--item-column: 'tags' is no column of impressions"),
         (["--item-column", "query"], "have no column 'query'; they have ad_id, position"),
         (["--item-column", "position"], None),
+        (["--item-column", "user_id"], "'user_id' has one value for all 12 candidates of request"),
         (["--checkpoint", "c"], "--served does not go with --checkpoint"),
         (["--served", "file:nowhere"], "nowhere holds no served log"),
         (["--served", "nowhere"], "neither kafka://HOST:PORT/TOPIC nor file:DIR"),

@@ -247,6 +247,8 @@ def test_from_the_command_line(app: App, capsys: pytest.CaptureFixture[str]) -> 
     assert main(ask) == 0
     shown = capsys.readouterr().out
     assert "retrieve" in shown and "pre-rank by TwoTower" in shown
+    assert main([*ask, "--candidates", "position=100,101"]) == 2
+    assert "names position, but items are chosen by ad_id" in capsys.readouterr().err
     assert main([*ask[:6], "--context", "user_id=3"]) == 2
     assert "is missing" in capsys.readouterr().err
     prerank = [

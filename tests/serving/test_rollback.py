@@ -34,6 +34,7 @@ from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training, train
 from livectr.trainer.telemetry import LOST_VERSIONS, PUBLISHED_VERSION
+from livectr.versions import listing
 from tests.trainer.planted_log import CARDINALITY, PARTITIONS, contest_pipeline, write_log
 
 PORTION, PORTIONS = 640, 7
@@ -220,6 +221,7 @@ def operator(
             patch.setenv("LIVECTR_PUBLISH", world.url)  # as in a trainer's pod
             assert main(["versions", "list"]) == 0
         assert "held since" in (said := world.says("list")) and said.endswith("worse since noon")
+        assert "nowhere holds no checkpoint held since" in world.says("list", "--checkpoint", "nowhere")
 
         last = world.append(PORTIONS - 1)
         yield from until(lambda: learned() == last)
@@ -281,6 +283,10 @@ def test_a_rollback_of_another_run_or_of_nothing_is_refused(world: World) -> Non
         json.dumps({**json.loads(text), "run_id": "another"}, separators=(",", ":")),  # type: ignore[arg-type]
     )
     assert f"serves version {world.served.version} of another run" in world.rolls_back(*words, code=2)
+    with pytest.MonkeyPatch.context() as patch:  # a version comes while the checkpoint is read
+        flip = json.dumps({**json.loads(text), "version": 77}, separators=(",", ":"))  # type: ignore[arg-type]
+        patch.setattr(listing, "_generations", lambda _: world.client.set(Keyspace().manifest, flip) and [])
+        assert "│ Redis │ 77 │" in world.says("list", "--checkpoint", str(world.checkpoint))
     world.client.flushall()
     assert "holds no whole version" in world.rolls_back(*words, code=2)
     assert world.client.keys("*") == []

@@ -166,8 +166,13 @@ class _Candidates:
     def _places(self, record: Record) -> Mapping[str, int]:
         """Item → its first place among the candidates."""
         values = record.candidates.get(self._column)
-        if values is None and self._column in record.context:
+        if values is None and self._column in record.context and len(record.pctr) == 1:
             values = [record.context[self._column]]
+        if values is None and self._column in record.context:
+            raise ConfigError(
+                f"--item-column: {self._column!r} has one value for all {len(record.pctr)} candidates of "
+                f"request {record.request_id!r}; they have {', '.join(record.candidates)}"
+            )
         if values is None:
             known = ", ".join(record.candidates)
             raise ConfigError(

@@ -150,6 +150,7 @@ def run(given: argparse.Namespace) -> int:
                 raise ConfigError(
                     f"pre-rank chooses by one column of --candidates, not {', '.join(columns)}."
                 )
+            _check_item_column(columns, described)
             candidates = next(iter(columns.values()), None)
             if isinstance(client, RecommendClient):
                 answer = _recommended(client, given, context, candidates, described)
@@ -174,6 +175,22 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
+def _check_item_column(columns: dict[str, list[Any]], server: Any) -> None:
+    """Refuse candidates of a column that is not the items'; a pre-rank server does not tell theirs."""
+    item = next((column.name for column in server.columns if _is_item(column)), None)
+    for name in columns:
+        if item is not None and name != item:
+            raise ConfigError(
+                f"--candidates names {name}, but items are chosen by {item}: say {item}=V1,V2,…."
+            )
+
+
+def _is_item(column: Any) -> bool:
+    from livectr.protos import livectr_pb2 as pb
+
+    return bool(column.placement == pb.PLACEMENT_CANDIDATE)
+
+
 def _recommended(
     client: "RecommendClient",
     given: argparse.Namespace,
@@ -181,10 +198,9 @@ def _recommended(
     candidates: Any,
     server: Any,
 ) -> Any:
-    from livectr.protos import livectr_pb2 as pb
     from livectr.serving.client import RecommendItems
 
-    dtype = next(c.dtype for c in server.columns if c.placement == pb.PLACEMENT_CANDIDATE)
+    dtype = next(column.dtype for column in server.columns if _is_item(column))
     excluded = [_value("--exclude", one, {"--exclude": dtype}) for one in given.exclude.split(",") if one]
     items = RecommendItems(candidates, excluded, given.bid_column)
     counts = given.top_k, given.prerank_k

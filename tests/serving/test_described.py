@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -56,3 +58,25 @@ def test_without_a_version_there_is_no_table(
     lines = shown(app.server.address, capsys)
     assert not any("champion" in line for line in lines)
     assert any(line.startswith("rank server, version 0 of LR/") for line in lines)
+
+
+def test_a_redis_that_was_emptied_is_said_by_describe_and_with_each_answer(
+    redis_url: str, serve: Serve, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    publish(trainer(redis_url))
+    app = serve("rank", pipeline)
+    redis.Redis.from_url(redis_url).flushall()
+    with RankClient(app.server.address) as client:
+        wait_for(lambda: bool(client.describe().trouble))
+        trouble = client.describe().trouble
+    assert f"trouble: {trouble}" in " ".join(shown(app.server.address, capsys))
+    named = ["--server", app.server.address]
+    assert main(["query", "describe", *named, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["trouble"], facts["examples"], facts["lookup_ttl_ms"]) == (trouble, 0, 600_000)
+    ask = ["query", "rank", *named, "--context", "user_id=1", "--candidates", "ad_id=1000,1001"]
+    assert main(ask) == 0
+    assert re.search("degraded: .* in Redis at", capsys.readouterr().out)
+    assert main([*ask, "--json"]) == 0
+    assert "in Redis at" in json.loads(capsys.readouterr().out)["degraded"]

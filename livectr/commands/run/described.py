@@ -30,6 +30,7 @@ def show_described(described: Any) -> None:
     # Not a table's caption: it would be as narrow as the table.
     lines = [f"{described.role} server, version {described.version} of {described.model}{held}"]
     lines += [_side(side) for side in described.sides if many]
+    lines += [f"trouble: {described.trouble}"] if described.trouble and not many else []
     for line in lines:
         console.print(line, highlight=False, markup=False)
 

@@ -161,8 +161,9 @@ def run(given: argparse.Namespace) -> int:
     stages = answers.stages(answer) if isinstance(client, RecommendClient) else []
     explanations = explained(answer) if isinstance(client, RankClient) else []
     if given.json:
-        more = {"stages": stages} if stages else {}
+        more: dict[str, Any] = {"stages": stages} if stages else {}
         more |= {"explanations": explanations} if explanations else {}
+        more |= {"degraded": answer.degraded_reason} if answer.degraded else {}
         reply = {"side": answer.side, "version": answer.version, "model": answer.model, "results": rows}
         print(json.dumps(reply | more))
     else:
@@ -170,6 +171,8 @@ def run(given: argparse.Namespace) -> int:
         _print(rows, f"{side}version {answer.version} of {answer.model}")
         if stages:
             _print(stages, f"pre-rank by {answer.prerank_model}")
+        if answer.degraded:
+            print(f"degraded: {answer.degraded_reason}")
         for one in explanations:
             show(one, ", ".join(f"{name} {values[one['index']]}" for name, values in columns.items()))
     return 0

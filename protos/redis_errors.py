@@ -134,6 +134,18 @@ def outcome_of(error: BaseException) -> Outcome:
     return next((OUTCOMES[kind] for kind in type(error).__mro__ if kind in OUTCOMES), Outcome.EXIT)
 
 
+def refusal(url: str, error: BaseException, flag: str) -> str:
+    """Sentence on a Redis that does not answer, or refuses the user.
+
+    Args:
+        url: without its password.
+        flag: option that names the server.
+    """
+    if isinstance(error, redis.AuthenticationError | redis.NoPermissionError):
+        return f"Redis at {url} refuses ({error}); correct its user and password (--redis-password-file)"
+    return f"Redis at {url} does not answer ({error}); start it or change {flag}"
+
+
 def is_forbidden(error: redis.ResponseError) -> bool:
     """True if the user may not run the command, as with some commands of a managed Redis."""
     return isinstance(error, redis.NoPermissionError) or "unknown command" in str(error).lower()

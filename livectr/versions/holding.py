@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.protos.hold import Hold
 from livectr.protos.redis_client import RedisClient, connect_redis
-from livectr.protos.redis_errors import REDIS_ERRORS
+from livectr.protos.redis_errors import REDIS_ERRORS, refusal
 from livectr.protos.store import Keyspace, without_password
 
 RELEASE_LASTS_S = 60
@@ -27,9 +27,7 @@ def connected(url: str) -> Iterator[RedisClient]:
         with connect_redis("operator", url, timeout_s=5) as client:
             yield client
     except REDIS_ERRORS as error:
-        raise ConnectError(
-            f"Redis at {without_password(url)} does not answer ({error}); start it or change --redis"
-        ) from None
+        raise ConnectError(refusal(without_password(url), error, "--redis")) from None
 
 
 def hold(url: str, namespace: str, reason: str) -> str:

@@ -64,9 +64,9 @@ def sides(described: pb.DescribeResponse) -> list[Row]:
 def facts(described: pb.DescribeResponse) -> Row:
     """Role, model and version of a server, its sides and kept versions, and the columns of a request."""
     names = ("role", "model", "champion", "fingerprint", "version", "items", "held", "max_candidates")
-    names += ("trouble", "step", "run_id", "examples", "lookup_ttl_ms")
+    of_version = ("trouble", "step", "run_id", "examples", "lookup_ttl_ms")
     tables = {"sides": sides(described), "versions": versions(described), "columns": columns(described)}
-    return {name: getattr(described, name) for name in names} | tables
+    return {name: getattr(described, name) for name in (*names, *of_version)} | tables
 
 
 def _items(answer: Any) -> Sequence[Any]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from kafka import KafkaProducer
 
@@ -111,7 +112,7 @@ def test_a_served_log_whose_broker_hangs_costs_no_cpu_and_ends_in_our_own_words(
     """Kafka's client loops at its limit of messages in flight, and may raise while the process ends."""
     with Broker(data_dir=tmp_path / "kafka") as broker:
         command = [sys.executable, "-c", SERVER, f"{broker.url}/served"]
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         with subprocess.Popen(command, text=True, **pipes) as server:
             assert server.stdout is not None and server.stdout.readline() == "written\n"
             assert broker.pid is not None

@@ -124,7 +124,9 @@ def test_a_password_from_a_file(
     tmp_path: Path, guarded: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "secret"
-    assert main(["inspect", "--redis", guarded]) == 4
+    for command in (["inspect"], ["versions", "list"], ["versions", "hold"]):
+        assert main([*command, "--redis", guarded]) == 4
+        assert "correct its user and password (--redis-password-file)" in capsys.readouterr().err
     assert main(["inspect", "--redis", guarded, "--redis-password-file", str(secret)]) == 2
     assert "cannot be read" in capsys.readouterr().err
     secret.write_text("\n")

@@ -9,7 +9,7 @@ from typing import Any
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.protos.measured_redis import ScriptCall
 from livectr.protos.redis_client import connect_redis
-from livectr.protos.redis_errors import REDIS_ERRORS
+from livectr.protos.redis_errors import REDIS_ERRORS, refusal
 from livectr.protos.redis_url import is_clustered
 from livectr.protos.store import Keyspace, without_password
 from livectr.trainer.publish.store_types import FencedError, HeldError, LostError
@@ -42,9 +42,7 @@ class StoreConnection:
             self.client = connect_redis("publish", url, timeout_s=30)
             self.client.ping()
         except REDIS_ERRORS as error:
-            raise ConnectError(
-                f"Redis at {self.url} does not answer ({error}); start it or change --publish"
-            ) from None
+            raise ConnectError(refusal(self.url, error, "--publish")) from None
 
     def blob(self, name: str) -> bytes | None:
         """Read a blob; None if it is gone."""

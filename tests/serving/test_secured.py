@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import grpc
@@ -71,7 +72,17 @@ def test_a_served_log_over_tls_with_a_password(
     world.publish(publication(redis_url))
     brokers, mark, options = broker.url("LOGIN", **broker.login).partition("?")
     topic = f"{brokers}/served-secured{mark}{options}"
-    flags = ("--served-log", topic, "--served-share", "1", "--listen", "127.0.0.1:0")
+    port = free_ports(1)
+    flags = (
+        "--served-log",
+        topic,
+        "--served-share",
+        "1",
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics-port",
+        str(port),
+    )
     with server("rank", redis_url, *flags) as process:
         with RankClient(ready(process)[0], 30) as client:
             for number in range(3):
@@ -79,6 +90,8 @@ def test_a_served_log_over_tls_with_a_password(
                     {"user_id": 3, "tags": []}, {"ad_id": [100], "position": [0]}, request_id=f"r{number}"
                 )
         assert "served-secured" in shown(process) and KAFKA_PASSWORD not in shown(process)
+        url = f"http://127.0.0.1:{port}/metrics"
+        wait_for(lambda: b"livectr_served_log_records_total 3.0" in urllib.request.urlopen(url).read(), 60)
         process.terminate()
         out, log = process.communicate(timeout=60)
     assert process.returncode == 0 and KAFKA_PASSWORD not in out + log

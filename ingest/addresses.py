@@ -50,6 +50,11 @@ def kafka_servers(url: str) -> list[str]:
     return servers
 
 
+MOST_IN_FLIGHT = 1000
+"""Most messages of a producer without an answer, if it is not idempotent. At its limit kafka-python's client
+loops without a pause: a broker that hangs would cost a core."""
+
+
 def kafka_options(url: str) -> dict[str, Any]:
     """Arguments of a Kafka client: servers, TLS and log-in.
 

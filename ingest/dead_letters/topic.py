@@ -19,7 +19,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 
 from livectr.ingest import metrics
-from livectr.ingest.addresses import connect_admin, kafka_options
+from livectr.ingest.addresses import MOST_IN_FLIGHT, connect_admin, kafka_options
 from livectr.ingest.dead_letters.spool import Spool
 from livectr.kernels.errors import ConfigError
 
@@ -105,6 +105,7 @@ class TopicSink:
                     client_id="livectr-dead-letters",
                     acks="all",
                     enable_idempotence=False,  # letters have a key: duplicates are harmless
+                    max_in_flight_requests_per_connection=MOST_IN_FLIGHT,
                     request_timeout_ms=int(REQUEST_S * 1000),
                     delivery_timeout_ms=int(2 * REQUEST_S * 1000),
                     max_block_ms=int(REQUEST_S * 1000),

@@ -15,7 +15,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from livectr.ingest.addresses import connect_admin, kafka_options, log_folder, topic_address
+from livectr.ingest.addresses import (
+    MOST_IN_FLIGHT,
+    connect_admin,
+    kafka_options,
+    log_folder,
+    topic_address,
+)
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.kernels.process.disk import write_all
 from livectr.serving.canary import SIDE
@@ -25,9 +31,6 @@ if TYPE_CHECKING:
 
 REQUEST_S = 5.0
 """Time limit of a broker's answer; twice that for the delivery of a record."""
-MOST_IN_FLIGHT = 1000
-"""Most messages without an answer. At its limit Kafka's client loops without a pause, and takes the CPU from
-requests; a broker that hangs for REQUEST_S gets 250 messages."""
 LARGEST_BYTES = 64 << 20
 """Longest record that the client sends; the topic's own limit is the broker's, 1 MiB if nobody raised it."""
 

@@ -123,3 +123,46 @@ def test_a_served_log_whose_broker_hangs_costs_no_cpu_and_ends_in_our_own_words(
                 os.kill(broker.pid, signal.SIGCONT)
     assert float(cpu_s) < 0.4
     assert "records of what was served are lost" in said and "Traceback" not in said
+
+
+LETTERS = """
+import sys, time
+from pathlib import Path
+from livectr.ingest.dead_letters.spool import Spool
+from livectr.ingest.dead_letters.topic import TopicSink
+
+spool = Spool(Path(sys.argv[2]), most_bytes=1 << 30)
+sink = TopicSink(sys.argv[1], spool)
+
+
+def write(offset):
+    place = {"topic": "shown", "partition": 0, "offset": offset, "index": 0}
+    sink.write(("shown", 0, offset, 0), place | {"record": "x" * 20_000})
+
+
+write(0)
+while spool.letters:
+    time.sleep(0.05)
+print("delivered", flush=True)
+sys.stdin.readline()
+for offset in range(1, 20):  # a batch each
+    write(offset)
+time.sleep(1)
+began = time.process_time()
+time.sleep(2)
+print(time.process_time() - began, flush=True)
+"""
+
+
+def test_dead_letters_whose_broker_hangs_cost_no_cpu(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path / "kafka") as broker:
+        command = [sys.executable, "-c", LETTERS, broker.url, str(tmp_path / "spool")]
+        with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline() == "delivered\n"
+            assert broker.pid is not None
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                cpu_s, _ = process.communicate("stopped\n", timeout=DEADLINE_S)
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+    assert float(cpu_s) < 0.8

@@ -9,6 +9,9 @@ from typing import Any
 
 from bench.environment import ROOT
 
+VECTORS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16")
+"""Instructions that decide a benchmark's figures, as Linux names them."""
+
 
 def commit() -> str:
     """Commit of the checkout, marked `-dirty` when files differ from it; "unknown" without git."""
@@ -25,20 +28,28 @@ def hardware() -> dict[str, Any]:
 
     from livectr.models.precision import arithmetic_name
 
-    processor = platform.processor() or platform.machine()
-    memory = 0
-    if (cpuinfo := Path("/proc/cpuinfo")).exists():
-        models = [
-            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line
-        ]
-        processor = models[0] if models else processor
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "processor": processor,
+        "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(memory / 2**30, 1),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "python": platform.python_version(),
         "torch": version("torch"),
         "bf16": arithmetic_name("bf16", torch.device("cpu")),
     }
+
+
+def _processor() -> str:
+    """Name, family, model and vector instructions: "AMD EPYC, family 25, model 1, avx2".
+
+    A virtual machine may give processors of several generations one name.
+    """
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return platform.processor() or platform.machine()
+    lines = (line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
+    of_last = {name.strip(): value.strip() for name, value in lines}
+    numbers = [f"{name.split()[-1]} {of_last[name]}" for name in ("cpu family", "model") if name in of_last]
+    flags = of_last.get("flags", "").split()
+    vectors = [flag for flag in VECTORS if flag in flags]
+    return ", ".join([of_last.get("model name", platform.machine()), *numbers, *vectors])

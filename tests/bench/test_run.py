@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ def test_the_json_is_complete(tmp_path: Path) -> None:
     assert set(result) == {"name", "commit", "hardware", "settings", "rows"}
     assert result["name"] == "tables" and result["settings"]["quick"] is True
     assert result["hardware"] == hardware()
+    model = re.search(r"^model\s*: (\d+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    assert model is None or f", model {model[1]}, " in result["hardware"]["processor"]
     assert result["rows"]
     for row in result["rows"]:
         assert tuple(row) == ROW

@@ -45,7 +45,7 @@ GOAL_RATE = 1_200.0
 
 def rows(quick: bool) -> list[dict[str, object]]:
     """Latency with one client beside each peer; requests a second and latency with several; open loop."""
-    blocks, block, seconds, rounds = (2, 20, 0.5, 1) if quick else (20, 100, 5.0, 3)
+    blocks, block, seconds, rounds = (2, 20, 0.5, 1) if quick else (20, 100, 3.0, 7)
     with contestants() as started:
         addresses = started.addresses
         times = in_turns(started.asked, blocks, block)

@@ -29,7 +29,10 @@ def key_of(values: pa.Array | pa.ChunkedArray) -> Keys:
     if pa.types.is_dictionary(kind):
         return key_of(values.dictionary_decode())
     if kind == pa.int64() and not values.null_count:
-        return np.asarray(values.to_numpy(zero_copy_only=False))
+        if not len(values):  # Arrow may leave out the buffer
+            return np.empty(0, np.int64)
+        # to_numpy would release the interpreter's lock, and a server's request would wait to get it again.
+        return np.frombuffer(values.buffers()[1], np.int64, len(values), 8 * values.offset)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         filled = values.fill_null(False if pa.types.is_boolean(kind) else 0) if values.null_count else values
         try:

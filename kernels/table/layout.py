@@ -198,11 +198,11 @@ class RowLayout:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"a row needs segments with distinct names, not {names}")
 
-    @property
+    @functools.cached_property
     def dim(self) -> int:
         return sum(segment.dim for segment in self.segments)
 
-    @property
+    @functools.cached_property
     def stride(self) -> int:
         states = sum(segment.optimiser.state_floats(segment.dim) for segment in self.segments)
         return self.dim + states + (self.values != "fp32")

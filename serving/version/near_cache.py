@@ -16,7 +16,8 @@ the version before is then told to start again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -203,6 +204,7 @@ class NearCache:
             raise ValueError("the near-cache holds values only: its layout must have no optimiser state")
         self.tables = {name: DynamicTable(layout, name=name, seed=seed) for name in tables}
         self._max_rows = max_rows
+        self._rows = 0  # of all tables: to count them takes a call for each
         self._version = version
         self._lock = SwapLock()
         self._field_tables: dict[tuple[object, ...], FieldTables] = {}
@@ -210,7 +212,7 @@ class NearCache:
         self._looks = itertools.count()
 
     def __len__(self) -> int:
-        return sum(len(table) for table in self.tables.values())
+        return self._rows
 
     def infer(
         self,
@@ -280,7 +282,8 @@ class NearCache:
         """
         with self._lock.write():
             for table, (keys, rows) in refreshed.items():
-                self.tables[table].erase(stale[table])
+                with self._counted(table):
+                    self.tables[table].erase(stale[table])
                 self._assign(table, keys, rows)
             self._version = version
 
@@ -290,11 +293,22 @@ class NearCache:
 
     def _assign(self, table: str, keys: I64, rows: F32) -> None:
         """Add published rows."""
-        self.tables[table].assign(keys, self._whole(table, rows))
+        with self._counted(table):
+            self.tables[table].assign(keys, self._whole(table, rows))
 
     def _begin(self, table: str, keys: I64) -> None:
         """Add keys without a published row."""
-        self.tables[table].restore(keys, self._whole(table, self.tables[table].lookup(keys)))
+        with self._counted(table):
+            self.tables[table].restore(keys, self._whole(table, self.tables[table].lookup(keys)))
+
+    @contextmanager
+    def _counted(self, table: str) -> Iterator[None]:
+        """Keep the number of rows while a table changes; the caller holds the lock of writers."""
+        before = len(self.tables[table])
+        try:
+            yield
+        finally:
+            self._rows += len(self.tables[table]) - before
 
     def _whole(self, table: str, rows: F32) -> F32:
         """Whole rows of the layout: rows of 16-bit values end with a count of updates, which stays 0."""
@@ -343,7 +357,8 @@ class NearCache:
         if surplus <= 0:
             return
         share = min(1.0, max(surplus, self._max_rows * _EVICTED) / held) if held else 0.0
-        for table in self.tables.values():
+        for name, table in self.tables.items():
             numbers = table.changed()
             chosen = numbers if share == 1.0 else numbers[self._random.random(len(numbers)) < share]
-            table.erase(table.read(chosen, state=False)[0])
+            with self._counted(name):
+                table.erase(table.read(chosen, state=False)[0])

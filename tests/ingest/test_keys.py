@@ -20,6 +20,7 @@ from livectr.kernels.errors import ConfigError
     ("dtype", "values"),
     [
         ("int64", [1, None, -(2**63), 2**63 - 1]),
+        ("int64", [7, -1, 3]),
         ("int32", [5, None, -(2**31)]),
         ("bool", [True, None, False]),
         ("string", ["", "a", None, "жあ😀", "x" * 100]),
@@ -41,7 +42,7 @@ def test_strings_of_every_arrow_kind_have_one_key() -> None:
     for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
         np.testing.assert_array_equal(hash_strings(pa.array(["a", None, "ß"], kind)), plain)
     np.testing.assert_array_equal(key_of(pa.array([b"a", b"", "ß".encode()], pa.large_binary())), plain)
-    assert len(hash_strings([])) == 0
+    assert len(hash_strings([])) == len(key_of(pa.array([], pa.int64()))) == 0
 
 
 def test_integers_of_every_width() -> None:

@@ -72,7 +72,7 @@ LAYOUT = value_layout(model_configs(pipeline))
 
 def filled(rows: int) -> NearCache:
     cache = NearCache(["ad"], LAYOUT, seed=1, max_rows=rows, version=7)
-    cache.tables["ad"].assign(np.arange(rows), np.ones((rows, LAYOUT.stride), np.float32))
+    cache.advance(7, {"ad": np.arange(0)}, {"ad": (np.arange(rows), np.ones((rows, LAYOUT.dim), np.float32))})
     return cache
 
 
@@ -90,9 +90,9 @@ def test_a_full_near_cache_drops_few_rows() -> None:
     for turn in range(40):
         vectors, missing = cache.infer(batch(10_000 + turn), read(1, 10_000 + turn))
         assert vectors is not None and not missing
-        assert 6400 * 0.95 < len(cache) <= 6400
+        assert 6400 * 0.95 < len(cache) <= 6400 and len(cache) == len(cache.tables["ad"])
     vectors, _ = cache.infer(batch(20_000), read(6400, 20_000))  # no other row has room
-    assert vectors is not None and len(cache) <= 6400
+    assert vectors is not None and len(cache) <= 6400 and len(cache) == len(cache.tables["ad"])
 
 
 def test_rows_of_another_version_are_not_read() -> None:
@@ -107,6 +107,9 @@ def test_rows_of_another_version_are_not_read() -> None:
     vectors, _ = cache.infer(batch(1), {}, 8)
     assert vectors is not None and vectors.pooled.ravel().tolist() == [5]
     assert cache.infer(batch(2), {}, 8)[0] is None, "the stale row is gone"
+    assert len(cache) == len(cache.tables["ad"]) == 9
+    vectors, _ = cache.infer(batch(2, 2), {}, 8, {"ad": np.array([2])})
+    assert vectors is not None and len(cache) == len(cache.tables["ad"]) == 10, "with its initial values"
 
 
 def test_a_reader_waits_for_a_writer_no_longer_than_its_call() -> None:

@@ -95,7 +95,7 @@ log = ServedLog(sys.argv[1], 1.0, pipeline)
 log.offer(one)
 while not written():
     time.sleep(0.05)
-print("written", flush=True)
+print("taken", flush=True)
 sys.stdin.readline()
 for turn in range(25):  # a message each
     if turn == 4:
@@ -108,20 +108,28 @@ log.close(timeout_s=0.6)
 """
 
 
+def said_while_the_broker_hangs(broker: Broker, script: str, *words: str) -> tuple[float, str]:
+    """CPU seconds that a script prints while the broker is stopped, and its standard error.
+
+    The script first prints a line, when the broker has taken its first record, and then waits for one.
+    """
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", script, *words], text=True, **pipes) as process:
+        assert process.stdout is not None and process.stdout.readline() == "taken\n"
+        assert broker.pid is not None
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            cpu_s, said = process.communicate("stopped\n", timeout=DEADLINE_S)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+    return float(cpu_s), said
+
+
 def test_a_served_log_whose_broker_hangs_costs_no_cpu_and_ends_in_our_own_words(tmp_path: Path) -> None:
     """Kafka's client loops at its limit of messages in flight, and may raise while the process ends."""
     with Broker(data_dir=tmp_path / "kafka") as broker:
-        command = [sys.executable, "-c", SERVER, f"{broker.url}/served"]
-        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        with subprocess.Popen(command, text=True, **pipes) as server:
-            assert server.stdout is not None and server.stdout.readline() == "written\n"
-            assert broker.pid is not None
-            os.kill(broker.pid, signal.SIGSTOP)
-            try:
-                cpu_s, said = server.communicate("stopped\n", timeout=DEADLINE_S)
-            finally:
-                os.kill(broker.pid, signal.SIGCONT)
-    assert float(cpu_s) < 0.4
+        cpu_s, said = said_while_the_broker_hangs(broker, SERVER, f"{broker.url}/served")
+    assert cpu_s < 0.4
     assert "records of what was served are lost" in said and "Traceback" not in said
 
 
@@ -143,7 +151,7 @@ def write(offset):
 write(0)
 while spool.letters:
     time.sleep(0.05)
-print("delivered", flush=True)
+print("taken", flush=True)
 sys.stdin.readline()
 for offset in range(1, 20):  # a batch each
     write(offset)
@@ -156,13 +164,5 @@ print(time.process_time() - began, flush=True)
 
 def test_dead_letters_whose_broker_hangs_cost_no_cpu(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path / "kafka") as broker:
-        command = [sys.executable, "-c", LETTERS, broker.url, str(tmp_path / "spool")]
-        with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None and process.stdout.readline() == "delivered\n"
-            assert broker.pid is not None
-            os.kill(broker.pid, signal.SIGSTOP)
-            try:
-                cpu_s, _ = process.communicate("stopped\n", timeout=DEADLINE_S)
-            finally:
-                os.kill(broker.pid, signal.SIGCONT)
-    assert float(cpu_s) < 0.8
+        cpu_s, _ = said_while_the_broker_hangs(broker, LETTERS, broker.url, str(tmp_path / "spool"))
+    assert cpu_s < 0.8

@@ -32,6 +32,20 @@ def test_no_command_with_a_log_has_pandas(tmp_path: Path) -> None:
     reads = ["--pipeline", PIPELINE, "--source", logs]
     assert not has_pandas("simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "100")
     assert not has_pandas("check", *reads)
+    assert not has_pandas("inspect", "--pipeline", PIPELINE, "--source", logs)
+    (tmp_path / "clicks.csv").write_text("user,ts,clicked\n1,1700000000000,0\n2,1700000001000,1\n")
+    csv = [
+        str(tmp_path / "clicks.csv"),
+        "--format",
+        "csv",
+        "--topic",
+        "clicks",
+        "--key",
+        "user",
+        "--time",
+        "ts",
+    ]
+    assert not has_pandas("replay", *csv, "--to", f"file:{tmp_path / 'replayed'}")
     assert not has_pandas("train", *reads, "--until-end", "--checkpoint", checkpoint, "--batch-min", "64")
     score = ["--checkpoint", checkpoint, "--to", str(tmp_path / "scores"), "--from-start"]
     assert not has_pandas("evaluate", *reads, *score)

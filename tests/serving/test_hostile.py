@@ -82,11 +82,11 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def start(redis_url: str) -> Iterator[Callable[..., Server]]:
-    """Start rank servers in an address space of a few GiB, a single server for equal flags."""
-    servers: dict[tuple[str, ...], Server] = {}
+    """Start rank servers in an address space of a few GiB, a single server for equal flags and attempts."""
+    servers: dict[tuple[tuple[str, ...], int], Server] = {}
 
-    def start(*flags: str) -> Server:
-        if flags not in servers:
+    def start(*flags: str, attempt: int = 0) -> Server:
+        if (flags, attempt) not in servers:
             command = [sys.executable, "-m", "livectr", "serve", "rank", "--redis", redis_url, *flags]
             process = subprocess.Popen(
                 [*command, "--pipeline", str(Path(__file__).with_name("hostile_pipeline.py"))],
@@ -96,10 +96,10 @@ def start(redis_url: str) -> Iterator[Callable[..., Server]]:
                 text=True,
             )
             resource.prlimit(process.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-            servers[flags] = Server(process, grpc.insecure_channel(ready(process)[0]))
+            servers[flags, attempt] = Server(process, grpc.insecure_channel(ready(process)[0]))
             for _ in range(2):  # what the first ones load stays
-                servers[flags].call(request(n=MOST).SerializeToString())
-        return servers[flags]
+                servers[flags, attempt].call(request(n=MOST).SerializeToString())
+        return servers[flags, attempt]
 
     yield start
     for server in servers.values():
@@ -169,13 +169,16 @@ def _offsets(offsets: list[int]) -> Any:
 def test_memory_is_bounded_by_a_requests_bytes(
     name: str, flags: tuple[str, ...], start: Callable[..., Server]
 ) -> None:
-    server, usual = start(*flags), request().SerializeToString()
-    before, sent = server.call(usual), HOSTILE[name]().SerializeToString()
-    answer, grown = server.grown(sent)
-    if grown > (
-        most := 64 * len(sent) + 32 * MIB
-    ):  # on a loaded machine other threads may grow in the meantime
+    usual, sent = request().SerializeToString(), HOSTILE[name]().SerializeToString()
+    most = 64 * len(sent) + 32 * MIB
+    for attempt in range(
+        2
+    ):  # beside other processes, other threads of the server may grow: not in two servers
+        server = start(*flags, attempt=attempt)
+        before = server.call(usual)
         answer, grown = server.grown(sent)
+        if grown <= most:
+            break
     assert grown <= most, f"{grown / MIB:.0f} MiB for {len(sent)} bytes: {answer}"
     if isinstance(answer, grpc.RpcError):
         assert answer.code() is grpc.StatusCode.INVALID_ARGUMENT, answer

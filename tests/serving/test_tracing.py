@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
@@ -132,15 +131,16 @@ def test_a_funnel_has_its_own_stages_and_a_failure_is_an_error(
             with ExitStack() as places, pytest.raises(CallError):
                 for _ in range(app.admission.max_active):
                     places.enter_context(app.admission.place(None))
-                client.recommend({**CONTEXT, "position": 1}, 3, 9, timeout_s=2.0)
+                client.recommend(
+                    {**CONTEXT, "position": 1}, 3, 9, timeout_s=5.0
+                )  # on a loaded machine the wait begins late
         app.stop()
     requests = [span for span in receiver.spans if span.name == "livectr.v1.Recommend/Recommend"]
     answered, late = requests
     stages = [span.name for span in receiver.spans if span.parent_span_id == answered.span_id]
     assert tuple(stages) == FUNNEL_STAGES
     assert not answered.parent_span_id and answered.trace_id != late.trace_id
-    assert late.status.code == Status.STATUS_CODE_ERROR  # a loaded machine may take 2 s in an earlier stage
-    assert re.match("the deadline (had )?passed", late.status.message)
+    assert late.status.code == Status.STATUS_CODE_ERROR and "waiting for a place" in late.status.message
     assert receiver.services == {"shop-ads"}
 
 

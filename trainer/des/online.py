@@ -273,10 +273,10 @@ class OnlineOrders:
         """Role → scales of all fields, fields by table. Collective."""
         states = np.zeros((len(self._orders), len(self._place), 2), np.float32)
         for role, of_role in zip(self._orders, states, strict=True):
-            for of in self._dense.scales(role):
-                if self._collectives.rank == 0 or not of.everywhere:
-                    of_role[[self._place[f] for f in of.fields]] = torch.stack(
-                        (of.scale, of.squares), 1
+            for part in self._dense.scales(role):
+                if self._collectives.rank == 0 or not part.everywhere:
+                    of_role[[self._place[f] for f in part.fields]] = torch.stack(
+                        (part.scale, part.squares), 1
                     ).numpy(force=True)
         if self._collectives.world > 1:
             sizes = [states.size] * self._collectives.world
@@ -297,10 +297,10 @@ class OnlineOrders:
         for role, states in passed.scales.items():
             ordered = np.empty_like(states)
             ordered[self._fields] = states
-            for of in self._dense.scales(role):
-                found = torch.from_numpy(ordered[[self._place[f] for f in of.fields]])
-                of.scale.copy_(found[:, 0])
-                of.squares.copy_(found[:, 1])
+            for part in self._dense.scales(role):
+                found = torch.from_numpy(ordered[[self._place[f] for f in part.fields]])
+                part.scale.copy_(found[:, 0])
+                part.squares.copy_(found[:, 1])
             self._dense.leave_scales(role)
 
     def _own(self, unique: Unique, tables: FieldTables) -> tuple[I64 | None, I64]:

@@ -85,7 +85,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Encode pictures."""
-    with loading():
+    with loading(lean=given.alone):
         from livectr.ingest.materialized.parts import Part
         from livectr.logs.encode import EncodeOptions, encode
 

@@ -9,6 +9,7 @@ from typing import Any
 from livectr.commands.flags import command, count, positive
 from livectr.commands.settings import add_log_flags
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.heap import loading
 
 EXAMPLES = """\
   livectr replay train.txt --format criteo --to kafka://localhost:9092
@@ -57,7 +58,8 @@ def run(given: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from livectr.logs.replay import ReplayOptions, replay
+    with loading(lean=given.alone):
+        from livectr.logs.replay import ReplayOptions, replay
 
     path = Path(given.file)
     options = ReplayOptions(

@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Show what the flags name. Raises ConfigError when they name nothing."""
-    with loading():
+    with loading(lean=given.alone):
         from livectr.ingest.pipeline import load_pipeline
         from livectr.inspection.check import check_settings
         from livectr.inspection.show import show_checkpoint, show_pipeline, show_published

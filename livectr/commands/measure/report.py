@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
     if missing and (asked or given.from_start or given.examples):
         raise ConfigError(f"for the importance of fields, give {', '.join(missing)}, too")
     target = Path(given.html)
-    with loading():
+    with loading(lean=given.alone):
         from livectr.analysis.page.page import page
         from livectr.analysis.page.reading import read_run_log
 
@@ -65,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _importance(given: argparse.Namespace) -> Any:
-    with loading():
+    with loading(lean=given.alone):
         from livectr.analysis.page.importance import MOST, Asked, importance
 
     return importance(

@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Learn and compare."""
-    with loading():
+    with loading(lean=given.alone):
         from livectr.analysis.tune import tune
 
     return tune(given.pipeline, given.source, given.grid, as_json=given.json)

@@ -56,7 +56,7 @@ def run(given: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    with loading():
+    with loading(lean=given.alone):
         from livectr.guess.init import init
         from livectr.guess.roles import Wanted
 

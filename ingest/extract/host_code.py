@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from livectr.ingest.extract.codegen import (
@@ -16,9 +16,14 @@ from livectr.ingest.extract.codegen import (
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.language.literals import literal
+from livectr.ingest.plan.layout import column_bytes
 
 if TYPE_CHECKING:
     from livectr.ingest.plan.dag import FeaturePlan
+
+
+MOST_BYTES, ALL_BYTES = 32 << 20, 128 << 20
+"""Memory for functions of one text, and of all texts together."""
 
 
 def host_source(plan: FeaturePlan) -> str:
@@ -54,15 +59,18 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
             yield f"        {values} = reinterpret_cast<decltype({values})>(memory + {16 * names.of(node)});"
     yield "    }"
     roots = [node for node in plan.nodes if node.is_root]
-    yield "    static void load(Plan& p, const Plan& shared, const uint8_t* shares, const ArrowArray& batch,"
-    yield "                     const int32_t* columns, int64_t first, int64_t rows, HostPool& pool,"
-    yield "                     HostPool& kept) {"
+    yield "    static void load(Plan& p, const Plan& shared, const uint8_t* shares, const Recall* const* known,"
+    yield "                     const ArrowArray& batch, const int32_t* columns, int64_t first, int64_t rows,"
+    yield "                     HostPool& pool, HostPool& kept) {"
     yield "        first += batch.offset;"
+    alone = {id(part.root): number for number, part in enumerate(plan.recalled) if part.alone}
     for index, node in enumerate(roots):
+        if id(node) in alone:
+            yield f"        if (known[{alone[id(node)]}] == nullptr)"
         pool, column = "kept" if id(node) in kept else "pool", names.member(node)
         array = f"*batch.children[columns[{index}]], first, rows, {pool}"
-        yield f"        if (shares[{names.of(node)}] == OWN) ::load(p.{column}, {array}{_fill(node)});"
-        yield f"        else ::load_shared(p.{column}, shared.{column}, rows, {pool});"
+        yield f"        {{ if (shares[{names.of(node)}] == OWN) ::load(p.{column}, {array}{_fill(node)});"
+        yield f"        else ::load_shared(p.{column}, shared.{column}, rows, {pool}); }}"
     yield "    }"
     yield "    static void load_shared(Plan& p, const uint8_t* shares, const ArrowArray& batch,"
     yield "                            const int32_t* columns, HostPool& pool) {"
@@ -74,10 +82,16 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
     computed = [
         node for layer in plan.layers[1:] for node in layer if not node.is_root and id(node) not in skipped
     ]
+    parts = {id(node): number for number, part in enumerate(plan.recalled) for node in part.nodes}
+    places = {id(node): place for part in plan.recalled for place, node in enumerate(part.kept)}
     yield "    static void run(const Plan& p, const Plan& shared, const uint8_t* shares,"
-    yield "                    const RowBlock& block) {"
+    yield "                    const Recall* const* known, int64_t first, const RowBlock& block) {"
     for node in computed:
         number, column = names.of(node), names.member(node)
+        if id(node) in parts:
+            part = f"known[{parts[id(node)]}]"
+            give = f"{part}->give(p.{column}, {places[id(node)]}, first, block.rows)" if id(node) in places else ""
+            yield f"        if ({part} != nullptr) {{ {give}; }} else"
         yield f"        if (shares[{number}] == OWN) run_{number}(p, block);"
         yield f"        else if (shares[{number}] == SPREAD) spread(p.{column}, shared.{column}, block.rows);"
     yield "    }"
@@ -93,6 +107,7 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
             yield f"        if (shares[{number}] == SPREAD) total += ::extent(p.{column});"
     yield "        return total;"
     yield "    }"
+    yield from _recalls(plan, names, [id(root) for root in roots])
     outputs = "&p.pool0" if layout.has_output_pool else "nullptr"
     yield f"    static const ::Pool* output_pool(const Plan& p) {{ return {outputs}; }}"
     yield "    static void emit(const Plan& p, Emitter& emitter) {"
@@ -101,6 +116,42 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
     yield "};"
     yield from _bind(plan, names)
     yield _ENTRY
+
+
+def _recalls(plan: FeaturePlan, names: Names, roots: Sequence[int]) -> Iterator[str]:
+    """Generate the parts that are computed once for each different text."""
+    most = min(MOST_BYTES, ALL_BYTES // max(1, len(plan.recalled)))
+    widths = ["{" + ", ".join(str(column_bytes(n.dtype)) for n in part.kept) + "}" for part in plan.recalled]
+    yield "    static std::vector<Recall> recalls() {"
+    yield "        std::vector<Recall> found;"
+    yield from (f"        found.emplace_back(std::vector<int64_t>{width}, {most});" for width in widths)
+    yield "        return found;\n    }"
+    yield "    static void load_text(int64_t part, Values<Str>& texts, const ArrowArray& batch,"
+    yield "                          const int32_t* columns, int64_t first, int32_t rows, HostPool& pool) {"
+    for number, part in enumerate(plan.recalled):
+        array = f"*batch.children[columns[{roots.index(id(part.root))}]], batch.offset + first, rows, pool"
+        yield f"        if (part == {number}) ::load(texts, {array}{_fill(part.root)});"
+    yield "    }"
+    yield "    static void recall(int64_t part, Plan& p, uint8_t* memory, Recall& known, int64_t entry,"
+    yield "                       int32_t rows, HostPool& items, HostPool& bytes) {"
+    for number, part in enumerate(plan.recalled):
+        pools = "known.items, known.bytes" if part.keeps_text else "items, bytes"
+        yield f"        if (part == {number}) {{"
+        yield f"            p.{names.member(part.root)}.values = known.texts.data() + entry;"
+        kept = {id(node): place for place, node in enumerate(part.kept)}
+        for node in part.nodes:
+            values, dtype = f"p.{names.member(node)}.values", f"decltype(p.{names.member(node)}.values)"
+            if id(node) in kept:
+                cell = f"std::remove_pointer_t<{dtype}>"
+                yield f"            {values} = known.column<{cell}>({kept[id(node)]}, entry);"
+            else:
+                at = f"memory + {plan.layout.slots[id(node)]}ll * BLOCK_ROWS"
+                yield f"            {values} = reinterpret_cast<{dtype}>({at});"
+        failed = "known.failed.data() + entry"
+        yield f"            const RowBlock block{{rows, {failed}, {pools}, known.items, nullptr, true}};"
+        yield from (f"            run_{names.of(node)}(p, block);" for node in part.nodes)
+        yield "        }"
+    yield "    }"
 
 
 def _bind(plan: FeaturePlan, names: Names) -> Iterator[str]:

@@ -22,6 +22,7 @@ from livectr.ingest.language.streams import roots_of
 from livectr.ingest.operators.key import key
 from livectr.ingest.operators.strings import is_grams
 from livectr.ingest.plan.layout import Layout
+from livectr.ingest.plan.recalled import Recalled, recalled
 from livectr.kernels.errors import ConfigError
 
 
@@ -115,6 +116,12 @@ class FeaturePlan:
             for node in self.nodes
             if node.op == "key" and is_grams(node.inputs[0]) and readers[id(node.inputs[0])] == 1
         }
+
+    @cached_property
+    def recalled(self) -> tuple[Recalled, ...]:
+        """Parts that the host computes once for each different text."""
+        observed = (node.inputs[0] for node in self.statistics)
+        return recalled(self.nodes, (*self.outputs, *observed), self.fused)
 
     @cached_property
     def layout(self) -> Layout:

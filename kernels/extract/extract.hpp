@@ -21,9 +21,16 @@
 //   extent(const Plan& shared, const uint8_t* shares)
 //                                             bytes and values that each row reads of the shared row
 //   output_pool(const Plan&)                  the pool of the outputs that are lists, or null
+//   recalls()                                 memories of functions of a text, one for each text (extract/recall.hpp)
+//   recall(int64_t part, Plan&, uint8_t* memory, Recall&, int64_t entry, int32_t rows, HostPool& items, HostPool& bytes)
+//                                             computes a part's functions of new texts
+//   load_text(int64_t part, Values<Str>&, const ArrowArray&, const int32_t* columns, int64_t first, int32_t rows,
+//             HostPool&)
+//   Parts that are null in `known` are computed row by row as other nodes are.
 //   emit(const Plan&, Emitter&)               every output, in order
 #pragma once
 #include "extract/arrow.hpp"
+#include "extract/recall.hpp"
 #include "runtime/threads.hpp"
 
 #include <atomic>
@@ -196,6 +203,8 @@ struct Context {
     };
     Plan plan{};  // resources and statistics
     std::vector<std::unique_ptr<Worker>> idle;
+    std::vector<Recall> recalls = Generated::recalls();
+    std::vector<const Recall*> known = std::vector<const Recall*>(recalls.size());  // null: not for this batch
     std::unique_ptr<Shared> shared;
     std::mutex mutex;
     std::vector<BlockKeys> blocks;
@@ -234,6 +243,7 @@ struct Context {
         const int64_t most_bytes = sharing == nullptr ? INT64_MAX : sharing->most_bytes;
         blocks.resize(size_t((rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
         std::atomic<int64_t> values{0}, failure{0};
+        recall(batch, columns, sharing == nullptr && rows >= LEAST_RECALLED, failure);
         const auto run = [&](int64_t block) {
             auto worker = acquire();
             const int64_t first = block * BLOCK_ROWS, count = std::min<int64_t>(BLOCK_ROWS, rows - first);
@@ -247,11 +257,15 @@ struct Context {
             const int64_t grown = worker->items.grown + worker->bytes.grown;
             const Plan& shared_plan = sharing == nullptr ? worker->plan : shared->plan;
             Generated::place(worker->plan, worker->columns.get(), count, out.memory);
-            Generated::load(worker->plan, shared_plan, shares, batch, columns, first, int32_t(count), worker->items, out.memory);
+            Generated::load(worker->plan, shared_plan, shares, known.data(), batch, columns, first, int32_t(count),
+                            worker->items, out.memory);
             out.begin(Generated::LISTS, count);
             const ::Pool* const outputs = Generated::output_pool(worker->plan);
-            Generated::run(worker->plan, shared_plan, shares, RowBlock{int32_t(count), failed + first, worker->items,
-                                                                      worker->bytes, out.memory, outputs});
+            const RowBlock own{int32_t(count), failed + first, worker->items, worker->bytes, out.memory, outputs};
+            for (const Recall* part : known) {
+                if (part != nullptr) part->give_failed(failed + first, first, count);
+            }
+            Generated::run(worker->plan, shared_plan, shares, known.data(), first, own);
             Emitter emitter{out, first, count, rows, Generated::DENSE, dense, observed,
                             sharing == nullptr ? nullptr : sharing->fields};
             Generated::emit(worker->plan, emitter);
@@ -289,6 +303,38 @@ struct Context {
     }
 
   private:
+    // Finds the batch's texts among those that are known, text column by text column.
+    void recall(const ArrowArray& batch, const int32_t* columns, bool wanted, std::atomic<int64_t>& failure) {
+        for (size_t part = 0; part < recalls.size(); ++part) {
+            known[part] = wanted && recalls[part].begin(rows) ? &recalls[part] : nullptr;
+        }
+        parallel_for(wanted ? int64_t(recalls.size()) : 0, [&](int64_t part) {
+            if (known[size_t(part)] == nullptr) return;
+            auto worker = acquire();
+            worker->plan = plan;
+            const auto run = [&](int64_t entry, int64_t count) {
+                worker->plan.rows = count;
+                Generated::recall(part, worker->plan, worker->columns.get(), recalls[size_t(part)], entry, int32_t(count),
+                                  worker->items, worker->bytes);
+            };
+            try {
+                for (int64_t first = 0; first < rows; first += BLOCK_ROWS) {
+                    const int64_t count = std::min<int64_t>(BLOCK_ROWS, rows - first);
+                    for (HostPool* pool : {&worker->items, &worker->bytes}) {
+                        pool->most = INT64_MAX;
+                        pool->reset();
+                    }
+                    Values<Str> texts;
+                    Generated::load_text(part, texts, batch, columns, first, int32_t(count), worker->items);
+                    recalls[size_t(part)].find(texts.values, first, count, run);
+                }
+            } catch (const BadArray&) {
+                failure = BAD_ARRAY;
+            }
+            release(std::move(worker));
+        });
+    }
+
     // Computes the shared row, and the amount that other rows read of it. Returns 0 or a Failure.
     int64_t share(Sharing& sharing) {
         if (!shared) shared = std::make_unique<Shared>();
@@ -329,6 +375,13 @@ struct Context {
         return found;
     }
 
+    // Short pieces lie apart.
+    static void fetch_ahead(const BlockKeys& block, size_t piece) {
+        if (piece >= block.pieces.size() || block.pieces[piece].size > 64) return;
+        const auto* const keys = reinterpret_cast<const char*>(block.pieces[piece].keys);
+        for (int64_t at = 0; at < 8 * block.pieces[piece].size; at += 64) __builtin_prefetch(keys + at);
+    }
+
     static void gather(const std::vector<BlockKeys>& blocks, int64_t rows, const std::vector<uint8_t>& lists,
                        int32_t* offsets, int64_t* keys) {
         const int64_t fields = int64_t(lists.size()), count = int64_t(blocks.size());
@@ -348,6 +401,7 @@ struct Context {
                 int64_t at = base[size_t(f * count + b)];
                 int64_t* target = keys + at;
                 for (size_t i = f > 0 ? block.ends[size_t(f - 1)] : 0; i < block.ends[size_t(f)]; ++i) {
+                    fetch_ahead(block, i + 4);
                     memcpy(target, block.pieces[i].keys, size_t(block.pieces[i].size) * 8);
                     target += block.pieces[i].size;
                 }

@@ -186,6 +186,9 @@ struct RowBlock {
     HostPool& bytes;     // bytes of strings
     HostPool& kept;      // items of outputs, which outlive the block
     const ::Pool* output;  // stands for `kept` in the plan
+    bool keeps = false;    // all items of numbers go to `kept`
+
+    HostPool& pool_of(const ::Pool& pool) const { return keeps || &pool == output ? kept : items; }
 
     template <typename T, typename F>
     inline __attribute__((always_inline)) void values(const Values<T>& out, F value) const {
@@ -197,7 +200,7 @@ struct RowBlock {
 
     template <typename T, typename F>
     inline __attribute__((always_inline)) void lists(const Lists<T>& out, const ::Pool& pool, F operate) const {
-        HostPool& items = &pool == output ? kept : this->items;
+        HostPool& items = pool_of(pool);
         items.align();
         for (int32_t row = 0; row < rows;) {
             T* const begin = reinterpret_cast<T*>(items.at);
@@ -218,7 +221,7 @@ struct RowBlock {
 
     // key(ngrams(text, n)) of each row.
     inline void gram_keys(const Lists<int64_t>& out, const ::Pool& pool, const Values<Str>& texts, int32_t n) const {
-        HostPool& items = &pool == output ? kept : this->items;
+        HostPool& items = pool_of(pool);
         GramKeys grams(n);
         items.align();
         for (int32_t row = 0; row < rows; ++row) {
@@ -238,7 +241,7 @@ struct RowBlock {
     // Lists of the same sizes: operate(items, count, results) runs over items that lie one behind the other.
     template <typename T, typename From, typename F>
     inline __attribute__((always_inline)) void map(const Lists<T>& out, const ::Pool& pool, const Lists<From>& in, F operate) const {
-        HostPool& items = &pool == output ? kept : this->items;
+        HostPool& items = pool_of(pool);
         int64_t total = 0;
         for (int32_t row = 0; row < rows; ++row) total += in.values[row].size;
         T* at = reinterpret_cast<T*>(items.allocate(total * int64_t(sizeof(T))));

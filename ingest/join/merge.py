@@ -10,8 +10,9 @@ every topic that may still give records, because then no later record can preced
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,19 +39,36 @@ class Events:
     Args:
         topic: uint8[n], index of each event's topic.
         mark: int64[n], non-decreasing, also from one release to the next.
-        batches: rows of each topic's events, in sequence; None for a topic without events.
+        pieces: batches of each topic's events, in sequence.
         times: event times of each topic's events, int64.
         users: user keys of each topic's events, int64.
     """
 
     topic: U8
     mark: I64
-    batches: tuple[pa.RecordBatch | None, ...]
+    pieces: tuple[Sequence[pa.RecordBatch], ...]
     times: tuple[I64, ...]
     users: tuple[I64, ...]
 
     def __len__(self) -> int:
         return len(self.topic)
+
+    @cached_property
+    def batches(self) -> tuple[pa.RecordBatch | None, ...]:
+        """Rows of each topic's events as one batch; None for a topic without events."""
+        return tuple(concat_rows(pieces) if pieces else None for pieces in self.pieces)
+
+    def parts(self) -> Iterator[Events]:
+        """The events in sequence. Those of a single topic come batch by batch, so that no row is copied."""
+        if len(self.pieces) != 1 or len(self.pieces[0]) <= 1:
+            yield self
+            return
+        start = 0
+        for piece in self.pieces[0]:
+            part = slice(start, start + len(piece))
+            times, users = self.times[0][part], self.users[0][part]
+            yield Events(self.topic[part], self.mark[part], ((piece,),), (times,), (users,))
+            start = part.stop
 
     def interleave(self, parts: Sequence[I64]) -> I64:
         """Merge values given by topic into the order of the sequence: int64[n]."""
@@ -163,7 +181,7 @@ class Merge:
         return Events(
             topic[order],
             mark,
-            tuple(concat_rows(part.batches) if part.batches else None for part in released),
+            tuple(part.batches for part in released),
             tuple(part.times for part in released),
             tuple(part.users for part in released),
         )

@@ -203,9 +203,12 @@ class Partition:
         # When all topics are idle, event time stays at the last event.
         self.frontier = bound
         self._due = bound if ended or bound != LAST else self._merge.mark
-        ready = self.joiner.advance(events, self._due)
-        self.ready.append(ready)
-        return bool(len(events) or len(ready))
+        moved = len(events)
+        for part in events.parts():
+            ready = self.joiner.advance(part, self._due)
+            self.ready.append(ready)
+            moved += len(ready)
+        return moved > 0
 
     def _refused(self, stream: Stream, piece: Piece, row: int, detail: str) -> None:
         at = piece.position(row)

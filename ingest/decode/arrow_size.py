@@ -69,6 +69,11 @@ def plain_bytes(array: pa.Array) -> int:
     return int(array.nbytes)
 
 
+def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of each row's values: int64[n]."""
+    return sum((item_bytes(column) for column in rows.columns), np.zeros(len(rows), np.int64))
+
+
 def item_bytes(array: pa.Array) -> npt.NDArray[np.int64]:
     """Bytes of each value, int64[n]; numbers count as 8 bytes, their greatest size.
 

@@ -59,9 +59,9 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
             yield f"        {values} = reinterpret_cast<decltype({values})>(memory + {16 * names.of(node)});"
     yield "    }"
     roots = [node for node in plan.nodes if node.is_root]
-    yield "    static void load(Plan& p, const Plan& shared, const uint8_t* shares, const Recall* const* known,"
-    yield "                     const ArrowArray& batch, const int32_t* columns, int64_t first, int64_t rows,"
-    yield "                     HostPool& pool, HostPool& kept) {"
+    yield "    static void load(Plan& p, const Plan& shared, const uint8_t* shares,"
+    yield "                     const Recall* const* known, const ArrowArray& batch, const int32_t* columns,"
+    yield "                     int64_t first, int64_t rows, HostPool& pool, HostPool& kept) {"
     yield "        first += batch.offset;"
     alone = {id(part.root): number for number, part in enumerate(plan.recalled) if part.alone}
     for index, node in enumerate(roots):
@@ -90,7 +90,11 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
         number, column = names.of(node), names.member(node)
         if id(node) in parts:
             part = f"known[{parts[id(node)]}]"
-            give = f"{part}->give(p.{column}, {places[id(node)]}, first, block.rows)" if id(node) in places else ""
+            give = (
+                f"{part}->give(p.{column}, {places[id(node)]}, first, block.rows)"
+                if id(node) in places
+                else ""
+            )
             yield f"        if ({part} != nullptr) {{ {give}; }} else"
         yield f"        if (shares[{number}] == OWN) run_{number}(p, block);"
         yield f"        else if (shares[{number}] == SPREAD) spread(p.{column}, shared.{column}, block.rows);"

@@ -1,5 +1,4 @@
-"""Look-up table: the latest row of each key of a compacted topic or of files, and the rows before it that
-events may still look up."""
+"""Look-up table: the latest row of each key of a topic or of files, and older rows that events may look up."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.decode.arrow_size import item_bytes
+from livectr.ingest.decode.arrow_size import row_bytes
 from livectr.ingest.join.row_log import RowLog
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
@@ -41,8 +40,7 @@ class LookupTable:
 
     Rows are appended to a log, and an index maps each key to its latest row. When half of the rows are
     outdated, live rows are copied to a new log: memory stays below about twice the live rows. Keys without a
-    row leave alike. With the table's `max_age` a row counts for so long after its time, and then leaves as if
-    it were deleted; with `max_bytes`, so do the rows that changed longest ago.
+    row leave alike. A row leaves as if deleted `max_age` after its time; with `max_bytes`, the oldest do.
 
     Args:
         table: declaration of topic, key and columns.
@@ -112,7 +110,9 @@ class LookupTable:
                 known = np.where(deleted & (known < 0), self.versions.newest(numbers), known)
             self.versions.put(numbers, known, rows)
             if self.versions.budget is not None:
-                self.versions.budget.put(Rows(numbers, known, np.where(rows < 0, 0, _sizes(batch))))
+                self.versions.budget.put(
+                    Rows(numbers, known, np.where(rows < 0, 0, KEY_BYTES + row_bytes(batch)))
+                )
         self._log.append(batch)
         self._looked_up = 0
         return numbers, rows
@@ -126,23 +126,33 @@ class LookupTable:
 
         With times int64[n] of a versioned table: of the rows that were valid then.
 
-        Columns are dictionary-encoded with the table as dictionary, so that nothing is copied. While the
-        table changes, its rows lie in several batches and are copied instead. The batches are joined once as
-        many rows were looked up since the last change as the table has.
+        Columns are dictionary-encoded with the table as dictionary, not copied, once its rows lie in one
+        batch: batches are joined when as many rows were looked up since the last change as the table has.
         """
-        rows = self._rows(keys) if self.versions is None or times is None else self._rows_at(keys, times)
-        missing = rows < 0
-        absent = int(np.count_nonzero(missing))
-        self.found, self.missing = self.found + len(keys) - absent, self.missing + absent
         self._looked_up += len(keys)
         if self._log.single_batch is None and self._looked_up >= self._live:
             self._log.join()
-        if self._log.single_batch is None or not len(keys):
-            rows_of_keys = self._log.take(rows)
-            return {name: rows_of_keys.column(name) for name in names}
-        start, batch = self._log.single_batch
-        index = pa.array((rows - start).astype(np.int32), mask=missing if absent else None)
-        return {name: pa.DictionaryArray.from_arrays(index, batch.column(name), safe=False) for name in names}
+        joined = self._log.single_batch if len(keys) else None
+        if joined is None:
+            rows = self._rows(keys) if self.versions is None or times is None else self._rows_at(keys, times)
+            absent, taken = int(np.count_nonzero(rows < 0)), self._log.take(rows)
+            found = {name: taken.column(name) for name in names}
+        else:
+            index = self._index(keys, times, joined[0])
+            absent, encoded = index.null_count, pa.DictionaryArray.from_arrays
+            found = {name: encoded(index, joined[1].column(name), safe=False) for name in names}
+        self.found, self.missing = self.found + len(keys) - absent, self.missing + absent
+        return found
+
+    def _index(self, keys: I64, times: I64 | None, first: int) -> pa.Array:
+        """Rows of keys, counted from `first`: int32[n], null where a key has none."""
+        if self.versions is not None and times is not None:
+            rows = self._rows_at(keys, times)
+            return pa.array((rows - first).astype(np.int32), mask=rows < 0)
+        found, valid, absent = self._numbers.rows(keys, self._row, first)
+        return pa.Array.from_buffers(
+            pa.int32(), len(keys), [pa.py_buffer(valid), pa.py_buffer(found)], absent
+        )
 
     def join(self) -> None:
         """Join the rows into one batch, so that look-ups copy nothing until the table changes."""
@@ -350,7 +360,7 @@ class LookupTable:
             sizes = np.zeros(len(row), np.int64)
             held = np.flatnonzero(row >= 0)
             for part, rows in self._log.pieces(row[held]):
-                sizes[held[part]] = _sizes(rows)
+                sizes[held[part]] = KEY_BYTES + row_bytes(rows)
             return Rows(number, time, sizes)
 
         number = np.arange(len(self._numbers))
@@ -390,8 +400,3 @@ class LookupTable:
             log.append(batch)
         self._log = log
         self._row[live] = np.searchsorted(used, self._row[live])
-
-
-def _sizes(rows: pa.RecordBatch) -> I64:
-    """Bytes of each row: int64[n]."""
-    return sum((item_bytes(column) for column in rows.columns), np.full(len(rows), KEY_BYTES, np.int64))

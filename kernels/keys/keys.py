@@ -13,6 +13,7 @@ from livectr.kernels.runtime.compiler import compile_host
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
+U8 = npt.NDArray[np.uint8]
 
 MISSING = 0xFFFFFFFF
 """Number of an unknown key."""
@@ -55,6 +56,30 @@ void numbers_places(const void* numbers, const int64_t* keys, int64_t n, int64_t
             if (known) ++uses[rows[i]];
         }
     }
+}
+
+// Rows of keys less `first`, and a bit for each key that has one; returns how many have none.
+// row_of: row of each number, negative: none.
+int64_t numbers_rows(const void* numbers, const int64_t* keys, int64_t n, const int64_t* row_of,
+                     int64_t first, int32_t* out, uint8_t* valid) {
+    constexpr int64_t PART = 256;
+    uint32_t found[PART];
+    int64_t absent = 0;
+    for (int64_t begin = 0; begin < n; begin += PART) {
+        const int64_t size = std::min(PART, n - begin);
+        find_rows(static_cast<const Numbers*>(numbers)->index.view(), keys + begin, size, found);
+        for (int64_t i = 0; i < size; i += 8) {
+            uint8_t bits = 0;
+            for (int64_t k = i; k < std::min(i + 8, size); ++k) {
+                const int64_t row = found[k] != NO_ROW ? row_of[found[k]] : -1;
+                out[begin + k] = row < 0 ? 0 : int32_t(row - first);
+                bits |= uint8_t((row >= 0) << (k - i));
+                absent += row < 0;
+            }
+            valid[(begin + i) / 8] = bits;
+        }
+    }
+    return absent;
 }
 
 // Returns how many keys have a number now.
@@ -132,6 +157,21 @@ class KeyNumbers:
         )
         return out
 
+    def rows(self, keys: I64, row_of: I64, first: int) -> tuple[npt.NDArray[np.int32], U8, int]:
+        """Rows of keys int64[n], less `first`: int32[n], 0 where there is none; which have one, a bitmap; how
+        many have none.
+
+        Args:
+            row_of: int64[numbers], row of each number; negative: none.
+            first: the least row.
+        """
+        keys, out = contiguous(keys, np.int64, (None,)), np.empty(len(keys), np.int32)
+        valid = np.empty((len(keys) + 7) // 8, np.uint8)
+        absent: int = self._calls.numbers_rows(
+            self._handle, address(keys), len(keys), address(row_of), first, address(out), address(valid)
+        )
+        return out, valid, absent
+
     def assign(self, keys: I64) -> U32:
         """Numbers uint32[n] of keys int64[n]; an unknown key gets the next number."""
         numbers = np.empty(len(keys), np.uint32)
@@ -153,6 +193,8 @@ def _library() -> ctypes.CDLL:
     library.numbers_find.argtypes = [handle, handle, number, handle]
     library.numbers_places.restype = None
     library.numbers_places.argtypes = [handle, handle, number, number, number, handle, handle]
+    library.numbers_rows.restype = number
+    library.numbers_rows.argtypes = [handle, handle, number, handle, number, handle, handle]
     library.numbers_assign.restype, library.numbers_assign.argtypes = (
         ctypes.c_uint32,
         [handle, i64, number, u32],

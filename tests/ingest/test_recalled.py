@@ -1,4 +1,4 @@
-"""Features of texts that come again are those of texts seen once, bit for bit, whatever is kept or dropped."""
+"""Features of texts that come again are those of texts seen once, bit for bit, whatever is kept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def check(got: Features, want: Features) -> None:
 
 def drawn(random: Random, dtype: str, rows: int, name: str, *, encoded: bool) -> pa.Array:
     pool = pa.array([maybe(random, name, dtype) for _ in range(40)], dtypes.arrow_type(dtype))
-    index = pa.array([random.randrange(40) if random.random() < 0.95 else None for _ in range(rows)], pa.int32())
+    index = pa.array(
+        [random.randrange(40) if random.random() < 0.95 else None for _ in range(rows)], pa.int32()
+    )
     return pa.DictionaryArray.from_arrays(index, pool) if encoded else pool.take(index)
 
 
@@ -57,7 +59,9 @@ def test_every_operator(seed: int) -> None:
     extract, other = Extractor(plan), Extractor(plan)
     for rows in (700, 256, 1300):
         arrays: dict[str, Any] = {
-            root.name: drawn(random, root.dtype, rows, root.name.partition(".")[2], encoded=random.random() < 0.3)
+            root.name: drawn(
+                random, root.dtype, rows, root.name.partition(".")[2], encoded=random.random() < 0.3
+            )
             for root in plan.roots
         }
         batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))

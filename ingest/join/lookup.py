@@ -1,4 +1,4 @@
-"""Look-up table: the latest row of each key of a topic or of files, and older rows that events may look up."""
+"""Look-up table: the latest row of each key of a topic or files, and older rows that events may look up."""
 
 from __future__ import annotations
 
@@ -149,10 +149,8 @@ class LookupTable:
         if self.versions is not None and times is not None:
             rows = self._rows_at(keys, times)
             return pa.array((rows - first).astype(np.int32), mask=rows < 0)
-        found, valid, absent = self._numbers.rows(keys, self._row, first)
-        return pa.Array.from_buffers(
-            pa.int32(), len(keys), [pa.py_buffer(valid), pa.py_buffer(found)], absent
-        )
+        *arrays, absent = self._numbers.rows(keys, self._row, first)
+        return pa.Array.from_buffers(pa.int32(), len(keys), [*map(pa.py_buffer, arrays)], absent)
 
     def join(self) -> None:
         """Join the rows into one batch, so that look-ups copy nothing until the table changes."""

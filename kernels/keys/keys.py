@@ -157,9 +157,9 @@ class KeyNumbers:
         )
         return out
 
-    def rows(self, keys: I64, row_of: I64, first: int) -> tuple[npt.NDArray[np.int32], U8, int]:
-        """Rows of keys int64[n], less `first`: int32[n], 0 where there is none; which have one, a bitmap; how
-        many have none.
+    def rows(self, keys: I64, row_of: I64, first: int) -> tuple[U8, npt.NDArray[np.int32], int]:
+        """Which keys of int64[n] have a row, a bitmap; their rows less `first`, int32[n], 0 where there is
+        none; how many have none.
 
         Args:
             row_of: int64[numbers], row of each number; negative: none.
@@ -170,7 +170,7 @@ class KeyNumbers:
         absent: int = self._calls.numbers_rows(
             self._handle, address(keys), len(keys), address(row_of), first, address(out), address(valid)
         )
-        return out, valid, absent
+        return valid, out, absent
 
     def assign(self, keys: I64) -> U32:
         """Numbers uint32[n] of keys int64[n]; an unknown key gets the next number."""

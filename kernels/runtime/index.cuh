@@ -136,7 +136,7 @@ class Index {
 
     Segment* allocate(uint32_t depth) {
         const int64_t place = segments_ % ARENA_SEGMENTS;
-        if (place == 0) arenas_.emplace_back(ARENA_SEGMENTS * sizeof(Segment), segments_ ? 0 : Pages::HUGE_PAGE);
+        if (place == 0) arenas_.emplace_back(ARENA_SEGMENTS * sizeof(Segment), segments_ > 0);
         ++segments_;
         Segment* const segment = reinterpret_cast<Segment*>(arenas_.back().data()) + place;
         reset(segment, depth);

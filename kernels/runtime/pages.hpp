@@ -11,18 +11,18 @@
 
 namespace {
 
-// A zeroed block that never moves. From its byte `huge_from` on it asks for 2 MiB pages (fewer TLB misses
-// on random rows); a table's first block starts without, so that a small table stays small.
+// A zeroed block that never moves. It may ask for 2 MiB pages: fewer TLB misses on random rows. A table's first block
+// does without. So a small table stays small, and hundreds of tables do not clear a whole page each for a few rows.
 class Pages {
   public:
     static constexpr int64_t HUGE_PAGE = 2 << 20;
 
-    Pages(int64_t bytes, int64_t huge_from) : bytes_(bytes + HUGE_PAGE) {
+    Pages(int64_t bytes, bool huge) : bytes_(bytes + HUGE_PAGE) {
         base_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base_ == MAP_FAILED) throw std::bad_alloc();
         data_ = static_cast<char*>(base_) + -reinterpret_cast<uintptr_t>(base_) % HUGE_PAGE;
         // a hint: everything works without it
-        if (huge_from < bytes) madvise(data_ + huge_from, bytes - huge_from, MADV_HUGEPAGE);
+        if (huge) madvise(data_, bytes, MADV_HUGEPAGE);
     }
     Pages(Pages&& other) noexcept
         : base_(std::exchange(other.base_, MAP_FAILED)), data_(other.data_), bytes_(other.bytes_) {}

@@ -23,8 +23,8 @@ void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, 
 
 class Batch {
   public:
-    // Call order: `begin`; `add` the keys of every field, n in all; `group`; `put` the cell of every key; `find` all
-    // chunks; `insert` or `admit`; `use`. Between `begin` and `group` the thread has no other batch.
+    // Call order: `begin`; `add` the keys of every field, n in all; `group`; `put` the cell of every key; `open`, or
+    // `find`, `insert` and `use`. Between `begin` and `group` the thread has no other batch.
     void begin(int64_t n) {
         unique_scratch().begin(n);
         if (static_cast<int64_t>(keys_.size()) < n) keys_.resize(n);
@@ -47,9 +47,30 @@ class Batch {
     }
     void put(uint32_t unique, uint32_t cell) { cells_[ends_[unique]++] = cell; }
 
-    void find(const Table& table, int64_t c) {
-        const auto [begin, end] = chunk(c);
-        find_rows(table.index(), keys_.data() + begin, end - begin, rows_.data() + begin);
+    // Finds the rows of all unique keys, and reads the values, which `value` then returns. A missing key gets a row if the
+    // table admits it. shared: threads share the search; else one thread finds and inserts in one pass, in parts.
+    void open(Table& table, bool shared) {
+        if (values_.size() < rows_.size() * Layout::D) values_.resize(rows_.size() * Layout::D);
+        if (shared || table.admission().on()) {
+            find(table);
+            table.admission().on() ? admit(table) : insert(table);
+            read(table, 0, size());
+        } else {
+            std::fill(rows_.begin(), rows_.end(), NO_ROW);
+            for (int64_t begin = 0; begin < size(); begin += PART) {
+                const int64_t end = std::min(size(), begin + PART);
+                table.insert_missing(keys_.data() + begin, rows_.data() + begin, end - begin);
+                read(table, begin, end);
+            }
+        }
+        use(table);
+    }
+    const float* value(uint32_t unique) const { return values_.data() + int64_t{unique} * Layout::D; }
+
+    void find(const Table& table) {
+        livectr::parallel_chunks(size(), GRAIN, [&](int64_t begin, int64_t end) {
+            find_rows(table.index(), keys_.data() + begin, end - begin, rows_.data() + begin);
+        });
     }
 
     // Missing keys get rows.
@@ -68,17 +89,6 @@ class Batch {
             if (rows_[u] == NO_ROW) rows_[u] = find_row(table.index(), keys_[u]);
         }
     }
-
-    // Prepares for the values of all chunks, which `value` then returns.
-    void prepare_values() {
-        if (values_.size() < rows_.size() * Layout::D) values_.resize(rows_.size() * Layout::D);
-    }
-    void read(const Table& table, int64_t c) {
-        const auto [begin, end] = chunk(c);
-        copy_values(table, keys_.data() + begin, rows_.data() + begin, end - begin, false,
-                    values_.data() + begin * Layout::D);
-    }
-    const float* value(uint32_t unique) const { return values_.data() + int64_t{unique} * Layout::D; }
 
     // Notes the use of each unique row, if the table keeps track of it. A use is a change: it must reach a checkpoint.
     void use(Table& table) const {
@@ -151,11 +161,20 @@ class Batch {
     static constexpr int64_t AHEAD = 8;
 
   private:
+    static constexpr int64_t PART = 8 * GRAIN;  // keys whose slots and rows stay in a core's cache
     std::vector<int64_t> keys_;          // the unique keys first
     std::vector<uint32_t> rows_, ends_;  // of each unique key; its cells: from the end of the one before to its end
     std::vector<uint32_t> cells_;
     std::vector<float> values_;          // of each unique key, D
     std::vector<uint32_t> touched_, touched_counts_;  // by chunk: rows that changed first in this generation
+
+    // Values of the unique keys [from, to).
+    void read(const Table& table, int64_t from, int64_t to) {
+        livectr::parallel_chunks(to - from, GRAIN, [&](int64_t begin, int64_t end) {
+            copy_values(table, keys_.data() + from + begin, rows_.data() + from + begin, end - begin, false,
+                        values_.data() + (from + begin) * Layout::D);
+        });
+    }
 
     std::pair<int64_t, int64_t> chunk(int64_t c) const { return {c * GRAIN, std::min(size(), (c + 1) * GRAIN)}; }
     uint32_t first_of(int64_t u) const { return u ? ends_[u - 1] : 0; }

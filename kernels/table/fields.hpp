@@ -58,21 +58,20 @@ class Fields {
 
     // Rows missing from the tables are inserted, if they are admitted. Remembers the batch for `backward`. Each key of
     // a table is looked up and read once: its other occurrences read a small array in cache.
+    //
+    // A thread takes a table through all steps, so that what a step has read is in its core's cache at the next. Threads
+    // share only a table with more than a thread's share of the keys.
     void forward(const Shape& shape, const int32_t* offsets, const int64_t* keys, float* out) {
-        unique_.resize(offsets[shape.cells()]);
+        const int64_t total = offsets[shape.cells()], threads = livectr::pool().size;
+        unique_.resize(total);
         std::vector<std::pair<int64_t, int64_t>> sizes;  // the largest first: then threads end together
         for (size_t t = 0; t < tables_.size(); ++t) sizes.emplace_back(-occurrences(shape, t, offsets), t);
         std::sort(sizes.begin(), sizes.end());
-        livectr::parallel_for(sizes.size(), [&](int64_t i) { group(shape, sizes[i].second, offsets, keys); });
-        each_chunk([&](Batch& batch, Table& table, int64_t c) { batch.find(table, c); });
         livectr::parallel_for(sizes.size(), [&](int64_t i) {
-            Table& table = *tables_[sizes[i].second];
-            Batch& batch = batches_[sizes[i].second];
-            table.admission().on() ? batch.admit(table) : batch.insert(table);
-            batch.use(table);
-            batch.prepare_values();
+            const auto [size, t] = sizes[i];
+            group(shape, t, offsets, keys);
+            batches_[t].open(*tables_[t], -size * threads > total);
         });
-        each_chunk([&](Batch& batch, Table& table, int64_t c) { batch.read(table, c); });
         livectr::parallel_for(fields() * blocks(shape.most(), WIDE), [&](int64_t task) {
             const int64_t f = task % fields();
             const auto [first, last] = range(shape[f], task / fields(), WIDE);

@@ -136,7 +136,7 @@ class Table {
         return buffer;
     }
 
-    // Fills the places of `rows` that are NO_ROW, in order, with new rows for their keys.
+    // Fills the places of `rows` that are NO_ROW, in order, with the rows of their keys; a missing key gets a new row.
     void insert_missing(const int64_t* keys, uint32_t* rows, int64_t n) {
         if (std::find(rows, rows + n, NO_ROW) == rows + n) return;
         // in parts, so that what one thread finds a place for is still in the cache when all threads fill it
@@ -299,7 +299,7 @@ class Table {
         const uint32_t fresh = free_.empty() ? next_row_ : free_.back();
         if (fresh == NO_ROW) throw std::bad_alloc();
         if (fresh >> SLAB_SHIFT == slabs_.size()) {
-            slabs_.emplace_back(ROW_BYTES << SLAB_SHIFT, slabs_.empty() ? Pages::HUGE_PAGE : 0);
+            slabs_.emplace_back(ROW_BYTES << SLAB_SHIFT, !slabs_.empty());
             slab_data_.push_back(slabs_.back().data());
         }
         const uint32_t row = index_.find_or_insert(key, fresh);

@@ -20,7 +20,7 @@ Batch batch_of(Table& table, const int64_t* keys, int64_t n) {
     batch.add(keys, n, number.data());
     batch.group(n);
     for (int64_t i = 0; i < n; ++i) batch.put(number[i], i);
-    livectr::parallel_for(batch.chunks(), [&](int64_t c) { batch.find(table, c); });
+    batch.find(table);
     batch.insert(table);
     batch.prepare();
     return batch;

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from livectr.ingest.common_features import sharing
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
@@ -43,8 +43,6 @@ from livectr.trainer.parts import Closable, Extraction, Parts
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.process import local_rank
 from livectr.trainer.progress import Progress
-from livectr.trainer.publish.publisher import Publisher
-from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Boundary, Left
 from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.quality.contest import Contest
@@ -64,6 +62,10 @@ from livectr.trainer.tables.policies import Policies
 from livectr.trainer.tables.rank_tables import only_tier
 from livectr.trainer.tables.tiers import Tiers
 from livectr.trainer.telemetry import leave_to_rank_0
+
+if TYPE_CHECKING:  # redis is imported where something is published
+    from livectr.trainer.publish.publisher import Publisher
+    from livectr.trainer.publish.redis_store import RedisStore
 
 LOG = logging.getLogger(__name__)
 
@@ -200,6 +202,8 @@ class Builder:
     def store(self) -> RedisStore | None:
         if self.options.publish is None:
             return None
+        from livectr.trainer.publish.redis_store import RedisStore
+
         return self.closed(RedisStore(self.options.publish, self.options.namespace))
 
     def tiers(self) -> Tiers | None:
@@ -323,14 +327,8 @@ class Builder:
         )
 
     def watch(self, source: ExampleSource, letters: DeadLetters, *, resumed: bool) -> DataWatch:
-        return DataWatch(
-            source.pipeline,
-            source,
-            letters,
-            self.control,
-            min_usable=self.options.min_usable,
-            resumed=resumed,
-        )
+        parts = source.pipeline, source, letters, self.control
+        return DataWatch(*parts, min_usable=self.options.min_usable, resumed=resumed)
 
     def start(self, contents: Contents, letters: DeadLetters) -> None:
         """Begin to encode content that arrives; rank 0 writes the letters of rows that all ranks read."""
@@ -362,6 +360,8 @@ class Builder:
         Args:
             warmed: examples of the run whose parts this run began with.
         """
+        from livectr.trainer.publish.publisher import Publisher
+
         segments = [(s.name, s.dim) for s in step.layout.segments]
         model = PublishedModel(self.pipeline.fingerprint, segments, self.options.seed)
         least = max(0, self.options.min_examples - warmed)

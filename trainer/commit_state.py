@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
-from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.snapshot import Boundary, Left, Snapshotter
 from livectr.trainer.quality.gate import PublishGate
+
+if TYPE_CHECKING:
+    from livectr.trainer.publish.publisher import Publisher
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,10 +31,12 @@ from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.commit_state import CommitState, held_by
 from livectr.trainer.counts import summed
-from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.snapshot import Boundary, overgrown
 from livectr.trainer.publish.version import Push
 from livectr.trainer.quality.gate import PublishGate
+
+if TYPE_CHECKING:
+    from livectr.trainer.publish.publisher import Publisher
 
 LOG = logging.getLogger(__name__)
 LAST_PUBLISH_DEADLINE_S = 60.0

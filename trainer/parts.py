@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from livectr.ingest.common_features import CommonFeatures
 from livectr.ingest.dead_letters.letters import DeadLetters
@@ -23,7 +23,6 @@ from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.progress import Progress
-from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.gate import PublishGate
@@ -34,6 +33,9 @@ from livectr.trainer.quality.seen import ItemCounts
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
 from livectr.trainer.tables.policies import Policies
+
+if TYPE_CHECKING:
+    from livectr.trainer.publish.publisher import Publisher
 
 
 class Closable(Protocol):

@@ -10,12 +10,15 @@ A process that dies anywhere leaves a whole checkpoint and a whole version. The 
 again from the checkpoint's positions. Batches are a function of the log, so it learns the same model.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -37,7 +40,9 @@ from livectr.trainer.report import Report, report_of
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.backlog import Backlog
 from livectr.trainer.stream.batcher import Flags, Round
-from livectr.trainer.stream.group_offsets import GroupOffsets
+
+if TYPE_CHECKING:
+    from livectr.trainer.stream.group_offsets import GroupOffsets
 
 __all__ = ["Report", "TrainOptions", "train"]
 
@@ -100,6 +105,8 @@ def group_offsets(options: TrainOptions, resources: ExitStack) -> GroupOffsets |
     """Offsets of the consumer group, closed with the run; None: no group."""
     if options.group is None:
         return None
+    from livectr.trainer.stream.group_offsets import GroupOffsets  # imports kafka
+
     offsets = GroupOffsets(options.source, options.group)
     resources.callback(offsets.close)
     return offsets

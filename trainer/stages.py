@@ -26,7 +26,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,6 @@ from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.progress import Progress
-from livectr.trainer.publish.publisher import Publisher
-from livectr.trainer.publish.push import PushStage
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.gate import PublishGate
@@ -50,6 +48,10 @@ from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
 from livectr.trainer.stream.batcher import Batcher, Cut
 from livectr.trainer.stream.feed import Batch, Feed
 from livectr.trainer.tables.policies import Policies
+
+if TYPE_CHECKING:  # redis is imported where something is published
+    from livectr.trainer.publish.publisher import Publisher
+    from livectr.trainer.publish.push import PushStage
 
 F32 = npt.NDArray[np.float32]
 

@@ -36,8 +36,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from livectr.ingest import metrics
 from livectr.ingest.addresses import log_folder
-from livectr.ingest.dead_letters.spool import Spool
-from livectr.ingest.dead_letters.topic import TOPIC, TopicSink
+from livectr.ingest.dead_letters.spool import TOPIC, Spool
 from livectr.ingest.dead_letters.usable import RowCounts
 from livectr.ingest.limits import SPOOL_BYTES
 from livectr.kernels.errors import ConfigError, UserError
@@ -131,6 +130,8 @@ class DeadLetters:
             folder = spool or Path(tempfile.mkdtemp(prefix="livectr-dead-letters-"))
             self._temporary = folder if spool is None else None
             waiting = Spool(folder, writer=writer, writers=writers, most_bytes=spool_bytes)
+            from livectr.ingest.dead_letters.topic import TopicSink  # imports kafka
+
             self._sink = TopicSink(target, waiting)
         elif target is not None:
             self._sink = _FileSink(Path(target), writer)

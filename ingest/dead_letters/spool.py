@@ -20,6 +20,8 @@ from typing import IO
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.disk import sync_directory
 
+TOPIC = "livectr.dead_letters"
+"""Topic of the lines; of a log of files, the folder that takes its place."""
 SEGMENT_BYTES = 4 << 20
 
 

@@ -20,13 +20,12 @@ from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 
 from livectr.ingest import metrics
 from livectr.ingest.addresses import MOST_IN_FLIGHT, connect_admin, kafka_options
-from livectr.ingest.dead_letters.spool import Spool
+from livectr.ingest.dead_letters.spool import TOPIC, Spool
 from livectr.kernels.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.ingest.chunks import Position
 
-TOPIC = "livectr.dead_letters"
 POLL_S = 0.2
 REQUEST_S = 5.0
 """Time limit of a broker's answer; twice that for the letters of a segment."""

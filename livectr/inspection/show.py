@@ -21,7 +21,6 @@ from livectr.kernels.errors import CheckpointError, ConfigError
 from livectr.kernels.process.object_store import refuse_objects
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace
-from livectr.versions.holding import connected
 
 PIPED_WIDTH = 160
 """Width of output that is piped, unless COLUMNS is set."""
@@ -198,6 +197,8 @@ def show_published(url: str, namespace: str) -> None:
         ConnectError: Redis does not answer.
         ConfigError: nothing is published.
     """
+    from livectr.versions.holding import connected  # imports redis
+
     keys = Keyspace(namespace)
     with connected(url) as client:
         text = client.get(keys.manifest)

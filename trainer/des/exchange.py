@@ -113,7 +113,7 @@ class Exchange:
             share = _Share(features.rows, groups, _NO_KEYS)
             if isinstance(features, Features):
                 return self._alone(self._reader.read_dense(features), share, features, label)
-            return self._alone(self._reader.read(features), share, None, label)
+            return self._alone(self._reader.read_fields(features)[0], share, None, label)
         own = self._reader.read(features)
         requested, requests = self._reader.request(own)
         to_self = np.zeros(len(self._order), bool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class OwnFeatures:
     Attributes:
         offsets: i32[cells + 1] of each field
         keys: i64[nnz] of each field
-        segments: the same as segments of a message, one a field
+        segments: the same as segments of a message, one a field; empty for a single rank
         dense: f32[b, own] dense features that are not common
         common: f32[groups, common] dense features
         group_of: i32[b], group of each example; None where they are not grouped
@@ -63,7 +63,19 @@ class FeatureReader:
         return OwnFeatures([], [], Segments.empty(0), own, np.ascontiguousarray(dense[:, common]), None)
 
     def read(self, features: Features | CommonFeatures) -> OwnFeatures:
-        """Own features by field."""
+        """Own features by field, and as segments of a message."""
+        own, parts_of = self.read_fields(features)
+        segments = [
+            Segments.of(part.offsets, part.keys, part.rows) if part.rows else Segments.empty(len(fields))
+            for part, fields in parts_of
+        ]
+        order = np.argsort([f for _, fields in parts_of for f in fields])
+        return replace(own, segments=Segments.concat(segments).take(order))
+
+    def read_fields(
+        self, features: Features | CommonFeatures
+    ) -> tuple[OwnFeatures, list[tuple[Features, tuple[int, ...]]]]:
+        """Own features by field, without segments; the blocks of features, each with its fields."""
         if isinstance(features, Features):
             split = self.read_dense(features)
             parts_of = [(features, tuple(range(self._fields)))]
@@ -75,19 +87,13 @@ class FeatureReader:
             dense, group_of = (features.common.dense, features.own.dense), features.index
         offsets = [np.zeros(1, np.int32)] * self._fields
         keys = [np.empty(0, np.int64)] * self._fields
-        segments: list[Segments] = []
-        order: list[int] = []
         for part, fields in parts_of:
-            order += fields
             if not part.rows:
-                segments.append(Segments.empty(len(fields)))
                 continue
-            segments.append(Segments.of(part.offsets, part.keys, part.rows))
             for i, f in enumerate(fields):
                 offsets[f] = part.offsets[i * part.rows : (i + 1) * part.rows + 1]
                 keys[f] = part.keys[offsets[f][0] : offsets[f][-1]]
-        by_field = Segments.concat(segments).take(np.argsort(order))
-        return OwnFeatures(offsets, keys, by_field, dense[1], dense[0], group_of)
+        return OwnFeatures(offsets, keys, Segments.empty(0), dense[1], dense[0], group_of), parts_of
 
     def request(self, own: OwnFeatures) -> tuple[RequestedRows, list[I64]]:
         """Rows that own examples need, and the unique keys of each of `Route.row_sources`."""

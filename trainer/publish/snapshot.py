@@ -5,9 +5,12 @@ contenders it holds the content vectors, which a server loads for whichever is t
 nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +45,10 @@ from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.spool import Spool
-from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import VersionSnapshot, is_served
+
+if TYPE_CHECKING:
+    from livectr.trainer.publish.store_types import Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -77,7 +82,7 @@ class Boundary:
     @staticmethod
     def mark(
         step: DesStep, source: ExampleSource, others: Mapping[str, DynamicTable] = MappingProxyType({})
-    ) -> "Boundary":
+    ) -> Boundary:
         """Mark the present, after rows on the GPU were copied to the host's tables.
 
         Args:
@@ -97,7 +102,7 @@ class Left:
     lookups: Sequence[LookupTable] = ()
 
     @staticmethod
-    def of(source: ExampleSource) -> "Left":
+    def of(source: ExampleSource) -> Left:
         """Lists of a rank's source."""
         return Left(source.behaviors, list(source.tables.values()))
 
@@ -232,6 +237,8 @@ class Snapshotter:
 
     def _lookup_rows(self, since: int) -> Iterator[Values]:
         """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
+        from livectr.trainer.publish.store_types import Values  # imports redis
+
         for topic, table in self.source.tables.items():
             keys, rows = table.changed(since)
             own = np.flatnonzero(buckets_of(keys) % self.control.world == self.control.rank)
@@ -240,6 +247,8 @@ class Snapshotter:
 
     def _histories(self, changes: Mapping[str, Histories]) -> Iterator[Values]:
         """Changed behavior histories of this rank's users; those of users that left are removed."""
+        from livectr.trainer.publish.store_types import Values
+
         for name, (users, lengths, items, times) in changes.items():
             ends = np.cumsum(lengths).tolist()
             values: list[bytes | None] = [

@@ -1,9 +1,12 @@
 """Version on its way to Redis: a rank's snapshot, the version under way, the version that is served."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +16,9 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import KEPT_VERSIONS
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.publish.spool import Spool
-from livectr.trainer.publish.store_types import Values
+
+if TYPE_CHECKING:
+    from livectr.trainer.publish.store_types import Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

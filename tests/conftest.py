@@ -33,6 +33,8 @@ collect_ignore += [] if any("tests/k8s" in word for word in sys.argv) else ["k8s
 _numbers = itertools.count()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: children would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# A broker lives for seconds here: the second compiler of Java would take more of them than it saves.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at its width
 # An example that compiles a kernel, or that runs on a busy machine, is slow and right. `make test` tries the
 # same examples each time, so that a change is to blame when it fails; `make test-full` looks for new ones.
@@ -46,11 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `full`, unless asked for."""
+    """Leave out the tests marked `full`, unless asked for; those marked `early` come first."""
     if not config.getoption("--full"):
         left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
 
 
 def pytest_collection_finish() -> None:

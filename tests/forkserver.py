@@ -1,9 +1,17 @@
-"""Imports of the process from which `tests/ranks.py` forks."""
+"""Imports of the process from which `tests/ranks.py` and `tests/commands.py` fork.
+
+None of them starts gRPC, or a thread of Python: a fork has the thread alone that forks.
+"""
 
 from livectr.kernels.process.heap import loading
 
 with loading(lean=True):
+    import livectr.analysis.evaluate
+    import livectr.analysis.score_log
+    import livectr.cli
+    import livectr.serving.app
     import livectr.trainer.run
+    import tests.commands
     import tests.trainer.ad_logs
     import tests.trainer.planted_log
 

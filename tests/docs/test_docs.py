@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ import livectr.serving.metrics
 import livectr.trainer.telemetry
 from livectr import operator_page
 from livectr.config.settings import FIELDS
+from tests.docs.forked import ForkedOnPath
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
@@ -56,6 +58,9 @@ SIMULATED_S = (
     10  # seconds that a page simulates for at most, if it says less than 100; `make test-full` runs all
 )
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
+STARTED = (
+    ROOT / "README.md",
+)  # its commands are started, as everywhere in `make test-full`; others are forked
 FIRST_BATCHES = {
     "LIVECTR_BATCH_MIN": "64"  # a run of 10,000 examples has 2,500 steps otherwise; `make test-full` has them
 }
@@ -90,7 +95,9 @@ def end(group: int) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", named("bash"))
-def test_bash_blocks(page: Path, desk: Path, request: pytest.FixtureRequest) -> None:
+def test_bash_blocks(
+    page: Path, desk: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     full = request.config.getoption("--full")
     bodies = [body for body in blocks(page, "bash") if full or FULL_ONLY not in body]
     script = "set -euo pipefail\n" + "\n".join(bodies)
@@ -100,7 +107,11 @@ def test_bash_blocks(page: Path, desk: Path, request: pytest.FixtureRequest) -> 
         script = SIMULATED.sub(lambda found: found[1] + str(min(int(found[2]), SIMULATED_S)), script)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     log = desk / "session.log"
-    with log.open("w") as out:
+    with ExitStack() as held:
+        if page not in STARTED and not full:
+            forked = held.enter_context(ForkedOnPath(tmp_path_factory.mktemp("forked")))
+            path = f"{forked.path}{os.pathsep}{path}"
+        out = held.enter_context(log.open("w"))
         session = subprocess.Popen(
             ["bash", "-x", "-c", script],
             cwd=desk,

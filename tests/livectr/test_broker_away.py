@@ -14,6 +14,7 @@ from typing import Any
 from kafka import KafkaProducer
 
 from livectr.local.kafka import Broker, create_topics
+from tests.commands import Command
 
 DEADLINE_S = 120
 PIPELINE = """
@@ -60,7 +61,7 @@ def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp
             "0",
             "--json",
         ]
-        with subprocess.Popen(command + options, stdout=subprocess.PIPE, stderr=stderr, text=True) as trainer:
+        with Command(command + options, stdout=subprocess.PIPE, stderr=stderr, text=True) as trainer:
             try:
                 wait(lambda: "livectr.trainer.quality.monitor" in errors.read_text(), trainer, errors)
                 broker.kill()

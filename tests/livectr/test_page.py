@@ -26,6 +26,8 @@ from livectr.cli import main
 from livectr.local.ports import free_ports
 from livectr.trainer.quality.metrics import auc, logloss
 from livectr.trainer.quality.predictions import read_predictions
+from tests.commands import Command
+from tests.commands import run as run_command
 from tests.livectr.page_tree import Element, Page
 
 PIPELINE = str(Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py")
@@ -51,7 +53,7 @@ class Run:
 
 
 def command(*words: object) -> str:
-    done = subprocess.run([*LIVECTR, *map(str, words)], capture_output=True, text=True, timeout=240)
+    done = run_command([*LIVECTR, *map(str, words)], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -254,13 +256,11 @@ def test_live_shows_a_run_that_goes_on(tmp_path: Path, redis_url: str) -> None:
     ]
     train += ["--live", str(port), "--run-log", str(tmp_path / "run.log")]
     train += ["--report", str(tmp_path / "report.json")]
-    with subprocess.Popen(simulate, stdout=subprocess.DEVNULL) as traffic:
+    with Command(simulate, stdout=subprocess.DEVNULL) as traffic:
         try:
             while not (tmp_path / "logs" / "impressions").exists():
                 time.sleep(0.1)
-            with subprocess.Popen(
-                train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            ) as trainer:
+            with Command(train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trainer:
                 try:
                     url, tags = f"http://127.0.0.1:{port}", set()
                     deadline = time.monotonic() + 120

@@ -10,6 +10,7 @@ import pytest
 
 from livectr.kernels.process.cpu import own_levels
 from livectr.prebuilt import FIXED
+from tests.commands import run
 from tests.serving.test_processes import ready, server
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +20,7 @@ PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
 
 
 def livectr(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "livectr", *words], cwd=ROOT, capture_output=True, text=True)
+    return run([sys.executable, "-m", "livectr", *words], cwd=ROOT, capture_output=True, text=True)
 
 
 def test_every_kernel_without_parameters_is_listed() -> None:

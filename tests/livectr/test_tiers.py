@@ -19,6 +19,7 @@ from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import DesStep
+from tests.commands import Command
 
 PIPELINE = Path(__file__).with_name("wide_pipeline.py")
 IMPRESSIONS = 4_000
@@ -87,7 +88,8 @@ def train(source: str, checkpoint: Path, *flags: str, world: int = 1) -> subproc
     command = [sys.executable, *torchrun, "-m", "livectr", "train", "--pipeline", str(PIPELINE)]
     command += ["--source", source, "--checkpoint", str(checkpoint), "--batch-size", "64"]
     command += ["--batch-ramp", "0", "--until-end", "--publish-interval-s", "0.2", "--threads", "1", *flags]
-    return subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    begin = subprocess.Popen if torchrun else Command
+    return begin(command, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def finish(process: subprocess.Popen[bytes]) -> str:

@@ -18,6 +18,7 @@ from livectr.kernels.process.logs import LEVELS
 from livectr.protos.manifest import Freshness
 from livectr.trainer.publish.delays import Delays
 from livectr.trainer.report import Report
+from tests import commands
 from tests.livectr.wrong_logs import JOINED, LABELLED, request, row, write_json
 
 ROWS = 800
@@ -34,7 +35,7 @@ def train(tmp_path: Path) -> list[str]:
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "livectr", *words]
-    return subprocess.run(
+    return commands.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
     )
 
@@ -167,7 +168,7 @@ def test_the_level_says_how_much_is_logged(train: list[str]) -> None:
     ],
 )
 def test_commands_that_run_long_log_json(words: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = commands.run(
         [sys.executable, "-m", "livectr", *words, "--log-format", "json", "--log-level", "warning"],
         cwd=tmp_path,
         capture_output=True,

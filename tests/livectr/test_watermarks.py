@@ -1,7 +1,6 @@
 """`livectr inspect --source`: a line for each topic partition, against a brute-force running maximum."""
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from livectr.inspection.event_times import measure
 from livectr.inspection.watermarks import duration, suggested
 from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import create_topics
+from tests.commands import run
 
 PIPELINE = """
 from livectr import Pipeline, Stream, label_join
@@ -87,7 +87,7 @@ def test_rows_that_a_trainer_has_not_read_wait(tmp_path: Path, capsys: pytest.Ca
             write(logs, topic, number, times[:1_000])
     flags = ["--pipeline", str(file), "--source", f"file:{logs}"]
     trained = ["train", *flags, "--until-end", "--checkpoint", str(tmp_path / "c")]
-    assert subprocess.run([sys.executable, "-m", "livectr", *trained], check=False).returncode == 0
+    assert run([sys.executable, "-m", "livectr", *trained]).returncode == 0
     for topic, number, stop in (
         ("shown", 0, 2_000),
         ("shown", 1, 2_000),

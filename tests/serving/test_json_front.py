@@ -28,6 +28,7 @@ from livectr.serving.app import App
 from livectr.serving.front.questions import EveryClient, typed
 from livectr.serving.front.web import HTTP_STATUS, WebLimits, web_application
 from livectr.serving.options import ServeOptions
+from tests.commands import Command
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 
@@ -266,9 +267,7 @@ def test_the_page_runs_its_own_script_only(front: Front) -> None:
 def test_the_command_serves_until_it_is_told(app: App, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["serve", "json", "--target", app.server.address, "--listen", "127.0.0.1:0"]
     root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "livectr", *words], cwd=root, stdout=subprocess.PIPE, text=True
-    )
+    process = Command([sys.executable, "-m", "livectr", *words], cwd=root, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     said = process.stdout.readline()
     assert said.startswith("json front ready on http://127.0.0.1:") and app.server.address in said

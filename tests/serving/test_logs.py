@@ -17,6 +17,7 @@ from livectr.kernels.process.logs import JsonFormatter
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
+from tests.commands import Command
 from tests.livectr.test_logs import lines
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_probes import Kubelet
@@ -31,7 +32,7 @@ def test_a_server(world: World, workers: str) -> None:
         kubelet = Kubelet()
         words = ["serve", "rank", "--pipeline", str(PIPELINE), "--redis", url, "--log-format", "json"]
         words += ["--health-listen", kubelet.address, "--workers", workers]
-        process = subprocess.Popen(
+        process = Command(
             [sys.executable, "-m", "livectr", *words],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)},

@@ -21,6 +21,7 @@ from livectr.local.ports import free_ports
 from livectr.serving.app import serve_rank
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
+from tests.commands import Command
 from tests.promtool import checked_scrape
 from tests.serving.display_world import NOW_MS, World, publication
 
@@ -30,9 +31,20 @@ PIPELINE = HERE / "display_pipeline.py"
 
 
 @contextmanager
-def server(role: str, url: str, *flags: str, pipeline: Path = PIPELINE) -> Iterator[subprocess.Popen[str]]:
+def server(
+    role: str,
+    url: str,
+    *flags: str,
+    pipeline: Path = PIPELINE,
+    begin: type[subprocess.Popen[str]] = Command,
+) -> Iterator[subprocess.Popen[str]]:
+    """Server process.
+
+    Args:
+        begin: `subprocess.Popen` for one that Python starts.
+    """
     command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", str(pipeline), "--redis", url]
-    process = subprocess.Popen(
+    process = begin(
         [*command, *flags],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -61,7 +73,8 @@ def ready(process: subprocess.Popen[str]) -> tuple[str, str]:
 def test_a_process_serves_and_ends_gracefully(redis_url: str, world: World) -> None:
     version = world.publish(publication(redis_url))
     port = free_ports(1)
-    with server("rank", redis_url, "--listen", "127.0.0.1:0", "--metrics-port", str(port)) as process:
+    flags = ["--listen", "127.0.0.1:0", "--metrics-port", str(port)]
+    with server("rank", redis_url, *flags, begin=subprocess.Popen) as process:
         address, served = ready(process)
         assert served == str(version)
         with RankClient(address) as client:

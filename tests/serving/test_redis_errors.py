@@ -31,6 +31,7 @@ from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
+from tests.commands import Command
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.losses import NOT_SERVING, SERVING, health, trouble
@@ -313,7 +314,7 @@ def test_a_redis_that_refuses_at_the_start_is_reported(faulty: FaultyRedis, faul
 def server_process(url: str, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "livectr", "serve", "rank", "--redis", url, "--listen", "127.0.0.1:0"]
     command += ["--pipeline", "tests/serving/swap_pipeline.py", *more]
-    return subprocess.Popen(
+    return Command(
         command,
         cwd=ROOT,
         stdout=subprocess.PIPE,

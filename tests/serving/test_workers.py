@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -28,7 +29,8 @@ TORCH_MIB = 100
 
 def test_workers_share_the_memory_of_their_supervisor(redis_url: str, world: World) -> None:
     world.publish(publication(redis_url))
-    with server("rank", redis_url, "--listen", "127.0.0.1:0", "--workers", "2") as process:
+    flags = ["--listen", "127.0.0.1:0", "--workers", "2"]
+    with server("rank", redis_url, *flags, begin=subprocess.Popen) as process:
         address, _ = ready(process)
         assert ready(process)[0] == address
         for _ in range(8):  # connections, which the kernel spreads over the workers

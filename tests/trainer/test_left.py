@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,6 @@ import redis
 
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.sources.source import open_source
-from livectr.kernels.process.children import with_parent
 from livectr.protos.store import Keyspace
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
@@ -25,6 +23,7 @@ from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer
 from livectr.trainer.publish import outcome, snapshot
 from livectr.trainer.run import Training, TrainOptions
+from tests.commands import run
 from tests.trainer.redis_proxy import Proxy
 
 PIPELINE = Path(__file__).with_name("left_pipeline.py")
@@ -54,7 +53,7 @@ def test_redis_holds_those_who_have_not_left(
     words = [sys.executable, "-m", "livectr", "train", "--pipeline", str(PIPELINE), "--source", source]
     words += ["--until-end", "--publish", redis_url, "--ranks", str(world), "--report", str(report)]
     bound = {"LEFT_ROOM": "yes"} if room else {}
-    done = subprocess.run(with_parent(words), capture_output=True, text=True, env={**os.environ, **bound})
+    done = run(words, capture_output=True, text=True, env={**os.environ, **bound})
     assert done.returncode == 0, done.stderr
     assert json.loads(report.read_text())["published_versions"] > 3
     check_redis(client)

@@ -1,0 +1,214 @@
+"""Commands of a test, forked from a process that has imported what a command imports.
+
+`python -m livectr train` imports PyTorch and the trainer, for three seconds of a core; a fork has them. A
+forked command is as real as one that Python starts: process id, files, folder, environment, signals and exit
+code of its own, and it is a child of the test's process, as `subprocess` has it. What it starts itself
+(ranks, workers, the parts of a demo) is started by Python.
+
+Three things differ, and a test of one of them starts Python itself: the command line that the system shows
+(`psutil`), the time in which a command imports, and the modules that it has not imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import inspect
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from livectr.trainer.process import share_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_ROOT = Path(__file__).parents[1]
+_PROGRAM = str(Path(sys.executable).with_name("livectr"))
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["tests.forkserver"])
+_BEGINNING = threading.Lock()
+
+
+class Command(subprocess.Popen[Any]):
+    """`subprocess.Popen` of `[sys.executable, "-m", MODULE, *words]`, or of the program `livectr` beside that
+    Python, forked in place of being started.
+    """
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments  # type: ignore[attr-defined]
+        program, *words = map(os.fspath, asked["args"])
+        module = "livectr"
+        if program != _PROGRAM:
+            flag, module, *words = words
+            assert (program, flag) == (sys.executable, "-m"), asked["args"]
+        assert not asked["shell"] and asked["preexec_fn"] is None and not asked["pass_fds"]
+        theirs = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        environment = dict(os.environ if asked["env"] is None else asked["env"])
+        folder = os.fspath(asked["cwd"] or Path.cwd())
+        try:
+            self.pid = _fork(
+                [fd if fd != -1 else number for number, fd in enumerate(theirs)],
+                (module, words, environment, folder, asked["start_new_session"], program != _PROGRAM),
+            )
+            self._child_created = True
+        finally:
+            pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+            self._close_pipe_fds(*(asked[name] for name in pipes))  # type: ignore[attr-defined]
+
+
+def run(
+    command: Sequence[str],
+    *,
+    timeout: float | None = None,
+    check: bool = False,
+    capture_output: bool = False,
+    **given: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """`subprocess.run` of a `Command`."""
+    if capture_output:
+        given |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Command(command, **given) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def _fork(files: Sequence[int], job: tuple[Any, ...]) -> int:
+    """Fork a command; returns its process id.
+
+    The server forks a process, which forks the command and ends; the command's parent is then the next
+    process that asked for orphans: this one.
+    """
+    shared = [Connection(os.dup(file)) for file in files]
+    ours, theirs = _SERVER.Pipe(duplex=False)
+    variables = {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT)}
+    with _BEGINNING, patch.dict(os.environ, variables):
+        share_cores()
+        process = _SERVER.Process(target=_begin, args=(shared, theirs, job))
+        with _adopting():
+            process.start()
+            theirs.close()
+            pid = int(ours.recv())
+            process.join()
+    for one in (*shared, ours):
+        one.close()
+    process.close()
+    return pid
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Let orphans below this process become its children meanwhile."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    assert prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0, os.strerror(ctypes.get_errno())
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def _begin(files: Sequence[Connection], answer: Connection, job: tuple[Any, ...]) -> None:
+    """Body of the process between the server and the command."""
+    assert "livectr.trainer.run" in sys.modules, "tests/forkserver.py was not imported"
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        answer.send(pid)
+        os._exit(0)
+    code = 1
+    try:
+        for number, file in enumerate(files):
+            os.dup2(file.fileno(), number)
+        while os.getppid() == parent:
+            time.sleep(0.0005)
+        code = _run(*job)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(
+    module: str,
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    new_session: bool,
+    from_here: bool,
+) -> int:
+    """Be the command; returns the exit code.
+
+    Args:
+        from_here: modules of the folder can be imported, as with `python -m`.
+    """
+    for file in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if file > 2:
+            with suppress(OSError):
+                os.close(file)
+    if new_session:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    multiprocessing.set_start_method(None, force=True)  # the server's is its own
+    _as_after_a_start(from_here)
+    sys.argv = ["-m", *words]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(ValueError):  # closed: nobody reads it
+        sys.stdout.flush()
+    return code
+
+
+def _as_after_a_start(from_here: bool) -> None:
+    """Signals, streams and search path as Python sets them."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    through = bool(os.environ.get("PYTHONUNBUFFERED"))
+    stdin, stdout, stderr = (os.fdopen(file, "r" if file == 0 else "w", closefd=False) for file in range(3))
+    stdout.reconfigure(write_through=through)
+    stderr.reconfigure(line_buffering=True, write_through=through, errors="backslashreplace")
+    sys.stdin = sys.__stdin__ = stdin  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = stdout  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = stderr  # type: ignore[misc]
+    places = (sys.prefix, f"{sys.base_prefix}/lib", "__editable__")
+    installed = [path for path in sys.path if path.startswith(places)]
+    named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [*([str(Path.cwd())] if from_here else []), *named, *installed]
+    sys.path_importer_cache.clear()

@@ -111,7 +111,7 @@ def test_a_look_up_table_that_misses_is_said_while_training(
 
     monkeypatch.setattr(data_watch, "LOOK_EVERY_S", 0.0)
     write(tmp_path, shown=[request(number) for number in range(30_000)], clicks=CLICKS, ads=5)
-    code, _, said = train(JOINED, "--batch-size", "4096")
+    code, _, said = train(JOINED, "--batch-size", "4096", "--batch-min", "256")  # few steps
     assert code == 0
     reported = re.search(r"table ads has a row for [\d,]+ of ([\d,]+) look-ups \(25%\)", said)
     assert reported is not None and 10_000 <= int(reported[1].replace(",", "")) < 30_000

@@ -32,6 +32,7 @@ from tests.livectr.page_tree import Element, Page
 
 PIPELINE = str(Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py")
 LIVECTR = (sys.executable, "-m", "livectr")
+FEW_STEPS = ("--batch-min", "32")
 SECTIONS = ("learning-curve", "reliability", "scores", "importance", "tables", "dead-letters", "freshness")
 
 
@@ -76,7 +77,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "--start",
         "2026-11-20T10:00",
     )
-    train = ["train", "--pipeline", PIPELINE, "--source", logs, "--until-end", "--threads", 1]
+    train = ["train", "--pipeline", PIPELINE, "--source", logs, "--until-end", "--threads", 1, *FEW_STEPS]
     train += ["--checkpoint", folder / "c", "--run-log", log, "--report", report]
     command(*train)
     page = folder / "new" / "run.html"
@@ -305,7 +306,7 @@ def test_ranks_leave_the_page_to_their_supervisor(run: Run, tmp_path: Path) -> N
     port, c = free_ports(1), tmp_path / "c"
     train = ["train", "--pipeline", PIPELINE, "--source", f"file:{run.folder / 'logs'}", "--until-end"]
     train += ["--threads", "1", "--ranks", "2", "--checkpoint", c, "--live", f"127.0.0.1:{port}"]
-    command(*train, "--report", tmp_path / "report.json")
+    command(*train, *FEW_STEPS, "--report", tmp_path / "report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     lines = [json.loads(line) for line in (c / "run.log").read_text().splitlines()]
     assert (
@@ -320,7 +321,7 @@ def test_ranks_leave_the_page_to_their_supervisor(run: Run, tmp_path: Path) -> N
 def test_live_changes_nothing_that_is_learned(run: Run, tmp_path: Path) -> None:
     logs = f"file:{run.folder / 'logs'}"
     train = ["train", "--pipeline", PIPELINE, "--source", logs, "--until-end", "--threads", "1"]
-    command(*train, "--live", "0", "--report", tmp_path / "report.json")
+    command(*train, *FEW_STEPS, "--live", "0", "--report", tmp_path / "report.json")
     live = json.loads((tmp_path / "report.json").read_text())
     for name in ("auc", "gauc", "logloss", "table_rows", "last_20_percent", "steps"):
         assert live[name] == run.report[name]

@@ -48,7 +48,8 @@ def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path
             said = process.communicate(timeout=60)[1]
         assert process.returncode == 4 and "correct its user and password (--redis-password-file)" in said
         assert "guess" not in said
-    with server("rank", f"redis://ads@127.0.0.1:{redis_server.port}", *flags) as process:
+    url = f"redis://ads@127.0.0.1:{redis_server.port}"
+    with server("rank", url, *flags, begin=subprocess.Popen) as process:
         for _ in range(int(workers)):
             address = ready(process)[0]
         assert "--redis-password-file" in shown(process) and "hunter2" not in shown(process)
@@ -83,7 +84,7 @@ def test_a_served_log_over_tls_with_a_password(
         "--metrics-port",
         str(port),
     )
-    with server("rank", redis_url, *flags) as process:
+    with server("rank", redis_url, *flags, begin=subprocess.Popen) as process:
         with RankClient(ready(process)[0], 30) as client:
             for number in range(3):
                 client.rank(

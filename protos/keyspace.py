@@ -102,6 +102,15 @@ class Keyspace:
     def release(self) -> str:
         return f"{{{self.namespace}}}:release"
 
+    def log(self, version: int) -> str:
+        """Redis key of a version's entry in the publish log (trainer.publish.log.entries)."""
+        return f"{{{self.namespace}}}:log:{version}"
+
+    @property
+    def log_pattern(self) -> str:
+        """SCAN pattern of all entries of the publish log."""
+        return f"{{{self.namespace}}}:log:*"
+
     @property
     def versions(self) -> str:
         """Pub/sub channel of the numbers of flipped versions."""

@@ -9,6 +9,7 @@ back; it does not connect to Redis.
     {livectr}:owner            text    owner of the epoch: taking a new epoch is idempotent
                                        (trainer.publish.fence)
     {livectr}:highest          int     greatest version number ever used; no number is used twice
+    {livectr}:log:<version>    JSON    push of a version that began (trainer.publish.log.entries)
     {livectr}:hold             JSON    protos.hold: while it is there, no trainer flips a version
     {livectr}:release          mark    the operator asks the trainer's gate to accept its window; it expires
     livectr:versions           channel number of each flipped version

@@ -141,6 +141,10 @@ def build(
         commits=make.commits(step, source, heads, checkpoint, publisher, gate),
         push=publisher.push if publisher is not None else None,
     )
+    if publisher is not None and publisher.resumption is not None:
+        from livectr.trainer.publish.log.missed import catch_up
+
+        catch_up(publisher, step, source, restored)
     parts = Parts(
         pipeline=pipeline,
         options=options,
@@ -200,11 +204,12 @@ class Builder:
         self.resources.enter_context(metrics_server(port, options.metrics_listen, options.metrics_tls))
 
     def store(self) -> RedisStore | None:
-        if self.options.publish is None:
+        options, rate = self.options, self.options.publish_rate / self.collectives.world
+        if options.publish is None:
             return None
         from livectr.trainer.publish.redis_store import RedisStore
 
-        return self.closed(RedisStore(self.options.publish, self.options.namespace))
+        return self.closed(RedisStore(options.publish, options.namespace, full_rate=rate))
 
     def tiers(self) -> Tiers | None:
         options = self.options
@@ -234,13 +239,8 @@ class Builder:
         """Placement by measured loads; None: round-robin."""
         if self.options.placement != "balanced":
             return None
-        return measured_placement(
-            self.pipeline,
-            self.control.rank,
-            self.control.world,
-            restored,
-            rank_bytes=self.options.rank_memory,
-        )
+        rank, world, rank_bytes = self.control.rank, self.control.world, self.options.rank_memory
+        return measured_placement(self.pipeline, rank, world, restored, rank_bytes=rank_bytes)
 
     def contents(self) -> Contents:
         return self.closed(
@@ -364,12 +364,10 @@ class Builder:
 
         segments = [(s.name, s.dim) for s in step.layout.segments]
         model = PublishedModel(self.pipeline.fingerprint, segments, self.options.seed)
-        least = max(0, self.options.min_examples - warmed)
-        publisher = Publisher(store, self.control, model, min_examples=least)
+        publisher = Publisher(store, self.control, model, min_examples=self.options.min_examples - warmed)
         self.closed(publisher)
         publisher.start(progress.cursor, learned=progress.examples, take_over=self.options.take_over)
-        if progress.earlier and publisher.last is not None:  # flipped after that checkpoint
-            progress.earlier["published"]["versions"] += 1
+        progress.count_versions(publisher.flipped)
         return publisher
 
     def monitor(self, step: DesStep, heads: Heads | None) -> Monitor:

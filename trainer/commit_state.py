@@ -92,7 +92,9 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> Checkpoint
     progress, log, source, heads = parts.progress, parts.log, parts.source, parts.heads
     letters = parts.dead_letters.counts_before(source.positions())
     own = {**source.counted(), "dead_letters": letters}
-    cursor = replace(progress.cursor, row_set="") if progress.cursor is not None else None
+    cursor = progress.cursor
+    if cursor is not None:  # without a publisher nobody lists what Redis lacks
+        cursor = replace(cursor, row_set="", served=0, served_row_set="")
     return CheckpointState(
         step=progress.steps,
         examples=progress.examples,

@@ -69,7 +69,7 @@ class Committer:
 
     Attributes:
         dirty: a commit has something to do.
-        versions, rows: published by this process.
+        versions, rows, complete: published by this process: versions, their rows, complete versions.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Committer:
         self.dirty = publisher is not None
         self._next_commit = self._next_checkpoint = self._began_s = time.monotonic()
         self._missed = False  # the last commit published nothing, because a push was under way
-        self.versions = self.rows = 0
+        self.versions = self.rows = self.complete = 0
 
     @property
     def wanted(self) -> bool:
@@ -129,7 +129,7 @@ class Committer:
         """Versions and rows that were published, as nested counters; rank 0 counts for all."""
         if self._control.rank != 0:
             return {}
-        return {"published": {"versions": self.versions, "rows": self.rows}}
+        return {"published": {"versions": self.versions, "rows": self.rows, "complete": self.complete}}
 
     def commit(self, state: CommitState) -> bool:
         """Steps 1 to 5 (see the module's docstring). Collective.
@@ -148,7 +148,7 @@ class Committer:
             # 2 the checkpoint
             if self._checkpoint.busy:
                 self._finish_checkpoint()
-            self._checkpoint.begin(self._completed(state.checkpoint, begins=publish))
+            self._checkpoint.begin(self._completed(state, state.checkpoint, begins=publish))
             self._checkpointed = state.boundary
             self._began_s = state.began_s
             telemetry.CHECKPOINT_SECONDS.observe(time.monotonic() - state.began_s)
@@ -160,7 +160,8 @@ class Committer:
             assert since is not None or self._publisher.full
             committed = self._checkpoint.oldest if self._checkpoint is not None else 0
             snapshot = state.snapshots.take(state.steps, since)
-            self._publisher.begin(snapshot, learned=state.examples, committed=committed)
+            needed = self._checkpoint.oldest_version if self._checkpoint is not None else None
+            self._publisher.begin(snapshot, learned=state.examples, committed=committed, needed=needed)
         self._forget(state)
         self.dirty = self._missed = busy
         self._next_commit = time.monotonic() + self._publish_interval_s
@@ -196,12 +197,15 @@ class Committer:
         pause_s = max(self._checkpoint_interval_s, CHECKPOINT_PAUSE * took_s)
         self._next_checkpoint = time.monotonic() + pause_s
 
-    def _completed(self, content: CheckpointState, *, begins: bool) -> CheckpointState:
-        """Content of a generation with the cursor and the counts of publishing."""
+    def _completed(self, state: CommitState, content: CheckpointState, *, begins: bool) -> CheckpointState:
+        """Content of a generation with the cursor and counts of publishing, and what Redis lacks."""
         content = replace(content, counts=summed([content.counts, self.counts]))
         if self._publisher is None:
             return content
-        return replace(content, cursor=asdict(self._publisher.cursor(content.step, begins=begins)))
+        cursor = self._publisher.cursor(content.step, begins=begins)
+        if cursor.served and self._published is not None and state.snapshots is not None:
+            content = replace(content, unpublished=state.snapshots.keys_since(self._published))
+        return replace(content, cursor=asdict(cursor))
 
     def _held_back(self, examples: int) -> bool:
         """Tell if a model that has learned so many examples is not published."""
@@ -263,6 +267,7 @@ class Committer:
             self._published = self._pushing
             self.versions += 1
             self.rows += published.rows
+            self.complete += published.full
         elif not self._publisher.busy and self._may(examples) and (busy or self._publisher.full):
             self.dirty = True  # it failed or was lost: the next commit repeats it, even if no event comes
         if self._published is None and not self._publisher.busy and not self._publisher.full:

@@ -54,6 +54,7 @@ class TrainOptions:
             (trainer.checkpoint.warm_start).
         publish: redis:// URL; None: nothing is published.
         publish_interval_s: least time between commits.
+        publish_rate: most rows that a complete version writes in a second, over all ranks; 0: no limit.
         min_examples: least examples of a model that is published; those of the warm start count.
         publish_gate_auc: no version is published while the AUC of the newest window is below the usual AUC by
             more (trainer.quality.gate); 0: never held.
@@ -124,6 +125,7 @@ class TrainOptions:
     warm_parts: str = "partial"
     publish: str | None = None
     publish_interval_s: float = 2.0
+    publish_rate: int = 0
     min_examples: int = 1000
     publish_gate_auc: float = 0.0
     publish_gate_calibration: float = 0.0
@@ -214,6 +216,8 @@ class TrainOptions:
             raise ConfigError(f"min_examples is {self.min_examples}; it must be at least 0")
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
+        if self.publish_rate < 0:
+            raise ConfigError(f"publish_rate is {self.publish_rate}; it must be at least 0")
 
     @property
     def longest_wait_s(self) -> float | None:

@@ -60,6 +60,11 @@ class Progress:
         self.seen += batch.cut
         self.field_keys += field_keys(batch.features, self._common, len(self.field_keys))
 
+    def count_versions(self, flipped: int) -> None:
+        """Count versions that an earlier process has published since its checkpoint."""
+        if self.earlier:
+            self.earlier["published"]["versions"] += flipped
+
     def keys_by_field(self) -> dict[str, int]:
         """Field → keys of this rank's examples."""
         return dict(zip(self.fields, self.field_keys.tolist(), strict=True))

@@ -47,6 +47,7 @@ class Report:
         field_keys: field → keys that were learned (of common features once a group).
         table_bytes: table → memory of its rows and index, over all ranks.
         dead_letter_reasons: reason → rows that could not be used.
+        complete_versions: of the published versions, those that held every row; the others are deltas.
         version: the newest version in Redis; None: nothing was published.
         freshness: of this process's versions: examples, and p50_s and p99_s from event to servable version;
             events before the run began do not count. {}: there are none.
@@ -85,6 +86,7 @@ class Report:
     field_keys: dict[str, int] = field(default_factory=dict)
     table_bytes: dict[str, int] = field(default_factory=dict)
     dead_letter_reasons: dict[str, int] = field(default_factory=dict)
+    complete_versions: int = 0
     version: int | None = None
     freshness: dict[str, float] = field(default_factory=dict)
 
@@ -153,6 +155,7 @@ def report_of(
         dead_letters=sum(counts["dead_letters"].values()),
         published_versions=counts["published"]["versions"],
         published_rows=counts["published"]["rows"],
+        complete_versions=counts["published"].get("complete", 0),
         complete=complete,
         products=step.settings.library,
         precision=", ".join(sorted({share["precision"] for share in shares})),

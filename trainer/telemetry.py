@@ -113,6 +113,11 @@ PUBLISH_SECONDS = Histogram(
     buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900),
 )
 PUBLISHED_ROWS = Counter("livectr_published_rows", "Table rows written to Redis.")
+PUBLISHED_VERSIONS = Counter(
+    "livectr_published_versions",
+    "Versions that servers can use, by their rows: changed (a delta) or all.",
+    ["rows"],
+)
 LOST_VERSIONS = Counter(
     "livectr_lost_versions", "Versions that Redis did not hold whole any more; the next is complete."
 )
@@ -201,6 +206,8 @@ CONTENT_ENCODE_SECONDS = Histogram(
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
 )
 
+for _rows in ("changed", "all"):
+    PUBLISHED_VERSIONS.labels(_rows)
 for _reason in ("auc", "calibration", "clicks", "operator"):
     PUBLISH_HELD.labels(_reason)
 for _outcome in ("dram", "ahead", "ssd", "new"):
@@ -222,6 +229,7 @@ OF_RANK_0 = (
     PUBLISHED_TIMESTAMP,
     PUBLISH_SECONDS,
     PUBLISHED_ROWS,
+    PUBLISHED_VERSIONS,
     PUBLISH_HELD,
     GATE_AUC,
     GATE_CLICK_RATE,

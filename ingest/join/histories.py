@@ -154,6 +154,16 @@ class BehaviorHistories:
         """True when a list of users that left is longer than there are users."""
         return any(table.listed > max(LISTED_USERS, len(table)) for table in self.tables.values())
 
+    def touch(self, root: str, users: I64) -> None:
+        """List the histories of those of users int64[n] that have any as changed.
+
+        Args:
+            root: name of a root.
+        """
+        for name, refs in self._refs.items():
+            if root in {ref.name for ref in refs}:
+                self.tables[name].touch(users)
+
     def changed(self, since: int) -> dict[str, Histories]:
         """Root name → histories, cut to the root's n, of the users with a click after generation `since`.
 

@@ -199,6 +199,13 @@ class HistoryTable:
         self._calls.history_left(self._handle, since, users)
         return users
 
+    def touch(self, users: I64) -> None:
+        """Count the histories of those of users int64[n] that are known as changed."""
+        known, lengths, items, ts = self.export()
+        chosen = np.isin(known, users)
+        behaviors = np.repeat(chosen, lengths)
+        self.assign(Histories(known[chosen], lengths[chosen], items[behaviors], ts[behaviors]))
+
     def assign(self, histories: Histories) -> None:
         """Replaces the histories of users; it counts as a change."""
         self._calls.history_assign(self._handle, len(histories.users), *histories)

@@ -183,6 +183,24 @@ class DynamicTable(Tracked, Admission):
         keys = contiguous(keys, np.int64, (None,))
         return checked(self.library.table_erase(self.handle, address(keys), len(keys), announce))
 
+    def touch(self, keys: npt.ArrayLike) -> None:
+        """Lists unique keys int64[n] as changes: those with a row as updated, the others as erased."""
+        given = contiguous(keys, np.int64, (None,))
+        for start in range(0, len(given), CHUNK):
+            self._touch(given[start : start + CHUNK])
+
+    def _touch(self, keys: Keys) -> None:
+        numbers = self.find(keys)
+        absent = keys[numbers == MISSING_ROW]
+        there, rows = self.read(numbers[numbers != MISSING_ROW])
+        usage = self.usage(there) if self.tracks else None
+        self.assign(there, rows)
+        if usage is not None:
+            self.set_usage(there, *usage)
+        if len(absent):
+            self.find_or_insert(absent)
+            self.erase(absent)
+
     def clear(self) -> None:
         """Erases all keys and frees the memory. Marks go on counting; older marks are forgotten."""
         checked(self.library.table_clear(self.handle))

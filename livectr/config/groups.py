@@ -36,6 +36,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
             "batch_interval_ms",
             "idle_partition_s",
             "publish_interval_s",
+            "publish_rate",
             "min_examples",
             "keep_versions",
         ),

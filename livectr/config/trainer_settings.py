@@ -198,6 +198,12 @@ class TrainSettings:
     publish_interval_s: float = setting(
         T.publish_interval_s, "time between commits, which publish a version", commands=TRAIN, above=0
     )
+    publish_rate: int = setting(
+        T.publish_rate,
+        "most rows a second that a complete version writes, over all ranks (0: no limit)",
+        commands=TRAIN,
+        least=0,
+    )
     min_examples: int = setting(
         T.min_examples,
         "publish no model that has learned fewer examples (those of a warm start count)",

@@ -31,9 +31,14 @@ class Trainer:
     """A publisher of one rank, driven as the training loop drives it."""
 
     def __init__(
-        self, url: str, cursor: Cursor | None = None, take_over: bool = False, **options: float
+        self,
+        url: str,
+        cursor: Cursor | None = None,
+        take_over: bool = False,
+        full_rate: float = 0.0,
+        **options: float,
     ) -> None:
-        self.store = RedisStore(url, "livectr")
+        self.store = RedisStore(url, "livectr", full_rate=full_rate)
         self.publisher = Publisher(
             self.store,
             Control(),

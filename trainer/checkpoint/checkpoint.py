@@ -5,6 +5,7 @@
     DIR/gen-00000007/rank-0/
         tables-0.safetensors          rows changed and keys erased since the generation before, or all rows;
                                       in parts, as tables may be larger than memory (trainer.tables.tiers)
+        unpublished.safetensors       keys that changed after the version that Redis holds, if there are any
         policies.safetensors          state of table policies, if there are any
         dense.safetensors             dense weights and their Adam state
         source.safetensors            positions and joins: JSON and Arrow
@@ -365,6 +366,12 @@ class Checkpointer:
     def oldest(self) -> int:
         """Examples of the oldest kept generation: a restart goes on from at least as many."""
         return self._kept[0].examples if self._kept else 0
+
+    @property
+    def oldest_version(self) -> int:
+        """Version that was served, or began, when that generation was begun; 0: nothing is known."""
+        cursor = self._kept[0].cursor if self._kept else None
+        return int(cursor.get("served") or cursor["version"]) if cursor else 0
 
     def close(self) -> None:
         """Let the directory go. A generation that has begun is given up; this rank's part is removed."""

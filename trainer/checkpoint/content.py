@@ -86,6 +86,8 @@ class CheckpointState:
         contest: state of trainer.quality.contest.Contest, which rank 0 writes; empty: there are no
             challengers.
         gate: state of trainer.quality.gate.PublishGate, which rank 0 writes; empty: nothing is published.
+        unpublished: table → keys of this rank that changed after the version that Redis holds (the cursor's
+            `served`).
         record: state of trainer.quality.run_record.RunRecord, which rank 0 writes; empty: no run log.
         quality: measures of the newest window of rank 0, and the reason for which versions are held.
         policies: state of this rank's table policies (trainer.tables.policies).
@@ -115,6 +117,7 @@ class CheckpointState:
     contest: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     gate: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     record: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    unpublished: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     quality: Mapping[str, Any] = field(default_factory=dict)
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     row: tuple[str, ...] = ()

@@ -30,8 +30,8 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, policies, dense, source, known, histories, rows, statistics, items, scores, contest,
-            gate, or predictions (trainer.checkpoint.prediction_parts).
+        kind: tables, unpublished, policies, dense, source, known, histories, rows, statistics, items, scores,
+            contest, gate, or predictions (trainer.checkpoint.prediction_parts).
         rows: rows, and keys that were erased.
     """
 

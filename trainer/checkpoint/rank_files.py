@@ -64,6 +64,9 @@ class RankFiles:
             files += self._rows.write(content.changes, partial(self._tensors, folder, "rows"))
         if content.policies:
             files.append(self._tensors(folder, "policies", content.policies))
+        if content.unpublished:
+            rows = sum(map(len, content.unpublished.values()))
+            files.append(self._tensors(folder, "unpublished", content.unpublished, rows))
         if self._rank == 0:
             files.append(self._tensors(folder, "statistics", content.statistics))
             for kind, state in ((kind, getattr(content, kind)) for kind in ONCE):

@@ -122,6 +122,14 @@ class Restored:
         """State of the table policies of each rank that had any, in the order of the ranks."""
         return [safetensors.numpy.load(self._path(f).read_bytes()) for f in self._files("policies")]
 
+    def unpublished(self) -> dict[str, npt.NDArray[Any]]:
+        """Table → keys int64[n] that the version lacked which Redis held, of all ranks."""
+        parts: dict[str, list[npt.NDArray[Any]]] = {}
+        for entry in self._files("unpublished"):
+            for table, keys in safetensors.numpy.load(self._path(entry).read_bytes()).items():
+                parts.setdefault(table, []).append(keys)
+        return {table: np.concatenate(keys) for table, keys in parts.items()}
+
     def statistics(self) -> dict[str, npt.NDArray[Any]]:
         """Name → state of the running statistics."""
         return self._arrays("statistics")

@@ -4,6 +4,7 @@
     {namespace}:owner      random word of the process that took that number
     {namespace}:highest    highest version number that was ever begun: no number is used for two versions
     {namespace}:pushing    version that is being pushed; its flip removes the mark
+    {namespace}:log:v      entry of version v in the publish log (trainer.publish.log.entries)
     {namespace}:pushed:r   mark of the last share that rank r has written, set after its last key: its push,
                            as VERSION-EPOCH-CREATED (protos.keyspace.seal_mark), since a version that was
                            held is pushed again under its number
@@ -37,7 +38,8 @@ end
 BEGIN = (
     FENCE
     + """
--- KEYS: epoch, pushing, highest; ARGV: epoch, version
+-- KEYS: epoch, pushing, highest, entry of the publish log; ARGV: epoch, version, the entry or '' for none
+if ARGV[3] ~= '' then redis.call('SET', KEYS[4], ARGV[3]) end
 redis.call('SET', KEYS[2], ARGV[2])
 if tonumber(redis.call('GET', KEYS[3]) or 0) < tonumber(ARGV[2]) then redis.call('SET', KEYS[3], ARGV[2]) end
 return 'OK'

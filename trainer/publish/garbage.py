@@ -7,6 +7,7 @@ from threading import Event, Thread
 
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import BUCKETS, KEPT_VERSIONS
+from livectr.trainer.publish.log.entries import PublishLog
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import STORE_ERRORS
 from livectr.trainer.publish.version import blobs_of
@@ -20,12 +21,13 @@ class GarbageCollector:
     """Removes keys from a thread. Rank 0 only.
 
     Args:
+        log: publish log, whose blobs stay.
         after_s: seconds between a flip and the collection, for requests that began under the version before.
         closing: the process ends.
     """
 
-    def __init__(self, store: RedisStore, after_s: float, closing: Event) -> None:
-        self._store, self._after_s, self._closing = store, after_s, closing
+    def __init__(self, store: RedisStore, log: PublishLog, after_s: float, closing: Event) -> None:
+        self._store, self._log, self._after_s, self._closing = store, log, after_s, closing
         self._recent: list[VersionManifest] = []
         self._failed: list[VersionManifest] = []
         self.thread: Thread | None = None
@@ -46,8 +48,11 @@ class GarbageCollector:
         """Note a version that was never served."""
         self._failed.append(manifest)
 
-    def drop_blobs(self) -> None:
-        """Remove blobs of versions that are not kept.
+    def drop_blobs(self, pending: VersionManifest) -> None:
+        """Remove blobs of versions that are not kept, and entries of the publish log that are not needed.
+
+        Args:
+            pending: version under way. One that was held has the names of its first push.
 
         Raises:
             STORE_ERRORS: Redis did not confirm it.
@@ -55,8 +60,14 @@ class GarbageCollector:
         old, self._failed = self._failed, []
         while len(self._recent) > KEPT_VERSIONS:
             old.append(self._recent.pop(0))
+        kept = {*self._log.blobs, *blobs_of(pending)}
         for manifest in old:
-            self._store.drop(blobs_of(manifest))
+            self._store.drop([name for name in blobs_of(manifest) if name not in kept])
+        dropped = self._log.take_dropped()
+        if dropped:
+            kept |= {name for manifest in self._recent for name in blobs_of(manifest)}
+            blobs = [name for names in dropped.values() for name in names if name not in kept]
+            self._store.drop([*map(self._store.space.log, dropped), *blobs])
 
     def close(self) -> None:
         """Wait for a collection, but not for long."""
@@ -71,14 +82,18 @@ class GarbageCollector:
         if self._closing.wait(self._after_s):
             return
         try:
-            removed = collect_garbage(self._store, manifest)
+            removed = collect_garbage(self._store, manifest, self._log)
             LOG.info("removed %d keys of earlier row sets and versions", removed)
         except STORE_ERRORS as error:
             LOG.warning("keys of earlier row sets stay until the next start: %s", error)
 
 
-def collect_garbage(store: RedisStore, manifest: VersionManifest) -> int:
+def collect_garbage(store: RedisStore, manifest: VersionManifest, log: PublishLog | None = None) -> int:
     """Remove rows of row sets before the manifest's, and blobs older than its kept versions.
+
+    Args:
+        log: publish log of this process: its blobs stay, and other entries before `manifest` go. None: of a
+            running trainer, whose log stays as it is.
 
     Returns:
         Number of keys that were removed.
@@ -92,8 +107,14 @@ def collect_garbage(store: RedisStore, manifest: VersionManifest) -> int:
             begun.add(row_set)
         removed += store.unlink(old)
     oldest = manifest.version - KEPT_VERSIONS
+    kept = frozenset(name.encode() for name in log.blobs) if log is not None else frozenset()
     for names in store.scan(store.space.blob_pattern):
-        removed += store.unlink([n for n in names if int(n.split(b":", 3)[2]) <= oldest])
+        old = [n for n in names if int(n.split(b":", 3)[2]) <= oldest and n not in kept]
+        removed += store.unlink(old)
+    for names in store.scan(store.space.log_pattern) if log is not None else ():
+        versions = {n: int(n.rpartition(b":")[2]) for n in names}
+        old = [n for n, version in versions.items() if version < manifest.version and version not in log.kept]
+        removed += store.unlink(old)
     return removed
 
 

@@ -10,9 +10,9 @@ Ranks learn of each other's pushes from flags in the batcher's header (`Push`), 
 most one version is under way, in the stage of trainer.publish.push. Meanwhile commits publish nothing, and
 changes add up.
 
-A complete version is written under a fresh row set: at the start, unless Redis holds exactly the
-checkpoint's cursor, whenever Redis is found emptied, and when the champion has changed. A row set has the
-values of one champion, so that requests under the version before go on with its rows.
+A complete version is written under a fresh row set: at the start, unless it is known in which rows Redis and
+the checkpoint differ (trainer.publish.log); when Redis is found emptied; when the champion has changed. A row
+set has the values of one champion, so that requests under the version before go on with its rows.
 
 The outcome of a push or a flip that fails is UNKNOWN: Redis may have carried out a command that it did not
 confirm, or carry it out later. Rank 0 finds out, however long Redis is away. It takes a new epoch, which
@@ -33,7 +33,7 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
 from threading import Event
@@ -50,6 +50,8 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.delays import Delays
 from livectr.trainer.publish.garbage import GarbageCollector
+from livectr.trainer.publish.log.entries import LogEntry, PublishLog
+from livectr.trainer.publish.log.resumption import Resumption
 from livectr.trainer.publish.push import PushStage, Share
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError, row_set_name
@@ -61,6 +63,7 @@ from livectr.trainer.publish.version import (
     PublishedModel,
     Push,
     VersionSnapshot,
+    content_blobs,
     earlier_blobs,
 )
 from livectr.trainer.publish.watch import PublishedWatch
@@ -84,6 +87,9 @@ class Publisher:
         full: the next version must hold everything.
         last: manifest of the version that is served; None before the first.
         push: stage of the version under way.
+        log: versions whose changed keys Redis keeps, for a process that goes on from a checkpoint.
+        resumption: lists of keys that count as changed (trainer.publish.log.missed); None: there are none.
+        flipped: versions that were flipped after the cursor was written that `start` got.
         least_examples: examples that the model must have learned to be published: min_examples, and the
             examples of the version that an earlier process of this run has published.
     """
@@ -108,12 +114,15 @@ class Publisher:
         self._unpublished, self._since_begin = Freshness(), Freshness()
         self.delays = Delays()
         self._closing = Event()
-        self._garbage = GarbageCollector(store, collect_after_s, self._closing)
+        self.log, self.flipped = PublishLog(), 0
+        self.resumption: Resumption | None = None
+        self._entry: LogEntry | None = None
+        self._garbage = GarbageCollector(store, self.log, collect_after_s, self._closing)
         self.push = PushStage(store, self._garbage, self._closing)
         self._lookout = (lookout or PublishedWatch(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
-        """Fence out every earlier trainer; go on with deltas if Redis holds exactly `cursor`. Collective.
+        """Fence out every earlier trainer; go on with deltas if that is possible. Collective.
 
         Args:
             cursor: of the checkpoint that this run goes on from.
@@ -141,7 +150,8 @@ class Publisher:
                     f"Redis at {self.store.url} cannot be used ({error or type(error).__name__}); "
                     "mend it or change --publish"
                 ) from None
-        claim = Claim(**self.control.broadcast_json(asdict(claim)))
+        told = self.control.broadcast_json(asdict(claim))
+        claim = Claim(**{**told, "resumption": Resumption.of(told["resumption"])})
         if claim.refused:
             raise MismatchError(claim.refused)
         self.store.epoch = claim.epoch
@@ -150,9 +160,16 @@ class Publisher:
         self._before = claim.manifest.encode()
         if self._before:
             self.last = VersionManifest.from_json(self._before)
-            self._row_set = self.last.row_set
-            self.full = False
-            self._show(self.last)
+            self._row_set, self.full = self.last.row_set, False
+            self.flipped = self.last.version - cursor.served if cursor is not None and cursor.served else 1
+            self.resumption = claim.resumption
+            if claim.resumption is not None:
+                self.log.kept |= claim.resumption.log
+                self.store.cut_off = claim.resumption.cut_off
+                skipped = range(self.last.version + 1, self._version + 1)
+                earlier = self.last.earlier | dict.fromkeys(skipped, ())
+                self.last = replace(self.last, earlier=earlier)
+            telemetry.show_published(self.last.version, self.last.created_ms)
         self._watch()
 
     @property
@@ -193,17 +210,23 @@ class Publisher:
         Args:
             begins: a version begins at this step boundary.
         """
-        if not begins:
-            return Cursor(self._version + self.busy, self.store.epoch, "", step, self._run_id)
-        return Cursor(self._version + 1, self.store.epoch, self._next_row_set(), step, self._run_id)
+        version, row_set = self._version + (begins or self.busy), self._next_row_set() if begins else ""
+        last = self.last if not self.full else None
+        served = (last.version, last.row_set) if last is not None else (0, "")
+        return Cursor(version, self.store.epoch, row_set, step, self._run_id, *served)
 
-    def begin(self, snapshot: VersionSnapshot, *, learned: int = 0, committed: int = 0) -> None:
+    def begin(
+        self, snapshot: VersionSnapshot, *, learned: int = 0, committed: int = 0, needed: int | None = None
+    ) -> None:
         """Step 5: push this rank's share of the next version in the background. Collective; not while busy.
 
         Args:
             learned: examples of the model.
             committed: examples of the oldest kept checkpoint.
+            needed: version that was served when that was begun: the publish log begins there. None: there are
+                no checkpoints, and no log.
         """
+        self.log.needed = needed
         own = {
             "epoch": self.store.epoch,
             "version": self._version + 1,
@@ -215,8 +238,7 @@ class Publisher:
         }
         shares = self.control.gather_json(own)
         self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new epoch when a publish fails
-        # Rank 0 knows the numbers of rollbacks.
-        version, blob = int(shares[0]["version"]), self.store.space.blob
+        version, blob = int(shares[0]["version"]), self.store.space.blob  # rank 0 knows those of rollbacks
         row_set = self._next_row_set()
         tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world
@@ -225,13 +247,7 @@ class Publisher:
             sentinel, evictions = self.last.sentinel, self.last.evictions
         if self._lookout is not None:
             self._lookout.watch(None)
-        content = {
-            name: [
-                [blob(version, f"content-{name}-{epoch}-{r}-{i}") for i in range(share["content"][name])]
-                for r, share in enumerate(shares)
-            ]
-            for name in snapshot.content
-        }
+        content = content_blobs(self.store.space, version, epoch, [share["content"] for share in shares])
         self._unpublished = self._unpublished.merged(self._since_begin)
         self._since_begin = Freshness()
         segments = self._model.served(snapshot.champion)
@@ -263,7 +279,8 @@ class Publisher:
         )
         rows = sum(share["written"] for share in shares)
         blobs = {name: names[self.control.rank] for name, names in content.items()}
-        share = Share(self.control.rank, snapshot, manifest, blobs, self.full)
+        entry = self._entry = LogEntry.of(manifest, rows, earlier) if needed is not None else None
+        share = Share(self.control.rank, snapshot, manifest, blobs, self.full, entry)
         self.push(Pending(manifest, manifest.to_json(), rows, self.full), share)
 
     def observe(self, flags: Sequence[int]) -> Published | None:
@@ -335,10 +352,6 @@ class Publisher:
         if self._lookout is not None:
             self._lookout.watch(self.last, self._before)
 
-    def _show(self, manifest: VersionManifest) -> None:
-        """Tell Prometheus of the version that is served."""
-        telemetry.show_published(manifest.version, manifest.created_ms)
-
     def begin_anew(self) -> None:
         """Let the next version hold everything, in a fresh row set. Alike on every rank; not while busy."""
         self.full = True
@@ -372,11 +385,16 @@ class Publisher:
         self._version, self._row_set, self._before = manifest.version, manifest.row_set, pending.text
         self._unpublished = Freshness()
         if self.control.rank == 0:
-            self._show(manifest)
+            telemetry.show_published(manifest.version, manifest.created_ms)
             self.delays.add(manifest.freshness, time.time_ns() // 1_000_000)
             telemetry.PUBLISH_SECONDS.observe(time.time() - manifest.created_ms / 1000)
             telemetry.PUBLISHED_ROWS.inc(pending.rows)
+            telemetry.PUBLISHED_VERSIONS.labels("all" if pending.full else "changed").inc()
+            if self._entry is not None:
+                self.log.kept[manifest.version] = self._entry
+            self.log.expire(manifest.row_set, sum(manifest.tables.values()))
             self._garbage.flipped(manifest, full=pending.full)
         self.full, self.last = False, manifest
+        self.store.cut_off = ()
         self._watch()
-        return Published(manifest, pending.rows)
+        return Published(manifest, pending.rows, pending.full)

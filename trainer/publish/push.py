@@ -6,7 +6,8 @@ The push is the last stage of a rank (trainer.stages). It holds one version at m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from livectr.protos.vectors import encode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.content.precompute import StoppedError
 from livectr.trainer.publish.garbage import GarbageCollector
+from livectr.trainer.publish.log.entries import LogEntry
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError, LostError
@@ -29,8 +31,10 @@ from livectr.trainer.publish.sweep import sweep
 from livectr.trainer.publish.version import Pending, Push, VersionSnapshot
 
 LOG = logging.getLogger(__name__)
+PACE_S = 0.1
+"""Seconds of rows that a limited push writes at once."""
+Chunk = tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float32]]
 PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
-I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Share:
         snapshot: copies of this rank's rows, values and weights.
         content: name → blobs for the vectors of this rank's content.
         full: the version holds everything, under a fresh row set.
+        entry: of the publish log; None: it gets none.
     """
 
     rank: int
@@ -49,13 +54,19 @@ class Share:
     manifest: VersionManifest
     content: Mapping[str, Sequence[str]]
     full: bool
+    entry: LogEntry | None = None
 
-    def open(self, store: RedisStore) -> None:
-        """Mark the version as begun; a complete version also sets up the fences."""
+    def open(self, store: RedisStore, servers: Sequence[str] = ()) -> None:
+        """Mark the version as begun; a complete version also sets up the fences.
+
+        Args:
+            servers: that take it (RedisStore.servers).
+        """
         if self.full:
             store.claim(self.manifest.epoch)
             store.open(self.rank, self.manifest)
-        store.begin(self.manifest.version, self.manifest)
+        entry = self.entry.taken_by(servers) if self.entry is not None else None
+        store.begin(self.manifest.version, self.manifest, entry)
 
     def write(self, store: RedisStore, *, stopped: Callable[[], bool]) -> None:
         """Write all keys of this rank's share.
@@ -68,23 +79,20 @@ class Share:
             FencedError, LostError, STORE_ERRORS: see trainer.publish.redis_store.
         """
         snapshot, manifest = self.snapshot, self.manifest
+        # First of all the keys: wherever the push is cut off, the log knows which rows it may have written.
+        # Nobody asks what changed in the first version of a row set.
+        changed = encode_changed({}) if self.full else encode_changed(snapshot.changed(), snapshot.erased)
+        store.write_blob(manifest.changed[self.rank], changed)
         self._remove_erased(store)
         for table, keys in snapshot.erased.items():
             store.erase_rows(manifest.version, manifest.row_set, table, keys, manifest.dim)
-        written: dict[str, list[I64]] = {}
-        for table, keys, rows in snapshot.chunks():
+        for table, keys, rows in paced(snapshot.chunks(), store.full_rate if self.full else 0.0, stopped):
             store.write_rows(manifest.version, manifest.row_set, table, keys, rows)
-            if not self.full:  # nobody asks what changed in the first version of a row set
-                written.setdefault(table, []).append(keys)
         for values in snapshot.values:
             store.write_values(values)
-            if values.listed and len(values) and not self.full:
-                written.setdefault(values.listed, []).append(values.keys)
         if snapshot.kept is not None:
             sweep(store, snapshot.kept)
         store.write_blob(manifest.dense[self.rank], snapshot.dense)
-        changed = {table: np.concatenate(keys) for table, keys in written.items()}
-        store.write_blob(manifest.changed[self.rank], encode_changed(changed, snapshot.erased))
         if manifest.item_vectors is not None and snapshot.items is not None:
             store.write_blob(manifest.item_vectors, encode_vectors(*snapshot.items))
         for name, precompute in snapshot.content.items():
@@ -102,6 +110,30 @@ class Share:
                 store.raise_floor(version)
             for table, keys in erased.items():
                 store.remove_erased(version, manifest.row_set, table, keys)
+
+
+def paced(chunks: Iterator[Chunk], rows_per_s: float, stopped: Callable[[], bool]) -> Iterator[Chunk]:
+    """Iterate over (table, keys, rows) no faster than a rate, in small parts.
+
+    Args:
+        rows_per_s: 0: as fast as may be, in the parts given.
+        stopped: the process ends.
+
+    Raises:
+        StoppedError: the process ends.
+    """
+    if not rows_per_s:
+        yield from chunks
+        return
+    most, due = max(1, int(rows_per_s * PACE_S)), time.monotonic()
+    for table, keys, rows in chunks:
+        for part in (slice(start, start + most) for start in range(0, len(keys), most)):
+            while (wait_s := due - time.monotonic()) > 0:
+                if stopped():
+                    raise StoppedError
+                time.sleep(min(wait_s, PACE_S))
+            yield table, keys[part], rows[part]
+            due = max(due, time.monotonic() - PACE_S) + len(keys[part]) / rows_per_s
 
 
 class PushStage:
@@ -203,8 +235,8 @@ class PushStage:
 
     def _write(self, share: Share) -> None:
         servers = self._store.servers()
-        share.open(self._store)
+        share.open(self._store, servers)
         if share.rank == 0:
-            self._garbage.drop_blobs()
+            self._garbage.drop_blobs(share.manifest)
         share.write(self._store, stopped=self._closing.is_set)
         self._store.pushed(share.rank, share.manifest, servers)

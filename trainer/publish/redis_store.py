@@ -10,6 +10,7 @@ Rows live under a row set = "<epoch>-<n>" of the n-th complete publish of a trai
 write their changes into it.
 """
 
+import json
 import uuid
 
 import numpy as np
@@ -35,6 +36,7 @@ from livectr.trainer.publish.bucket_seals import (
     seal_server,
 )
 from livectr.trainer.publish.fence import BEGIN, CLAIM, FLIP, PUSHED, RENEW, TAKE
+from livectr.trainer.publish.log.entries import LogEntry
 from livectr.trainer.publish.row_scripts import (
     ERASE_ROWS,
     RAISE_FLOOR,
@@ -45,6 +47,7 @@ from livectr.trainer.publish.row_scripts import (
 )
 from livectr.trainer.publish.store_connection import StoreConnection
 from livectr.trainer.publish.store_types import (
+    CHUNK_ROWS,
     LostError,
     Values,
     chunked,
@@ -65,18 +68,22 @@ class RedisStore(StoreConnection):
     Args:
         url: of `protos.redis_url`.
         namespace: prefix of all keys: letters, digits, - and _.
+        full_rate: most rows a second that this process writes of a complete version; 0: no limit.
 
     Attributes:
         used: highest version number that `renew` has found.
+        cut_off: numbers of pushes that were never flipped, whose slots `write_rows` replaces.
 
     Raises:
         ConnectError: Redis does not answer.
         ConfigError: the URL or the namespace cannot be used.
     """
 
-    def __init__(self, url: str, namespace: str) -> None:
+    def __init__(self, url: str, namespace: str, *, full_rate: float = 0.0) -> None:
         super().__init__(url, namespace)
+        self.full_rate = full_rate
         self.used = 0
+        self.cut_off: tuple[int, ...] = ()
         self._owner = uuid.uuid4().hex
         self._takes = False
         """This process takes epochs: rank 0, or a rollback."""
@@ -112,8 +119,29 @@ class RedisStore(StoreConnection):
             return True
         if not self.space.clustered or held is None:
             return False
-        begun = self.client.fetch([self.space.begun(b).encode() for b in range(BUCKETS)])
-        return begun != [seal_mark(held).encode()] * BUCKETS
+        return self.marks() != [seal_mark(held).encode()] * BUCKETS
+
+    def begun(self) -> int | None:
+        """Version whose push began and was not flipped; None if there is none."""
+        number = self.client.get(self._pushing)
+        return None if number is None else int(number)
+
+    def marks(self) -> list[bytes | None]:
+        """Mark of the push that began last in each bucket of a cluster."""
+        return self.client.fetch([self.space.begun(b).encode() for b in range(BUCKETS)])
+
+    def log(self, first: int, last: int) -> dict[int, LogEntry]:
+        """Version → its entry in the publish log, as far as there are any."""
+        versions = range(first, last + 1)
+        found: dict[int, LogEntry] = {}
+        for start in range(0, len(versions), CHUNK_ROWS):
+            part = versions[start : start + CHUNK_ROWS]
+            texts = self.client.fetch([self.space.log(version).encode() for version in part])
+            entries = zip(part, texts, strict=True)
+            found |= {
+                version: LogEntry.parsed(json.loads(text)) for version, text in entries if text is not None
+            }
+        return found
 
     def highest(self) -> int | None:
         """Highest version number that was ever begun; None if Redis has none, or lost it."""
@@ -200,14 +228,17 @@ class RedisStore(StoreConnection):
 
     # ── writing ──
 
-    def begin(self, version: int, manifest: VersionManifest | None = None) -> None:
+    def begin(
+        self, version: int, manifest: VersionManifest | None = None, entry: LogEntry | None = None
+    ) -> None:
         """Mark that a push of `version` is under way, and its number as used; its flip removes the mark.
 
         Args:
             manifest: of the version; a cluster's buckets are marked, too.
+            entry: of the publish log; None: nothing is logged.
         """
-        keys = [self.space.epoch, self._pushing, self._highest]
-        self._check(self._call(BEGIN, keys, [self.epoch, version]))
+        keys = [self.space.epoch, self._pushing, self._highest, self.space.log(version)]
+        self._check(self._call(BEGIN, keys, [self.epoch, version, entry.to_json() if entry else ""]))
         if self.space.clustered and manifest is not None:
             self._chunks(begin_buckets(self.space, manifest))
 
@@ -256,7 +287,7 @@ class RedisStore(StoreConnection):
             keys: int64[n].
             rows: f32[n, D].
         """
-        head = [version.to_bytes(8, "little"), slot_bytes(rows.shape[1])]
+        head = [self._replaced(version), slot_bytes(rows.shape[1])]
         for start in range(0, len(keys), PART_ROWS):
             part = keys[start : start + PART_ROWS]
             names = self.space.rows(row_set, table, part)
@@ -269,8 +300,12 @@ class RedisStore(StoreConnection):
     def erase_rows(self, version: int, row_set: str, table: str, keys: I64, dim: int) -> None:
         """Mark rows of keys int64[n] as missing from `version` on; the slots before stay readable."""
         names = self.space.rows(row_set, table, keys)
-        args = [version.to_bytes(8, "little"), slot_bytes(dim), erased_slot(version, dim)]
+        args = [self._replaced(version), slot_bytes(dim), erased_slot(version, dim)]
         self._chunks((ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in chunked(keys))
+
+    def _replaced(self, version: int) -> bytes:
+        """Versions whose slots a push of `version` replaces."""
+        return b"".join(number.to_bytes(8, "little") for number in (version, *self.cut_off))
 
     def remove_erased(self, version: int, row_set: str, table: str, keys: I64) -> None:
         """Remove rows of keys int64[n] that `version` or an earlier version erased, after `raise_floor`."""

@@ -1,6 +1,7 @@
 """Fenced Lua scripts that write rows and unversioned values to Redis, each in one bucket.
 
-A row's value holds the slots of at most two versions, the newer first (protos.store). Every script begins
+A row's value holds the slots of at most two versions, the newer first (protos.store). A version that is
+pushed again replaces its slot, and slots of pushes that were cut off and never flipped. Every script begins
 with the fence (trainer.publish.fence): its first key is the bucket's epoch, its first argument the trainer's.
 """
 
@@ -9,14 +10,16 @@ from livectr.trainer.publish.fence import FENCE
 WRITE_ROWS = (
     FENCE
     + """
--- ARGV: epoch, version (8 bytes), slot bytes, one new slot per key. Keeps the newest slot of another version.
-local version, slot = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3])  -- the 8th byte says whether it erases
+-- ARGV: epoch, version and cut-off versions (8 bytes each), slot bytes, one new slot per key. Keeps the
+-- newest slot of another version. Of 8 bytes the last says whether a slot erases.
+local replaced, slot = {}, tonumber(ARGV[3])
+for at = 1, #ARGV[2], 8 do replaced[string.sub(ARGV[2], at, at + 6)] = true end
 local old, writes = redis.call('MGET', unpack(KEYS, 2)), {}
 for i = 1, #KEYS - 1 do
   local value, before = ARGV[3 + i], old[i]
   if before then
     local from = 0
-    if string.sub(before, 1, 7) == version then from = slot end
+    if replaced[string.sub(before, 1, 7)] then from = slot end
     value = value .. string.sub(before, from + 1, from + slot)
   end
   writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], value
@@ -29,14 +32,16 @@ return 'OK'
 ERASE_ROWS = (
     FENCE
     + """
--- ARGV: epoch, version (8 bytes), slot bytes, an erased row's slot. A row that no version holds is removed.
-local version, slot, none = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3]), ARGV[4]
+-- ARGV: epoch, versions as of WRITE_ROWS, slot bytes, an erased row's slot. A row that no version holds is
+-- removed.
+local replaced, slot, none = {}, tonumber(ARGV[3]), ARGV[4]
+for at = 1, #ARGV[2], 8 do replaced[string.sub(ARGV[2], at, at + 6)] = true end
 local old = redis.call('MGET', unpack(KEYS, 2))
 for i = 1, #KEYS - 1 do
   local before = old[i]
   if before then
     local from = 0
-    if string.sub(before, 1, 7) == version then from = slot end
+    if replaced[string.sub(before, 1, 7)] then from = slot end
     local kept = string.sub(before, from + 1, from + slot)
     if kept == '' then
       redis.call('UNLINK', KEYS[1 + i])

@@ -165,6 +165,9 @@ class Snapshotter:
         """
         self.step.flush()
         histories = self.source.history_changes(since.histories if since else 0)
+        kept = histories if since is None else None  # whom to sweep; also by the first version of a process
+        if since is not None and not since.lookup_rows and self._has_values:
+            kept = self.source.history_changes(0)
         rows, spool = self._rows(since)
         erased = (
             {name: table.erased(since.tables[name]) for name, table in self.step.tables.items()}
@@ -183,8 +186,25 @@ class Snapshotter:
             content=self._content(),
             spool=spool,
             champion=self.champion,
-            kept=None if since else self._kept(histories),
+            kept=self._kept(kept) if kept is not None else None,
         )
+
+    def keys_since(self, since: Boundary) -> dict[str, I64]:
+        """Keys of this rank's rows and users that changed or left after `since`, by table; histories have the
+        prefix `protos.store.HISTORY`.
+        """
+        found = {}
+        for name, table in self._tables:
+            parts = [keys for keys, _ in table.chunks(since.tables[name], state=False)]
+            found[name] = np.concatenate([*parts, table.erased(since.tables[name])])
+        for name, changed in self.source.history_changes(since.histories).items():
+            found[HISTORY + name] = changed.users
+        return {name: keys for name, keys in found.items() if len(keys)}
+
+    @property
+    def _has_values(self) -> bool:
+        """Tell if versions have look-up rows or histories."""
+        return bool(self.pipeline.tables or self.pipeline.history_roots)
 
     def _rows(self, since: Boundary | None) -> tuple[dict[str, tuple[I64, F32]], Spool | None]:
         """Rows that changed after `since`: in memory, or in a file where memory is short."""
@@ -255,7 +275,7 @@ class Snapshotter:
                 encode_history(items[end - n : end], times[end - n : end]) if n else None  # the user has left
                 for end, n in zip(ends, lengths.tolist(), strict=True)
             ]
-            yield Values(users, self.space.histories(name, users), values)
+            yield Values(users, self.space.histories(name, users), values, HISTORY + name)
 
     def _kept(self, histories: Mapping[str, Histories]) -> dict[str, I64] | None:
         """Keys of all look-up rows and histories, on rank 0. Collective."""

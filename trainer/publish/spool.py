@@ -28,6 +28,7 @@ class Spool:
 
     Attributes:
         rows: number of rows in the file.
+        keys: (table, keys) of each chunk.
 
     Raises:
         UserError: the folder cannot be written.
@@ -35,6 +36,7 @@ class Spool:
 
     def __init__(self, folder: Path) -> None:
         self.rows = 0
+        self.keys: list[tuple[str, I64]] = []
         self._folder = folder
         self._chunks: list[tuple[str, int, int]] = []
         try:
@@ -50,6 +52,7 @@ class Spool:
         except OSError as error:
             raise self._trouble(error) from None
         self._chunks.append((table, len(keys), rows.shape[1]))
+        self.keys.append((table, keys))
         self.rows += len(keys)
 
     def __iter__(self) -> Iterator[tuple[str, I64, F32]]:

@@ -27,6 +27,8 @@ class Cursor:
         row_set: row set of the version; "" if none was begun.
         step: of the boundary.
         run_id: shared by all processes of a run; version manifests have it too.
+        served, served_row_set: version that Redis held at the boundary, before the version that began there;
+            the checkpoint lists the keys that changed after it (`unpublished`). 0 and "": unknown.
     """
 
     version: int
@@ -34,12 +36,15 @@ class Cursor:
     row_set: str
     step: int
     run_id: str = ""
+    served: int = 0
+    served_row_set: str = ""
 
     def is_at(self, held: VersionManifest | None) -> bool:
         """Tell if `held` is the very version that was begun at the checkpoint."""
-        return held is not None and self == Cursor(
-            held.version, held.epoch, held.row_set, held.step, held.run_id
-        )
+        if held is None:
+            return False
+        own = self.version, self.epoch, self.row_set, self.step, self.run_id
+        return own == (held.version, held.epoch, held.row_set, held.step, held.run_id)
 
 
 def refusal(

@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass
 
 from livectr.kernels.errors import MismatchError
+from livectr.trainer.publish.log.resumption import Resumption, resumption_at
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.succession import LOST_NUMBERS, Cursor, refusal
 from livectr.trainer.publish.watch import PublishedWatch
@@ -25,6 +26,7 @@ class Claim:
         run_id: of the run, in all of its versions.
         least_examples: examples that the model must have learned to be published.
         manifest: text of the version from which deltas go on; "": the next version is complete.
+        resumption: lists of the rows that the first delta holds, too; None: there are none.
     """
 
     refused: str = ""
@@ -33,6 +35,7 @@ class Claim:
     run_id: str = ""
     least_examples: int = 0
     manifest: str = ""
+    resumption: Resumption | None = None
 
 
 def claim_namespace(
@@ -79,7 +82,11 @@ def claim_namespace(
             break
     if why is not None:
         LOG.warning("taken over as asked, although %s", why)
-    same = cursor is not None and cursor.is_at(held) and not store.pushing(held)
+    resumption = None
+    if held is not None and cursor is not None and why is None:
+        resumption = resumption_at(store, held, cursor, highest)
+    exact = cursor is not None and cursor.is_at(held) and not store.pushing(held)
+    same = exact or resumption is not None
     lookout.start()
     if held is not None and same:
         same = store.is_complete(held) and not lookout.evictions.lost_since(held.evictions)
@@ -89,4 +96,5 @@ def claim_namespace(
         run_id=cursor.run_id if cursor is not None and cursor.run_id else uuid.uuid4().hex,
         least_examples=held.examples if held is not None and why is None else 0,
         manifest=text.decode() if same and text else "",
+        resumption=resumption if same else None,
     )

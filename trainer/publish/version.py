@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from livectr.models.base import served_roles
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import KEPT_VERSIONS
+from livectr.protos.store import KEPT_VERSIONS, Keyspace
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.publish.spool import Spool
 
@@ -104,6 +104,18 @@ class VersionSnapshot:
         """Rows of all tables."""
         return sum(len(keys) for keys, _ in self.rows.values()) + (self.spool.rows if self.spool else 0)
 
+    def changed(self) -> dict[str, I64]:
+        """Keys of the rows, and of the values that a version lists, by table."""
+        parts: dict[str, list[I64]] = {}
+        for table, (keys, _) in self.rows.items():
+            parts.setdefault(table, []).append(keys)
+        for table, keys in self.spool.keys if self.spool is not None else ():
+            parts.setdefault(table, []).append(keys)
+        for values in self.values:
+            if values.listed and len(values):
+                parts.setdefault(values.listed, []).append(values.keys)
+        return {table: np.concatenate(keys) for table, keys in parts.items()}
+
     def chunks(self) -> Iterator[tuple[str, I64, F32]]:
         """Iterate over (table, keys, values) of all rows; a table may come in several parts."""
         for table, (keys, rows) in self.rows.items():
@@ -118,10 +130,12 @@ class Published:
 
     Attributes:
         rows: table rows that all ranks have written.
+        full: the version was complete, no delta.
     """
 
     manifest: VersionManifest
     rows: int
+    full: bool
 
 
 @dataclass(frozen=True)
@@ -152,3 +166,20 @@ def earlier_blobs(last: VersionManifest | None) -> dict[int, tuple[str, ...]]:
         return {}
     known = {**last.earlier, last.version: last.changed}
     return {v: known[v] for v in sorted(known)[-(KEPT_VERSIONS - 1) :]}
+
+
+def content_blobs(
+    space: Keyspace, version: int, epoch: int, blobs: Sequence[Mapping[str, int]]
+) -> dict[str, list[list[str]]]:
+    """Content name → names of the blobs of each rank.
+
+    Args:
+        blobs: of each rank: content name → number of its blobs.
+    """
+    return {
+        name: [
+            [space.blob(version, f"content-{name}-{epoch}-{rank}-{i}") for i in range(counts[name])]
+            for rank, counts in enumerate(blobs)
+        ]
+        for name in blobs[0]
+    }

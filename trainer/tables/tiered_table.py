@@ -172,6 +172,11 @@ class TieredTable(DynamicTable):
         self._tiers.invalidate(self.name, given)
         return erased
 
+    def _touch(self, keys: Keys) -> None:
+        self.promote(keys)
+        super()._touch(keys)
+        self._tiers.evict()
+
     def clear(self) -> None:
         super().clear()
         self._tiers.run(lambda store: store.clear(self._number)).result()

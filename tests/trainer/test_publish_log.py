@@ -1,0 +1,107 @@
+"""A restart goes on with deltas: whenever a trainer was killed, Redis gets what an unbroken run publishes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+
+from livectr.ingest.pipeline import load_pipeline
+from livectr.protos.keyspace import key_of
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import RowStatus, decode_rows
+from livectr.trainer.run import TrainOptions, train
+from tests.ranks import Processes
+from tests.trainer.test_left import PIPELINE, ROWS, write
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(tmp_path_factory.mktemp("logs"))
+
+
+def held_by(client: redis.Redis, namespace: str = "livectr") -> VersionManifest:
+    return VersionManifest.from_json(client.get(f"{{{namespace}}}:manifest"))
+
+
+def served(client: redis.Redis, namespace: str) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """Rows at the served version, and look-up rows and histories, by their names behind the bucket."""
+    manifest = held_by(client, namespace)
+    rows, values = {}, {}
+    for name in client.scan_iter(f"{namespace}:{{??}}:*", count=1000):
+        rest = name.split(b":", 2)[2]
+        if (
+            rest.startswith(manifest.row_set.encode() + b":")
+            and rest.count(b":") >= 2
+            and b":part:" not in rest
+        ):
+            value, status = decode_rows([client.get(name)], manifest.version, manifest.dim)
+            assert status[0] in (RowStatus.FOUND, RowStatus.MISSING)
+            if status[0] == RowStatus.FOUND:
+                rows[rest.partition(b":")[2]] = value.tobytes()
+        elif rest.startswith((b"lookup:", b"history:")):
+            values[rest] = client.get(name)
+    return rows, values
+
+
+def check_equal(client: redis.Redis, *, bits: bool) -> None:
+    """Redis has the rows, look-up rows and histories of the unbroken run, and no others.
+
+    Args:
+        bits: rows are equal bit by bit; else up to the order of sums.
+    """
+    (rows, values), (expected, facts) = served(client, "livectr"), served(client, "unbroken")
+    assert len(expected) > 100 and facts
+    assert {key_of(name) for name in rows} == {key_of(name) for name in expected}
+    for name, row in rows.items():
+        floats = (np.frombuffer(row, np.float32), np.frombuffer(expected[name], np.float32))
+        assert row == expected[name] if bits else np.allclose(*floats, atol=1e-5), name
+    assert values == facts
+
+
+def options_of(source: str, url: str, folder: Path, **changes: object) -> dict[str, object]:
+    return dict(
+        source=source, until_end=True, publish=url, checkpoint=str(folder), batch_size=64, batch_ramp=0,
+        publish_interval_s=1e-6, checkpoint_interval_s=0.05, threads=1, min_examples=0,
+    ) | changes  # fmt: skip
+
+
+def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) -> None:
+    ranks = Processes(world, "tests.trainer.cut_off", (json.dumps(options), point, str(calls)))
+    _, written = ranks.communicate(timeout=240)
+    assert ranks.returncode and b"Error" not in written, written.decode()
+
+
+@pytest.mark.parametrize(
+    ("world", "kills"),
+    [
+        (1, [("rows", 40)]),
+        (1, [("written", 9)]),
+        (1, [("unflipped", 9)]),
+        (1, [("flipped", 9)]),
+        (1, [("flipped", 7), ("written", 2), ("rows", 7), ("unflipped", 1), ("flipped", 2)]),
+        (2, [("rows", 50), ("written", 3)]),
+    ],
+)
+def test_a_killed_trainer_goes_on_with_deltas(
+    tmp_path: Path, source: str, redis_url: str, client: redis.Redis, world: int, kills: list[tuple[str, int]]
+) -> None:
+    whole = options_of(source, redis_url, tmp_path / "unbroken", namespace="unbroken")
+    train(load_pipeline(PIPELINE), TrainOptions(**whole))
+    options = options_of(source, redis_url, tmp_path / "checkpoint")
+    row_sets, versions = set(), [0]
+    for point, calls in kills:
+        kill_at(options, point, calls, world)
+        manifest = held_by(client)
+        row_sets.add(manifest.row_set)
+        assert manifest.version >= versions[-1]
+        versions.append(manifest.version)
+    report = train(load_pipeline(PIPELINE), TrainOptions(**options))
+    manifest = held_by(client)
+    assert manifest.examples == ROWS and manifest.version > versions[-1]
+    assert row_sets == {manifest.row_set}, "all versions after the first were deltas"
+    assert report.complete_versions <= 1
+    check_equal(client, bits=world == 1)

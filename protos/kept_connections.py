@@ -74,12 +74,12 @@ class KeptConnections:
             return Asked(None, commands, count, error)
         return Asked(connection, commands, count)
 
-    def answers(self, asked: Asked, deadline: float | None) -> list[Any]:
+    def answers(self, asked: Asked, deadline: float | None, *, attempts: int = 2) -> list[Any]:
         """Wait for the answers to commands; errors of Redis among them are returned, not raised.
 
-        The commands are sent again once, on another connection, if the connection broke.
+        The commands are sent again, on another connection, if the connection broke.
         """
-        for attempt in (1, 2):
+        for attempt in range(1, attempts + 1):
             try:
                 if asked.error is not None:
                     raise asked.error
@@ -89,7 +89,11 @@ class KeptConnections:
             except BaseException as error:
                 self.drop(asked)
                 passed = deadline is not None and time.monotonic() >= deadline
-                if attempt == 2 or passed or type(error) not in (redis.ConnectionError, redis.TimeoutError):
+                if (
+                    attempt == attempts
+                    or passed
+                    or type(error) not in (redis.ConnectionError, redis.TimeoutError)
+                ):
                     raise
                 asked = self.ask(asked.commands, asked.count, deadline)
                 continue
@@ -101,6 +105,11 @@ class KeptConnections:
         """Give up commands that were sent: their connection has answers that nobody reads."""
         if asked.connection is not None:
             self._drop(asked.connection)
+
+    def give_back(self) -> None:
+        """Give all connections back to the pool."""
+        while self._kept:
+            self.pool.release(self._kept.pop())
 
     def _take(self, deadline: float | None) -> Connection:
         """Take a kept connection, or a new one."""

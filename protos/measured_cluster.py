@@ -22,11 +22,14 @@ from redis.backoff import NoBackoff
 from redis.client import PubSub
 from redis.cluster import ClusterNode, RedisCluster
 from redis.commands.core import Script
+from redis.connection import ConnectionPool
 from redis.retry import Retry
 
+from livectr.protos.cluster_nodes import given, look_up, primaries, remember
 from livectr.protos.kept_connections import KeptConnections, read_together
 from livectr.protos.keyspace import by_slot, slot_of
 from livectr.protos.measured_redis import SCAN_COUNT, ScriptCall, round_trip, show_client, shut_down
+from livectr.protos.packed_calls import PackedCall, answers_of
 from livectr.protos.redis_errors import REDIS_ERRORS, of_cluster
 
 T = TypeVar("T")
@@ -113,7 +116,7 @@ class MeasuredCluster:
                     patience -= 1
                 if not left:
                     return values
-                _look_up(self._cluster(), self._nodes)
+                look_up(self._cluster(), self._nodes)
             raise redis.TryAgainError("the slots of the cluster move again and again")
 
     def call_all(self, scripts: Sequence[ScriptCall]) -> list[Any]:
@@ -136,8 +139,24 @@ class MeasuredCluster:
                         raise answer
                 if not left:
                     return answers
-                _look_up(cluster, self._nodes)
+                look_up(cluster, self._nodes)
             raise answers[left[0]]
+
+    def call_packed(self, calls: Iterable[PackedCall], source: str) -> Iterator[Any]:
+        """Run calls of a script, some at once on each node; iterate over their answers, in any order."""
+        again: list[ScriptCall] = []
+        with self._measured():
+            for loaded in self._ask_primaries(_packed(b"SCRIPT", b"LOAD", source.encode()), None):
+                if isinstance(loaded, BaseException):
+                    raise loaded
+            for call, answer in answers_of(calls, self._pool_of):
+                if isinstance(answer, redis.NoScriptError | redis.MovedError | redis.AskError):
+                    again.append(call.plain())
+                elif isinstance(answer, BaseException):
+                    raise answer
+                else:
+                    yield answer
+        yield from self.call_all(again)
 
     def remove(self, names: Iterable[str | bytes]) -> int:
         """UNLINK of keys; returns how many there were."""
@@ -154,7 +173,7 @@ class MeasuredCluster:
 
     def scan_all(self, pattern: str) -> Iterator[list[bytes]]:
         """Names of the keys of all primaries that match a pattern, in parts."""
-        for node in self._run(_primaries):
+        for node in self._run(primaries):
             cursor, first = 0, True
             while cursor or first:
                 cursor, names = self._run(partial(_scan, node=node, cursor=cursor, pattern=pattern))
@@ -243,12 +262,12 @@ class MeasuredCluster:
             with self._lock:
                 if self._made is None:
                     made = RedisCluster(
-                        startup_nodes=_given(self._nodes),
+                        startup_nodes=given(self._nodes),
                         retry=Retry(NoBackoff(), self._retries),
                         dynamic_startup_nodes=False,
                         **self._options,
                     )
-                    _remember(made, self._nodes)
+                    remember(made, self._nodes)
                     self._made = made
                 made = self._made
         return made
@@ -264,7 +283,7 @@ class MeasuredCluster:
         def refresh() -> None:
             try:
                 with suppress(*REDIS_ERRORS):  # the next error asks again
-                    _look_up(cluster, self._nodes)
+                    look_up(cluster, self._nodes)
             finally:
                 self._refreshing = False
 
@@ -274,6 +293,9 @@ class MeasuredCluster:
         """Primary that holds a key."""
         slot = slot_of(name.encode() if isinstance(name, str) else name)
         return self._cluster().nodes_manager.get_node_from_slot(slot)
+
+    def _pool_of(self, call: PackedCall) -> ConnectionPool:
+        return self._cluster().get_redis_connection(self._node(call.key)).connection_pool
 
     def _kept_to(self, node: ClusterNode) -> KeptConnections:
         pool = self._cluster().get_redis_connection(node).connection_pool
@@ -319,7 +341,7 @@ class MeasuredCluster:
         return moved
 
     def _ask_primaries(self, command: bytes, deadline: float | None) -> list[Any]:
-        asked = [(self._kept_to(node), command, 1) for node in _primaries(self._cluster())]
+        asked = [(self._kept_to(node), command, 1) for node in primaries(self._cluster())]
         return [answer for (answer,) in read_together(asked, deadline)]
 
     def _each(
@@ -359,27 +381,6 @@ class MeasuredCluster:
         if source not in self._scripts:
             self._scripts[source] = Script(cluster, source)
         return self._scripts[source]
-
-
-def _given(nodes: Sequence[tuple[str, int]]) -> list[ClusterNode]:
-    return [ClusterNode(host, port) for host, port in nodes]  # type: ignore[no-untyped-call]
-
-
-def _remember(cluster: RedisCluster, nodes: Sequence[tuple[str, int]]) -> None:
-    """Ask the nodes that are known and the nodes of the URL when nodes are looked up again."""
-    manager = cluster.nodes_manager
-    manager.startup_nodes = {node.name: node for node in _given(nodes)} | manager.nodes_cache
-
-
-def _look_up(cluster: RedisCluster, nodes: Sequence[tuple[str, int]]) -> None:
-    """Ask the cluster for its nodes and their slots."""
-    cluster.nodes_manager.initialize()
-    _remember(cluster, nodes)
-
-
-def _primaries(cluster: RedisCluster) -> list[ClusterNode]:
-    found: list[ClusterNode] = cluster.get_primaries()  # type: ignore[no-untyped-call]
-    return found
 
 
 def _scan(cluster: RedisCluster, *, node: ClusterNode, cursor: int, pattern: str) -> tuple[int, list[bytes]]:

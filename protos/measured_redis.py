@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import redis
@@ -17,6 +16,8 @@ from redis.client import Pipeline
 from redis.connection import ConnectionPool
 
 from livectr.protos.kept_connections import KeptConnections
+from livectr.protos.packed_calls import PackedCall, answers_of
+from livectr.protos.packed_calls import ScriptCall as ScriptCall
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
 
 REDIS_SECONDS = Histogram(
@@ -33,15 +34,6 @@ REDIS_ERRORS_TOTAL = Counter(
 
 
 SCAN_COUNT = 2000
-
-
-@dataclass(frozen=True)
-class ScriptCall:
-    """Call of a Lua script, whose keys have one hash tag."""
-
-    source: str
-    keys: Sequence[str | bytes]
-    args: Sequence[Any]
 
 
 class MeasuredRedis(redis.Redis):
@@ -110,6 +102,22 @@ class MeasuredRedis(redis.Redis):
             self._registered(script.source)(keys=script.keys, args=script.args, client=pipe)
         return pipe.execute()
 
+    def call_packed(self, calls: Iterable[PackedCall], source: str) -> Iterator[Any]:
+        """Run calls of a script, some of them at once; iterate over their answers, in any order. Raises an
+        error of REDIS_ERRORS.
+        """
+        unknown: list[ScriptCall] = []
+        with round_trip(self._measured):
+            self._read((b"SCRIPT", b"LOAD", source.encode()), None)
+            for call, answer in answers_of(calls, lambda _: self.connection_pool):
+                if isinstance(answer, redis.exceptions.NoScriptError):  # Redis has restarted
+                    unknown.append(call.plain())
+                elif isinstance(answer, BaseException):
+                    raise answer
+                else:
+                    yield answer
+        yield from self.call_all(unknown) if unknown else ()
+
     def scan_all(self, pattern: str) -> Iterator[list[bytes]]:
         """Names of the keys that match a pattern, in parts. Raises an error of REDIS_ERRORS."""
         cursor = 0
@@ -143,10 +151,15 @@ class MeasuredRedis(redis.Redis):
 
     def _read(self, command: tuple[bytes, ...], deadline: float | None) -> Any:
         with round_trip(self._measured):
-            kept: KeptConnections = self.__dict__.get("_kept") or self.__dict__.setdefault(
-                "_kept", KeptConnections(self.connection_pool)
-            )
-            return kept.read(pack_command(command), deadline)  # type: ignore[arg-type]
+            return self._connections.read(pack_command(command), deadline)  # type: ignore[arg-type]
+
+    @property
+    def _connections(self) -> KeptConnections:
+        """Connections that the client keeps."""
+        kept: KeptConnections = self.__dict__.get("_kept") or self.__dict__.setdefault(
+            "_kept", KeptConnections(self.connection_pool)
+        )
+        return kept
 
     def interrupt(self) -> None:
         """Break the connections in use: commands that wait for an answer in other threads fail at once.

@@ -109,11 +109,16 @@ def slot_bytes(dim: int) -> int:
 
 def encode_slots(version: int, rows: F32) -> list[bytes]:
     """Encode rows f32[n, D] as n slots."""
+    return cut(slot_matrix(version, rows))
+
+
+def slot_matrix(version: int, rows: F32) -> npt.NDArray[np.uint8]:
+    """Slots of rows f32[n, D] as rows of a matrix u8[n, slot_bytes(D)]."""
     n, dim = rows.shape
     matrix = np.empty((n, slot_bytes(dim)), np.uint8)
     matrix[:, :8] = np.array([version], "<u8").view(np.uint8)
     matrix[:, 8:] = np.ascontiguousarray(rows, "<f4").view(np.uint8).reshape(n, 4 * dim)
-    return cut(matrix)
+    return matrix
 
 
 def erased_slot(version: int, dim: int) -> bytes:

@@ -15,6 +15,7 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import RowStatus, decode_rows
 from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
+from tests.trainer.cut_off import CUT_OFF
 from tests.trainer.test_left import PIPELINE, ROWS, write
 
 
@@ -72,7 +73,7 @@ def options_of(source: str, url: str, folder: Path, **changes: object) -> dict[s
 def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) -> None:
     ranks = Processes(world, "tests.trainer.cut_off", (json.dumps(options), point, str(calls)))
     _, written = ranks.communicate(timeout=240)
-    assert ranks.returncode and b"Error" not in written, written.decode()
+    assert ranks.returncode and CUT_OFF in written, written.decode()
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,13 @@ def collect_garbage(store: RedisStore, manifest: VersionManifest, log: PublishLo
     for names in store.scan(store.space.blob_pattern):
         old = [n for n in names if int(n.split(b":", 3)[2]) <= oldest and n not in kept]
         removed += store.unlink(old)
-    for names in store.scan(store.space.log_pattern) if log is not None else ():
-        versions = {n: int(n.rpartition(b":")[2]) for n in names}
-        old = [n for n, version in versions.items() if version < manifest.version and version not in log.kept]
-        removed += store.unlink(old)
+    if log is None:
+        return removed
+    for names in store.scan(store.space.log_pattern):
+        versions = {name: int(name.rpartition(b":")[2]) for name in names}
+        removed += store.unlink(
+            [n for n, v in versions.items() if v < manifest.version and v not in log.kept]
+        )
     return removed
 
 

@@ -87,7 +87,7 @@ class Share:
         for table, keys in snapshot.erased.items():
             store.erase_rows(manifest.version, manifest.row_set, table, keys, manifest.dim)
         for table, keys, rows in paced(snapshot.chunks(), store.full_rate if self.full else 0.0, stopped):
-            store.write_rows(manifest.version, manifest.row_set, table, keys, rows)
+            store.write_rows(manifest.version, manifest.row_set, table, keys, rows, self.full)
         for values in snapshot.values:
             store.write_values(values)
         if snapshot.kept is not None:

@@ -20,12 +20,13 @@ from livectr.kernels.errors import MismatchError
 from livectr.protos.evictions import Evictions
 from livectr.protos.keyspace import seal_mark
 from livectr.protos.manifest import VersionManifest
+from livectr.protos.packed_calls import PackedCall, framed
 from livectr.protos.store import (
     BUCKETS,
     VALUES,
-    encode_slots,
     erased_slot,
     slot_bytes,
+    slot_matrix,
 )
 from livectr.trainer.publish.bucket_seals import (
     begin_buckets,
@@ -59,7 +60,7 @@ I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 PART_ROWS = 1 << 17
-"""Rows whose names and slots are in memory as bytes objects at once."""
+"""Rows whose names and slots are in memory as bytes at once."""
 
 
 class RedisStore(StoreConnection):
@@ -280,22 +281,31 @@ class RedisStore(StoreConnection):
         """Evictions of Redis so far; an empty value if INFO is refused."""
         return unless_refused(lambda: Evictions.of_all(self.client.infos()), Evictions())
 
-    def write_rows(self, version: int, row_set: str, table: str, keys: I64, rows: F32) -> None:
+    def write_rows(
+        self, version: int, row_set: str, table: str, keys: I64, rows: F32, fresh: bool = False
+    ) -> None:
         """Write slots of `version`; the slots before stay readable.
 
         Args:
             keys: int64[n].
             rows: f32[n, D].
+            fresh: no version before has the row set, so that no slot is read.
         """
-        head = [self._replaced(version), slot_bytes(rows.shape[1])]
+        source = WRITE_VALUES if fresh else WRITE_ROWS
+        head: list[bytes | int] = [] if fresh else [self._replaced(version), slot_bytes(rows.shape[1])]
         for start in range(0, len(keys), PART_ROWS):
-            part = keys[start : start + PART_ROWS]
-            names = self.space.rows(row_set, table, part)
-            slots = encode_slots(version, rows[start : start + PART_ROWS])
-            self._chunks(
-                (WRITE_ROWS, bucket, [names[i] for i in at], [*head, *(slots[i] for i in at)])
-                for bucket, at in chunked(part)
+            part, values = keys[start : start + PART_ROWS], rows[start : start + PART_ROWS]
+            buckets = [*chunked(part)]
+            order = np.concatenate([at for _, at in buckets])
+            names = framed(self.space.row_matrix(row_set, table, part[order]))
+            slots = framed(slot_matrix(version, values[order]))
+            ends = np.cumsum([len(at) for _, at in buckets]).tolist()
+            calls = (
+                PackedCall(source, self.space.bucket_epoch(b), [self.epoch, *head], names[i:j], slots[i:j])
+                for (b, _), i, j in zip(buckets, [0, *ends], ends, strict=False)
             )
+            for answer in self.client.call_packed(calls, source):
+                self._check(answer)
 
     def erase_rows(self, version: int, row_set: str, table: str, keys: I64, dim: int) -> None:
         """Mark rows of keys int64[n] as missing from `version` on; the slots before stay readable."""

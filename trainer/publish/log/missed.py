@@ -27,13 +27,11 @@ LOG = logging.getLogger(__name__)
 I64 = npt.NDArray[np.int64]
 
 
-def catch_up(
-    publisher: Publisher | None, step: DesStep, source: ExampleSource, restored: Restored | None
-) -> None:
+def catch_up(publisher: Publisher, step: DesStep, source: ExampleSource, restored: Restored | None) -> None:
     """Count keys as changed by which Redis and the checkpoint may differ; begin anew if they cannot be read.
     Collective, after the first mark of the changes.
     """
-    if publisher is None or publisher.resumption is None or publisher.last is None or restored is None:
+    if publisher.resumption is None or publisher.last is None or restored is None:
         return
     lists = [restored.unpublished()] if publisher.resumption.unpublished else []
     logged = _logged(publisher.store, publisher.resumption.blobs)

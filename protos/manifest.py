@@ -16,7 +16,7 @@ FRESHNESS_BINS = 2000
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 3
+FORMAT = 4
 """Format of the JSON: it rises with every change of a field's name or meaning."""
 
 
@@ -82,7 +82,7 @@ class VersionManifest:
         changed: blob of changed keys of each rank: of tables, and of look-up tables after
             `protos.store.LOOKUP`.
         earlier: `changed` of earlier versions that are still kept and extend the same row set.
-        item_vectors: blob of item vectors, or None.
+        item_vectors: blobs of item vectors, each item in one; () without a pre-rank model.
         content: content name → blobs of vectors of all ranks; an id is in only one blob.
         freshness: event times that the version learned.
         seed: of the tables; a server computes from it the initial values of a row that was never published.
@@ -109,7 +109,7 @@ class VersionManifest:
     dense: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     earlier: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    item_vectors: str | None = None
+    item_vectors: tuple[str, ...] = ()
     content: dict[str, tuple[str, ...]] = field(default_factory=dict)
     freshness: Freshness = Freshness()
     seed: int = 1
@@ -165,6 +165,7 @@ class VersionManifest:
                 "segments": tuple((str(name), int(dim)) for name, dim in values["segments"]),
                 "dense": tuple(values["dense"]),
                 "changed": tuple(values["changed"]),
+                "item_vectors": tuple(values["item_vectors"]),
                 "earlier": {int(v): tuple(keys) for v, keys in values["earlier"].items()},
                 "content": {str(name): tuple(blobs) for name, blobs in values["content"].items()},
                 "freshness": Freshness(tuple(bins["bin_ms"]), tuple(bins["counts"])),

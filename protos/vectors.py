@@ -9,11 +9,24 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save as save_tensors
 
-from livectr.protos.store import F32, I64
+from livectr.protos.store import CONTENT_CHUNK, F32, I64
 
 Blob = bytes | memoryview
 
+BLOB_BYTES = 1 << 28
+"""Most bytes of ids and vectors in a blob: half of the 512 MiB that a value of Redis may have."""
+
 _TYPES: dict[str, np.dtype[Any]] = {"I64": np.dtype("<i8"), "F32": np.dtype("<f4")}
+
+
+def blob_rows(dim: int) -> int:
+    """Most ids of a blob of vectors of `dim` values."""
+    return max(1, min(CONTENT_CHUNK, BLOB_BYTES // (8 + 4 * dim)))
+
+
+def blob_count(n: int, dim: int) -> int:
+    """Blobs of n ids and their vectors; at least one, so that no vectors differ from no model."""
+    return max(1, -(-n // blob_rows(dim)))
 
 
 def encode_vectors(ids: I64, vectors: F32) -> bytes:

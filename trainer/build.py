@@ -36,6 +36,7 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.control import Control
 from livectr.trainer.commits import Committer
 from livectr.trainer.content.contents import Contents
+from livectr.trainer.content.refresh import refreshes_of
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
@@ -92,6 +93,7 @@ def build(
     warm = WarmStart.of(options, control, resumed=restored is not None)
     placement = make.placement(restored)
     contents = make.contents()
+    refreshes = refreshes_of(pipeline, contents.stores, control, options.content_rule)
     step = make.step(tiers, placement, contents, settled(options, control, restored))
     heads = Heads(pipeline, step) if pipeline.log.finals else None
     policies = make.policies(step)
@@ -168,6 +170,7 @@ def build(
         checkpoint=checkpoint,
         publisher=publisher,
         progress=progress,
+        refreshes=refreshes,
     )
     return parts, stages
 
@@ -243,15 +246,9 @@ class Builder:
         return measured_placement(self.pipeline, rank, world, restored, rank_bytes=rank_bytes)
 
     def contents(self) -> Contents:
-        return self.closed(
-            Contents(
-                self.pipeline.content,
-                self.options.content_folders,
-                checkpoint=self.root,
-                rank=self.control.rank,
-                world=self.control.world,
-            )
-        )
+        given, control = (self.pipeline.content, self.options.content_folders), self.control
+        made = Contents(*given, checkpoint=self.root, rank=control.rank, world=control.world)
+        return self.closed(made)
 
     def step(
         self, tiers: Tiers | None, placement: FieldPlacement | None, contents: Contents, steps: StepSettings

@@ -138,4 +138,6 @@ def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
         parts.control,
         parts.publisher.store.space,
         champion,
+        parts.refreshes,
+        parts.progress.event_ms,
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from livectr.ingest.content.folders import content_folders
+from livectr.ingest.content.refresh_rule import RefreshRule
 from livectr.ingest.dead_letters.usable import MIN_USABLE
 from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
@@ -93,6 +94,8 @@ class TrainOptions:
         content: folders with the features of the pipeline's content, "images=DIR,texts=DIR2"
             (ingest.content.store). The default for content with a topic is a folder beside the checkpoint, or
             a temporary folder.
+        content_refresh_s, content_tolerance: which vectors of content a version computes again
+            (ingest.content.refresh_rule.RefreshRule).
         metrics_port: Prometheus endpoint; rank r of a machine answers at port + r; 0: none.
         metrics_listen: its address.
         metrics_tls_cert, metrics_tls_key: PEM files with which it answers by https; None: by http.
@@ -160,6 +163,8 @@ class TrainOptions:
     precision: Precision = "fp32"
     products: Products = "auto"
     content: str | None = None
+    content_refresh_s: float = 0.0
+    content_tolerance: float = 0.0
     metrics_port: int = 0
     metrics_listen: str = "127.0.0.1"
     metrics_tls_cert: str | None = None
@@ -209,7 +214,7 @@ class TrainOptions:
             if (value := getattr(self, name)) not in get_args(known):
                 raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
-        _ = self.metrics_tls
+        _ = self.metrics_tls, self.content_rule
         if not 0 <= self.min_usable <= 1:
             raise ConfigError(f"min_usable is {self.min_usable}; it must be a share from 0 to 1")
         if self.min_examples < 0:
@@ -256,6 +261,11 @@ class TrainOptions:
     def content_folders(self) -> dict[str, Path]:
         """Content → folder of its features. Raises ConfigError for a text that is no list of name=folder."""
         return content_folders(self.content)
+
+    @property
+    def content_rule(self) -> RefreshRule:
+        """Content vectors that a version computes. Raises ConfigError for values that cannot work."""
+        return RefreshRule(int(self.content_refresh_s * 1000), self.content_tolerance)
 
     @property
     def metrics_tls(self) -> TlsFiles | None:

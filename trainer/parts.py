@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +19,7 @@ from livectr.ingest.plan.features import Features
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.contents import Contents
+from livectr.trainer.content.refresh import ContentRefresh
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
@@ -72,6 +73,7 @@ class Parts:
         gate: holds versions of a bad model; of rank 0, if versions are published.
         record: writes the run log; of rank 0, if there is one.
         checkpoint, publisher: None if the run has no place for them.
+        refreshes: content → its refresh, with `content_refresh`.
     """
 
     pipeline: Pipeline
@@ -96,3 +98,4 @@ class Parts:
     checkpoint: Checkpointer | None
     publisher: Publisher | None
     progress: Progress
+    refreshes: Mapping[str, ContentRefresh]

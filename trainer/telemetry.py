@@ -103,6 +103,16 @@ PRECOMPUTE_SECONDS = Histogram(
     ["content"],
     buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300),
 )
+OLDEST_CONTENT = Gauge(
+    "livectr_content_oldest_seconds",
+    "Event time between the oldest published vector of this rank's content and the newest version.",
+    ["content"],
+)
+CONTENT_DRIFT = Gauge(
+    "livectr_content_drift_ratio",
+    "Largest movement of a sample's published vectors since they were computed, with content_tolerance.",
+    ["content"],
+)
 PUBLISHED_VERSION = Gauge("livectr_published_version", "Newest version that servers can use.")
 PUBLISHED_TIMESTAMP = Gauge(
     "livectr_published_timestamp_seconds", "Time of the newest version, seconds since 1970; 0: none yet."

@@ -21,7 +21,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values
-from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
+from livectr.trainer.publish.version import Items, PublishedModel, Push, VersionSnapshot
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
@@ -38,7 +38,7 @@ def publish(url: str, users: int, ads: int, catalogue: tuple[I64, F32] | None = 
     store = RedisStore(url, "livectr")
     step, vectors, values = random_model(store, users, ads)
     dense = safetensors.torch.save(step.weights())
-    push(store, pipeline, step, dense, values, items=catalogue or vectors)
+    push(store, pipeline, step, dense, values, items=Items.of(*(catalogue or vectors)))
 
 
 def random_model(store: RedisStore, users: int, ads: int) -> tuple[DesStep, tuple[I64, F32], list[Values]]:

@@ -30,6 +30,7 @@ from livectr.ingest.content.files import (
     verify_chunk,
 )
 from livectr.ingest.content.manifest import create_manifest, read_manifest
+from livectr.ingest.content.places import Places
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
 from livectr.kernels.runtime.gather import gather_rows
@@ -77,7 +78,7 @@ class ContentStore:
         self.own_shards = tuple(sorted(set(own_shards)))
         self._lock = threading.RLock()
         self._numbers = KeyNumbers()
-        self._places = _Places()
+        self._places = Places()
         self._chunks: dict[int, Chunk] = {}  # by handle
         self._handles = 0
         self.refresh()
@@ -273,6 +274,24 @@ class ContentStore:
         with self._lock:
             return self._places.ids[: len(self._numbers)].copy()
 
+    def ids_from(self, first: int) -> I64:
+        """Ids int64[m] of the rows numbered `first` and more, in the order in which they were loaded."""
+        with self._lock:
+            return self._places.ids[first : len(self._numbers)].copy()
+
+    def changed(self, since: int) -> tuple[I64, int]:
+        """Numbers int64[m] of the rows whose features are new after a moment, and the present moment.
+
+        A row of an equal digest has not changed, nor has a row of a merge of loaded chunks. Rows
+        without digests count as changed if they were merged with new ones.
+
+        Args:
+            since: moment of an earlier call; 0: all rows.
+        """
+        with self._lock:
+            places = self._places
+            return np.flatnonzero(places.added[: len(self._numbers)] > since), places.additions
+
     def __len__(self) -> int:
         """Number of ids in the shards of `own_shards`."""
         return len(self._numbers)
@@ -337,32 +356,7 @@ class ContentStore:
         places.grow(before, len(self._numbers))
         newer = places.last[numbers] <= chunk.name.last
         numbers, rows = numbers[newer], np.flatnonzero(newer)
-        places.ids[numbers] = chunk.ids[rows]
-        places.chunk[numbers], places.row[numbers] = handle, rows
-        places.last[numbers], places.digest[numbers] = chunk.name.last, chunk.digests[rows]
-
-
-class _Places:
-    """Index: location of each numbered id's newest row; arrays that grow by doubling.
-
-    ids i64; chunk i32, its handle; row i32 in the chunk; last i32, the chunk's last number; digest u64.
-    """
-
-    def __init__(self) -> None:
-        self.ids: I64 = np.zeros(0, np.int64)
-        self.chunk = np.zeros(0, np.int32)
-        self.row = np.zeros(0, np.int32)
-        self.last = np.zeros(0, np.int32)
-        self.digest: U64 = np.zeros(0, np.uint64)
-
-    def grow(self, used: int, needed: int) -> None:
-        if needed <= len(self.ids):
-            return
-        size = max(needed, 2 * len(self.ids))
-        for name, old in list(vars(self).items()):
-            grown = np.zeros(size, old.dtype)
-            grown[:used] = old[:used]
-            setattr(self, name, grown)
+        places.put(chunk, handle, numbers, rows, before)
 
 
 def _as_float16(ids: I64, rows: npt.NDArray[Any]) -> F16:

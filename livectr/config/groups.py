@@ -40,6 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
             "min_examples",
             "keep_versions",
         ),
+        *("content_refresh_s", "content_tolerance"),
         *("keep_every_s", "publish_gate_auc", "publish_gate_calibration", "publish_gate_clicks"),
         *(
             "publish_gate_window",

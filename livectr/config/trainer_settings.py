@@ -279,6 +279,18 @@ class TrainSettings:
         commands=EVERY + VERIFY + VERSIONS,
         example="NAME=DIR",
     )
+    content_refresh_s: float = setting(
+        T.content_refresh_s,
+        "event time in which every vector of images or texts is computed again, such as 1h (0: each version)",
+        commands=TRAIN,
+        least=0,
+    )
+    content_tolerance: float = setting(
+        T.content_tolerance,
+        "compute vectors again before, once a sample of them has moved by more, such as 0.05 (0: never)",
+        commands=TRAIN,
+        least=0,
+    )
     dead_letters: str | None = setting(
         T.dead_letters,
         "target of records that cannot be used (default: a place beside the source)",

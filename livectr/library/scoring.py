@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -91,6 +92,8 @@ class CheckpointScorer:
     Args:
         folders: name of a content → folder of its features; by default the folder beside the checkpoint.
         prerank: load the pre-rank model, too.
+        vectors: name of a content → ids i64[n] and vectors f32[n, out] that count more than its sub-model.
+            The item tower's images have none: item vectors are made by the sub-model of their version.
 
     Attributes:
         champion: role of the ranking model.
@@ -109,6 +112,7 @@ class CheckpointScorer:
         folders: Mapping[str, Path],
         *,
         prerank: bool = False,
+        vectors: Mapping[str, tuple[I64, F32]] = MappingProxyType({}),
     ) -> None:
         self._plan = pipeline.plan
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
@@ -130,6 +134,8 @@ class CheckpointScorer:
         self.statistics = Statistics(pipeline.plan).load(restored.statistics())
         wanted = [field for model in self._models.values() for field in model.gathers.content]
         self._contents = _contents(pipeline, wanted, restored.root, folders, dense)
+        self._vectors = {name: _Vectors.of(*given) for name, given in vectors.items()}
+        self._item_images = getattr(configs.get(PRERANK), "item_images", ())
         self._content_of = {field: name for name, content in pipeline.content.items()
                             for field in content.fields}  # fmt: skip
 
@@ -166,15 +172,19 @@ class CheckpointScorer:
         if wanted:
             columns = [self._plan.fields.index(name) for name in wanted.pooled]
             sequences = {n: Ragged(vectors[n], _offsets(lists[n][0])) for n in wanted.sequences}
-            content = {n: self._content(n, *lists[n]) for n in wanted.content}
+            items = self._item_images if role == PRERANK else ()
+            content = {n: self._content(n, *lists[n], given=n not in items) for n in wanted.content}
             gathered = Gathered(pooled[:, columns], sequences, numbers if wanted.dense else None, content)
         logits: F32 = model.network(pooled, numbers, gathered).numpy()
         return logits
 
-    def _content(self, field: str, offsets: I32, ids: I64) -> Ragged:
-        """Vectors of the content of a field's ids."""
+    def _content(self, field: str, offsets: I32, ids: I64, *, given: bool) -> Ragged:
+        """Vectors of the content of a field's ids: given ones, or the sub-model's."""
         unique, place = np.unique(ids, return_inverse=True)
-        vectors = self._contents[self._content_of[field]].embed(unique)
+        name = self._content_of[field]
+        vectors = self._contents[name].embed(unique)
+        if given and name in self._vectors:
+            vectors = self._vectors[name].over(vectors, unique)
         return Ragged(vectors[torch.from_numpy(place)], _offsets(offsets))
 
 
@@ -202,6 +212,31 @@ class _Content:
             rows, known = self.store.read(ids)
         vectors: Tensor = self.network(torch.from_numpy(rows), torch.from_numpy(known))
         return vectors
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """Given vectors f32[n, out] of ids i64[n], ascending."""
+
+    ids: I64
+    vectors: F32
+
+    @staticmethod
+    def of(ids: I64, vectors: F32) -> _Vectors:
+        """Of a repeated id the last vector counts."""
+        order = np.argsort(ids, kind="stable")
+        last = np.append(ids[order][1:] != ids[order][:-1], True)[: len(ids)]
+        return _Vectors(ids[order[last]], vectors[order[last]])
+
+    def over(self, vectors: Tensor, ids: I64) -> Tensor:
+        """Put the given vectors over those of ids i64[m]."""
+        if not len(self.ids):
+            return vectors
+        place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        known = self.ids[place] == ids
+        over = vectors.clone()
+        over[torch.from_numpy(known)] = torch.from_numpy(self.vectors[place[known]])
+        return over
 
 
 class _Values:

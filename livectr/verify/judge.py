@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from livectr.library.scoring import PRERANK, CheckpointScorer
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify.live import LiveInputs, Names, Values
 from livectr.verify.questions import Question
+from livectr.verify.vectors import Vectors
 
 F64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -77,6 +79,7 @@ class Judge:
     """Recomputes answers from a generation.
 
     Args:
+        vectors: published vectors that are older than their version (livectr.verify.vectors).
         tolerance: largest difference of a pCTR, or of a score of pre-rank relative to scores above 1.
 
     Attributes:
@@ -84,10 +87,16 @@ class Judge:
     """
 
     def __init__(
-        self, pipeline: Pipeline, restored: Restored, folders: Any, live: LiveInputs, tolerance: float
+        self,
+        pipeline: Pipeline,
+        restored: Restored,
+        folders: Any,
+        live: LiveInputs,
+        tolerance: float,
+        vectors: Mapping[str, Vectors] = MappingProxyType({}),
     ) -> None:
         self._pipeline, self._live, self._tolerance = pipeline, live, tolerance
-        self._scorer = CheckpointScorer(pipeline, restored, folders, prerank=True)
+        self._scorer = CheckpointScorer(pipeline, restored, folders, prerank=True, vectors=vectors)
         self.keys = self.known = 0
 
     def judge(self, answers: Sequence[Answer], before: Values, after: Values) -> list[Judgement]:

@@ -31,6 +31,7 @@ class Report:
         other_version: replies of a version without a generation; asked again.
         refused: replies that the server refused or did not give in time; asked again.
         degraded: replies that the server marked; not compared.
+        vectors: content whose vectors were taken as they were published, as some were older than the version.
     """
 
     def __init__(self, tolerance: float) -> None:
@@ -38,6 +39,7 @@ class Report:
         self.asked_about = ""
         self.unanswered = self.other_version = self.refused = self.degraded = 0
         self.versions: dict[int, Manifest] = {}
+        self.vectors: set[str] = set()
         self.compared: Counter[str] = Counter()
         self.candidates = self.equal = self.different = 0
         self.difference = self.logit_difference = 0.0
@@ -122,6 +124,7 @@ class Report:
             "live_inputs": self._live,
             "live_inputs_in_redis": self._live_there,
             "asked_about": self.asked_about,
+            "content_as_published": sorted(self.vectors),
         }
 
     def _lines(self) -> dict[str, str]:
@@ -144,7 +147,7 @@ class Report:
             "live inputs: look-up rows, histories": f"{self._live:,}, {self._live_there:,} of them in Redis",
             "replies that nothing can be said of": f"{self.undecided:,}"
             + " (live inputs changed meanwhile)" * bool(self.undecided),
-        }
+        } | ({"vectors taken as published": ", ".join(sorted(self.vectors))} if self.vectors else {})
 
     @property
     def _verdict(self) -> str:

@@ -24,6 +24,7 @@ import grpc
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
+from livectr.protos.manifest import VersionManifest
 from livectr.serving.client import ClientTls, PreRankClient, RankClient
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.restored import Restored
@@ -32,6 +33,7 @@ from livectr.verify.judge import Answer, Judge, answer_of
 from livectr.verify.live import LiveInputs, Values
 from livectr.verify.questions import Pool, Question, Questions, rows_of_ids, rows_of_log
 from livectr.verify.report import Report
+from livectr.verify.vectors import PublishedVectors
 
 LOG = logging.getLogger(__name__)
 POLL_S = 0.05
@@ -102,7 +104,7 @@ def verify(options: VerifyOptions) -> Report:
         try:
             return verification.run()
         finally:
-            verification.live.close()
+            verification.close()
 
 
 class _Verification:
@@ -114,11 +116,16 @@ class _Verification:
         self._report = Report(options.tolerance)
         self._limit = time.monotonic() + options.wait_s
         self._ttl_s = min(server.lookup_ttl_ms / 1000, PUSH_S) + _TTL_SLACK_S
-        self.live = LiveInputs(options.pipeline, options.redis, options.namespace)
+        self._live = LiveInputs(options.pipeline, options.redis, options.namespace)
+        self._vectors = PublishedVectors(options.pipeline, options.redis, options.namespace)
         questions = self._questions(server)
-        self._waiting = deque((question, self.live.names(question)) for question in questions)
+        self._waiting = deque((question, self._live.names(question)) for question in questions)
         self._names = [names for _, names in self._waiting]
         self._readings: deque[tuple[float, Values]] = deque(maxlen=3)
+
+    def close(self) -> None:
+        self._live.close()
+        self._vectors.close()
 
     def run(self) -> Report:
         """Steps 2 to 4, until all is answered or the time is over."""
@@ -140,8 +147,12 @@ class _Verification:
                     )
                 time.sleep(POLL_S)
                 continue
+            manifest = self._vectors.manifest()
+            if manifest is not None and manifest.version != server.version:
+                time.sleep(POLL_S)
+                continue
             answers = self._ask(server.version)
-            if not answers or not self._judged(generation, answers, before):
+            if not answers or not self._judged(generation, manifest, answers, before):
                 self._waiting.extend((answer.question, answer.names) for answer in answers)
                 time.sleep(POLL_S)
         self._report.unanswered = len(self._waiting)
@@ -181,14 +192,22 @@ class _Verification:
         (items,) = question.candidates.values()
         return self._prerank.prerank(question.context, items, len(items))
 
-    def _judged(self, generation: Manifest, answers: list[Answer], before: Values) -> bool:
-        """Step 4; False if the trainer has replaced the generation."""
-        after = self.live.read([answer.names for answer in answers])
+    def _judged(
+        self,
+        generation: Manifest,
+        manifest: VersionManifest | None,
+        answers: list[Answer],
+        before: Values,
+    ) -> bool:
+        """Step 4; False if the trainer has replaced the generation, or the version's vectors."""
+        after = self._live.read([answer.names for answer in answers])
         options, restored = self._options, self._generations.read(generation)
-        if restored is None:
+        vectors = self._vectors.older(manifest)
+        if restored is None or vectors is None:
             return False
+        self._report.vectors |= set(vectors)
         try:
-            judge = Judge(options.pipeline, restored, options.content, self.live, options.tolerance)
+            judge = Judge(options.pipeline, restored, options.content, self._live, options.tolerance, vectors)
         except FileNotFoundError:
             return False
         self._report.add(judge.judge(answers, before, after), generation)
@@ -199,8 +218,8 @@ class _Verification:
         """Newest reading of the live inputs that no server's look-up rows are older than; None: not yet."""
         now = time.monotonic()
         if not self._readings or now > self._readings[-1][0] + max(READ_EVERY_S, self._ttl_s):
-            self._readings.append((now, self.live.read(self._names)))
-        wait_s = self._ttl_s if self.live.needed else 0.0
+            self._readings.append((now, self._live.read(self._names)))
+        wait_s = self._ttl_s if self._live.needed else 0.0
         return next((v for at, v in reversed(self._readings) if at <= time.monotonic() - wait_s), None)
 
     def _ids(self, source: random.Random) -> tuple[Pool, dict[str, int]]:

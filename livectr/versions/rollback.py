@@ -210,9 +210,10 @@ def _publish(
         version = _version(store, manifest, served, snapshot, model, highest + 1)
         names = {name: list(blobs) for name, blobs in version.content.items()}
         share = Share(0, snapshot, version, names, full=True)
+        items = share.item_vectors(Control())
         servers = store.servers()
         share.open(store)
-        share.write(store, stopped=lambda: False)
+        share.write(store, items=items, stopped=lambda: False)
         store.pushed(0, version, servers)
         store.seal(version)
         # 4 flip
@@ -253,9 +254,9 @@ def _version(
         tables=dict(snapshot.table_rows),
         dense=(blob(number, f"dense-{epoch}-0"),),
         changed=(blob(number, f"changed-{epoch}-0"),),
-        item_vectors=blob(number, f"items-{epoch}") if snapshot.items is not None else None,
+        item_vectors=tuple(blob(number, f"items-{epoch}-{i}") for i in range(snapshot.item_blobs)),
         content={
-            name: tuple(blob(number, f"content-{name}-{epoch}-0-{i}") for i in range(precompute.blobs))
+            name: tuple(blob(number, f"content-{name}-{epoch}-0-{tag}") for tag in precompute.tags)
             for name, precompute in snapshot.content.items()
         },
         seed=model.seed,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,7 @@ from livectr.protos.store import CONTENT, F32, I64
 from livectr.protos.vectors import Blob, decode_vectors
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
-from livectr.serving.version.id_vectors import IdVectors
+from livectr.serving.version.id_vectors import IdVectors, joined
 
 F16 = npt.NDArray[np.float16]
 
@@ -95,8 +95,9 @@ class ContentVectors:
     Args:
         raw: raw features, for ids without a published vector.
         network: the version's sub-model.
-        blobs: published vectors.
+        blobs: published vectors; of an id in two blobs the last counts.
         before: vectors of the previous version; their index is shared when the ids are equal.
+        added: the previous version's vectors that no blob has are this version's, too.
 
     Attributes:
         fields: features of the pipeline whose keys are the ids.
@@ -104,14 +105,15 @@ class ContentVectors:
     """
 
     def __init__(
-        self, raw: RawFeatures, network: SubNetwork, blobs: Sequence[Blob], before: ContentVectors | None
+        self,
+        raw: RawFeatures,
+        network: SubNetwork,
+        blobs: Sequence[Blob],
+        before: ContentVectors | None,
+        *,
+        added: bool = False,
     ) -> None:
-        parts = [decode_vectors(blob) for blob in blobs]
-        self.published: IdVectors = IdVectors(
-            np.concatenate([ids for ids, _ in parts]),
-            np.concatenate([vectors for _, vectors in parts]),
-            None if before is None else before.published,
-        )
+        self.published: IdVectors = _published(blobs, None if before is None else before.published, added)
         self.fields = raw.fields
         self._raw = raw
         self._network = network.eval().requires_grad_(False)
@@ -228,8 +230,13 @@ class Contents:
                 own = [field for field in content.fields if field in fields]
                 self.raw[name] = RawFeatures(name, content.model, own, given.get(name))
 
-    def blobs(self, published: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Select the names of blobs to load from a manifest's `content`.
+    def blobs(
+        self, published: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]]
+    ) -> dict[str, Sequence[str]]:
+        """Select the names of blobs to load from a manifest's `content`: those that are not loaded.
+
+        Args:
+            before: names of the blobs of the previous version, whose vectors are loaded.
 
         Raises:
             MismatchError: the version has no vectors of a content.
@@ -237,13 +244,15 @@ class Contents:
         for name in self.raw:
             if name not in published:
                 raise MismatchError(f"the published version has no vectors of content {name!r}")
-        return {name: published[name] for name in self.raw}
+        loaded = {name: set(before.get(name, ())) for name in self.raw}
+        return {name: [blob for blob in published[name] if blob not in loaded[name]] for name in self.raw}
 
     def decode(
         self,
         blobs: Mapping[str, Sequence[Blob]],
         dense: Mapping[str, Tensor],
         before: Mapping[str, ContentVectors],
+        added: Collection[str] = (),
     ) -> dict[str, ContentVectors]:
         """Decode the vectors of a version.
 
@@ -251,13 +260,21 @@ class Contents:
             blobs: content name → blobs, in the order of `blobs`.
             dense: all dense tensors of the version.
             before: vectors of the previous version.
+            added: content of which some blobs are the previous version's, and not in `blobs`.
         """
         vectors = {}
         for name, raw in self.raw.items():
             raw.refresh()
             network = _loaded(name, raw.model, dense)
-            vectors[name] = ContentVectors(raw, network, blobs[name], before.get(name))
+            vectors[name] = ContentVectors(raw, network, blobs[name], before.get(name), added=name in added)
         return vectors
+
+
+def _published(blobs: Sequence[Blob], before: IdVectors | None, added: bool) -> IdVectors:
+    parts = [decode_vectors(blob) for blob in blobs]
+    if added and before is not None:
+        return before.with_newer(*joined(parts)) if parts else before
+    return IdVectors(*joined(parts), before)
 
 
 def _loaded(name: str, model: SubModel, dense: Mapping[str, Tensor]) -> SubNetwork:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,22 +13,34 @@ from livectr.kernels.runtime.arrays import aligned
 from livectr.protos.store import F32, I64
 
 
+def joined(parts: Sequence[tuple[I64, F32]]) -> tuple[I64, F32]:
+    """Ids i64[n] and vectors f32[n, dim] of blobs, at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    ids, vectors = zip(*parts, strict=True)
+    return np.concatenate(ids), np.concatenate(vectors)
+
+
 class IdVectors:
     """Matrix of vectors, sorted by id.
 
     Args:
-        ids: i64[n], without duplicates.
+        ids: i64[n]; of a repeated id the last vector counts.
         vectors: f32[n, dim]; they are copied to memory whose rows share few lines of the cache.
         before: vectors of the previous version; their index is shared when the ids are equal.
     """
 
     def __init__(self, ids: I64, vectors: F32, before: IdVectors | None = None) -> None:
-        self.vectors = aligned(*vectors.shape)
-        if (ids[1:] < ids[:-1]).any():
+        if (ids[1:] <= ids[:-1]).any():
             order = np.argsort(ids, kind="stable")
             self.ids: I64 = ids[order]
+            last = np.append(self.ids[1:] != self.ids[:-1], True)
+            if not last.all():
+                order, self.ids = order[last], self.ids[last]
+            self.vectors = aligned(len(order), vectors.shape[1])
             np.take(vectors, order, axis=0, out=self.vectors, mode="clip")  # "raise" would copy
         else:
+            self.vectors = aligned(*vectors.shape)
             self.vectors[:] = vectors
             self.ids = ids.copy()  # a view would keep the blob
         if before is not None and np.array_equal(before.ids, self.ids):
@@ -42,6 +56,20 @@ class IdVectors:
     def empty(dim: int) -> IdVectors:
         """Matrix without rows, for a version that was published before the first id was known."""
         return IdVectors(np.empty(0, np.int64), np.empty((0, dim), np.float32))
+
+    def with_newer(self, ids: I64, vectors: F32) -> IdVectors:
+        """These vectors with newer ones; of a repeated id the last counts.
+
+        Args:
+            ids: i64[n], known or not.
+            vectors: f32[n, dim].
+        """
+        rows, known = self.find(ids)
+        if known.all():
+            newer = self.vectors.copy()
+            newer[rows] = vectors
+            return IdVectors(self.ids, newer, self)
+        return IdVectors(np.concatenate([self.ids, ids]), np.concatenate([self.vectors, vectors]))
 
     def find(self, ids: I64) -> tuple[U32, npt.NDArray[np.bool_]]:
         """Rows u32[n] of ids i64[n], and known bool[n]; the row of an unknown id is invalid."""

@@ -15,7 +15,7 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, I64, RowStatus, decode_changed
 from livectr.protos.vectors import decode_vectors
 from livectr.serving.version.content import Contents, ContentVectors
-from livectr.serving.version.id_vectors import IdVectors
+from livectr.serving.version.id_vectors import IdVectors, joined
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
 
@@ -105,9 +105,10 @@ class VersionLoader:
             redis.RedisError: an error of REDIS_ERRORS.
             MismatchError, ValueError: a blob does not fit the pipeline, or does not decode.
         """
-        content_names = self._spec.contents.blobs(manifest.content)
-        item_blob = manifest.item_vectors if self._spec.with_items else None
-        item_names = [] if item_blob is None else [item_blob]
+        loaded = before.manifest.content if before is not None else {}
+        content_names = self._spec.contents.blobs(manifest.content, loaded)
+        added = [name for name, blobs in content_names.items() if len(blobs) < len(manifest.content[name])]
+        item_names = manifest.item_vectors if self._spec.with_items else ()
         names = [*item_names, *chain.from_iterable(content_names.values())]
         dense: dict[str, torch.Tensor] = {}
         for blob in self._reader.blobs(manifest.dense):
@@ -119,12 +120,14 @@ class VersionLoader:
         if len(vectors) < len(names):
             return None
         items = None
-        for name in item_names:
-            items = IdVectors(*decode_vectors(vectors.pop(name)), before.items if before else None)
+        if item_names:
+            ids, rows = joined([decode_vectors(vectors.pop(name)) for name in item_names])
+            items = IdVectors(ids, rows, before.items if before else None)
         content = self._spec.contents.decode(
             {name: [vectors[blob] for blob in parts] for name, parts in content_names.items()},
             dense,
             before.content if before else {},
+            added,
         )
         return ModelVersion(manifest, dense, items, self._spec.scorer(manifest, dense), content)
 

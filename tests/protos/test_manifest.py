@@ -16,7 +16,7 @@ def manifest(**changes: object) -> VersionManifest:
     values: dict[str, object] = dict(
         version=7, epoch=2, row_set="2", step=40, fingerprint="f", world=2, created_ms=1, dim=3,
         segments=(("rank.w", 1), ("rank.v", 2)), tables={"ad": 5}, dense=("d0", "d1"), changed=("c7",),
-        earlier={6: ("c6",), 5: ("c5",)}, item_vectors="iv", content={"images": ("i0", "i1")},
+        earlier={6: ("c6",), 5: ("c5",)}, item_vectors=("iv", "iw"), content={"images": ("i0", "i1")},
         freshness=Freshness.of(np.array([250, 299, 10])),
         sentinel="w", evictions=Evictions("r", "noeviction", 3),
     )  # fmt: skip

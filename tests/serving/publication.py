@@ -94,7 +94,7 @@ class Publication:
             dense=(blob(version, "dense"),),
             changed=(blob(version, "changed"),),
             earlier={} if self.last is None else {self.last.version: self.last.changed},
-            item_vectors=None if items is None else blob(version, "items"),
+            item_vectors=() if items is None else (blob(version, "items"),),
             content={
                 name: tuple(blob(version, f"content-{name}-{i}") for i in range(len(parts)))
                 for name, parts in content.items()

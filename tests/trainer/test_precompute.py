@@ -13,6 +13,7 @@ import torch
 
 from livectr.ingest.content.store import ContentStore
 from livectr.models.embedding import EmbeddingModel, SubNetwork
+from livectr.protos import vectors as blob_vectors
 from livectr.protos.vectors import decode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
@@ -54,7 +55,7 @@ def _empty(redis_url: str) -> None:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "ROWS", 32)
-    monkeypatch.setattr(sweep, "CONTENT_CHUNK", 150)
+    monkeypatch.setattr(blob_vectors, "CONTENT_CHUNK", 150)
 
 
 def recomputed(network: SubNetwork, store: ContentStore, ids: np.ndarray) -> np.ndarray:
@@ -113,7 +114,7 @@ def test_workers_are_nice_and_leave_others_their_threads() -> None:
     before, nice = torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, 0)
     try:
         torch.set_num_threads(3)
-        with sweep._workers(2) as pool:
+        with sweep.workers(2) as pool:
             reported = pool.submit(
                 lambda: (torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
             ).result()

@@ -18,7 +18,7 @@ from livectr.protos.vectors import decode_vectors
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import FencedError, LostError, Values
 from livectr.trainer.publish.succession import Cursor
-from livectr.trainer.publish.version import Push, VersionSnapshot
+from livectr.trainer.publish.version import Items, Push, VersionSnapshot
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
 
 
@@ -29,7 +29,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     listener.subscribe("livectr:versions")
     assert listener.get_message(timeout=5)
     trainer.publisher.trained(np.array([1_050, 1_099, 1_250]))
-    items = (np.array([4, 5]), np.ones((2, 8), np.float32))
+    items = Items.of(np.array([4, 5]), np.ones((2, 8), np.float32))
     facts = Values(np.array([7]), trainer.store.space.lookup_rows("ads", np.array([7])), [b"[7]"])
     expected = trainer.publisher.cursor(1)
     done = trainer.publish(snapshot(1, keys, items=items, values=[facts]))
@@ -48,7 +48,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     assert (
         decode_changed(client.get(manifest.changed[0])) == {}
     )  # nobody served an earlier one of its row set
-    assert decode_vectors(client.get(manifest.item_vectors))[0].tolist() == [4, 5]
+    assert decode_vectors(client.get(manifest.item_vectors[0]))[0].tolist() == [4, 5]
     assert client.get(facts.names[0]) == b"[7]"
     message = listener.get_message(timeout=5)
     assert message and message["data"] == b"1"

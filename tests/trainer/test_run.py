@@ -142,7 +142,7 @@ def test_what_is_published_is_what_was_trained(
     users = [client.get(name) for name in space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS))]
     items, times = decode_history(next(value for value in users if value))
     assert 1 <= len(items) <= 5 and (items < ADS).all() and (times >= START_MS).all()
-    ids, vectors = decode_vectors(client.get(manifest.item_vectors))
+    ids, vectors = decode_vectors(client.get(manifest.item_vectors[0]))
     assert sorted(ids.tolist()) == ads.tolist() and vectors.shape[0] == ADS and np.isfinite(vectors).all()
     # the next run, of the same log without a checkpoint, replaces the version
     train(
@@ -189,7 +189,7 @@ def test_two_ranks_publish_one_version(
     assert sum(value is not None for value in histories) > USERS / 2
     dense = [safetensors.numpy.load(client.get(name)) for name in manifest.dense]
     assert not dense[0].keys() & dense[1].keys()
-    assert decode_vectors(client.get(manifest.item_vectors))[1].shape[0] == ADS
+    assert decode_vectors(client.get(manifest.item_vectors[0]))[1].shape[0] == ADS
 
 
 @pytest.fixture

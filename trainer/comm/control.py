@@ -30,6 +30,10 @@ class Control:
         if world > 1:
             self._group = dist.new_group(backend="gloo")
 
+    def apart(self) -> "Control":
+        """Control for another thread of this rank, which has connections of its own. Collective."""
+        return Control(self.rank, self.world if self._group is not None else 1)
+
     def gather(self, values: I64) -> I64:
         """All-gather int64 arrays of one shape [...] → [N, ...]."""
         mine = np.ascontiguousarray(values, np.int64)
@@ -38,6 +42,12 @@ class Control:
         out = torch.empty(self.world, mine.size, dtype=torch.int64)
         dist.all_gather(list(out), torch.from_numpy(mine.reshape(-1)), group=self._group)
         return out.numpy().reshape(self.world, *mine.shape)
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum float32 `tensor`, on the CPU, over all ranks in place, and return it."""
+        if self._group is not None:
+            dist.all_reduce(tensor, group=self._group)
+        return tensor
 
     def gather_ragged(self, values: I64, counts: I64) -> list[I64]:
         """All-gather int64[counts[rank], ...]; every rank passes the same counts int64[N]."""

@@ -60,12 +60,13 @@ class GarbageCollector:
         old, self._failed = self._failed, []
         while len(self._recent) > KEPT_VERSIONS:
             old.append(self._recent.pop(0))
+        # Versions share the blobs of content that was not computed again.
         kept = {*self._log.blobs, *blobs_of(pending)}
+        kept |= {name for manifest in self._recent for name in blobs_of(manifest)}
         for manifest in old:
             self._store.drop([name for name in blobs_of(manifest) if name not in kept])
         dropped = self._log.take_dropped()
         if dropped:
-            kept |= {name for manifest in self._recent for name in blobs_of(manifest)}
             blobs = [name for names in dropped.values() for name in names if name not in kept]
             self._store.drop([*map(self._store.space.log, dropped), *blobs])
 

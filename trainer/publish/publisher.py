@@ -35,7 +35,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from threading import Event
 
 import numpy as np
@@ -47,6 +46,7 @@ from livectr.protos.hold import Hold
 from livectr.protos.manifest import Freshness, VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
+from livectr.trainer.content.names import ContentNames, described
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.delays import Delays
 from livectr.trainer.publish.garbage import GarbageCollector
@@ -63,7 +63,6 @@ from livectr.trainer.publish.version import (
     PublishedModel,
     Push,
     VersionSnapshot,
-    content_blobs,
     earlier_blobs,
 )
 from livectr.trainer.publish.watch import PublishedWatch
@@ -118,7 +117,7 @@ class Publisher:
         self.resumption: Resumption | None = None
         self._entry: LogEntry | None = None
         self._garbage = GarbageCollector(store, self.log, collect_after_s, self._closing)
-        self.push = PushStage(store, self._garbage, self._closing)
+        self.push = PushStage(store, control.apart(), self._garbage, self._closing)
         self._lookout = (lookout or PublishedWatch(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
@@ -232,7 +231,7 @@ class Publisher:
             "version": self._version + 1,
             "rows": dict(snapshot.table_rows),
             "written": snapshot.written,
-            "content": {name: precompute.blobs for name, precompute in snapshot.content.items()},
+            "content": described(snapshot.content),
             "sentinel": secrets.token_hex(8),
             "created_ms": time.time_ns() // 1_000_000,
         }
@@ -247,11 +246,18 @@ class Publisher:
             sentinel, evictions = self.last.sentinel, self.last.evictions
         if self._lookout is not None:
             self._lookout.watch(None)
-        content = content_blobs(self.store.space, version, epoch, [share["content"] for share in shares])
+        earlier = self.last if self.last is not None and not self.full else None
+        content = {
+            name: ContentNames.of(
+                [share["content"][name] for share in shares],
+                lambda r, tag, name=name: blob(version, f"content-{name}-{epoch}-{r}-{tag}"),  # type: ignore[misc]
+                earlier.content.get(name, ()) if earlier is not None else (),
+            )
+            for name in snapshot.content
+        }
         self._unpublished = self._unpublished.merged(self._since_begin)
         self._since_begin = Freshness()
         segments = self._model.served(snapshot.champion)
-        earlier = self.last if self.last is not None and not self.full else None
         manifest = VersionManifest(
             version=version,
             epoch=epoch,
@@ -263,8 +269,8 @@ class Publisher:
             dense=tuple(blob(version, f"dense-{epoch}-{r}") for r in range(world)),
             changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
             earlier=earlier_blobs(earlier),
-            item_vectors=blob(version, f"items-{epoch}") if snapshot.items is not None else None,
-            content={name: tuple(chain.from_iterable(names)) for name, names in content.items()},
+            item_vectors=tuple(blob(version, f"items-{epoch}-{i}") for i in range(snapshot.item_blobs)),
+            content={name: names.all for name, names in content.items()},
             freshness=self._unpublished,
             examples=learned,
             committed=committed,
@@ -278,10 +284,11 @@ class Publisher:
             champion=snapshot.champion,
         )
         rows = sum(share["written"] for share in shares)
-        blobs = {name: names[self.control.rank] for name, names in content.items()}
+        blobs = {name: names.ranks[self.control.rank] for name, names in content.items()}
         entry = self._entry = LogEntry.of(manifest, rows, earlier) if needed is not None else None
         share = Share(self.control.rank, snapshot, manifest, blobs, self.full, entry)
-        self.push(Pending(manifest, manifest.to_json(), rows, self.full), share)
+        computed = tuple(snapshot.content.values())
+        self.push(Pending(manifest, manifest.to_json(), rows, self.full, computed), share)
 
     def observe(self, flags: Sequence[int]) -> Published | None:
         """Step 6: go on as far as the flags of one header allow. Alike on every rank.
@@ -394,6 +401,8 @@ class Publisher:
                 self.log.kept[manifest.version] = self._entry
             self.log.expire(manifest.row_set, sum(manifest.tables.values()))
             self._garbage.flipped(manifest, full=pending.full)
+        for precompute in pending.content:
+            precompute.published()
         self.full, self.last = False, manifest
         self.store.cut_off = ()
         self._watch()

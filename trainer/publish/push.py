@@ -21,7 +21,8 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import decode_erased, encode_changed
 from livectr.protos.vectors import encode_vectors
 from livectr.trainer import telemetry
-from livectr.trainer.content.precompute import StoppedError
+from livectr.trainer.comm.control import Control
+from livectr.trainer.content.precompute import StoppedError, workers
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.log.entries import LogEntry
 from livectr.trainer.publish.outcome import outcome_of
@@ -35,11 +36,12 @@ PACE_S = 0.1
 """Seconds of rows that a limited push writes at once."""
 Chunk = tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float32]]
 PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
+F32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Share:
-    """Part of one rank of a version under way. A thread calls `open`, then `write`; both may be repeated.
+    """Part of one rank of a version under way. A thread calls `item_vectors`, `open` and `write`.
 
     Attributes:
         rank: this rank, of manifest.world.
@@ -56,6 +58,13 @@ class Share:
     full: bool
     entry: LogEntry | None = None
 
+    def item_vectors(self, control: Control) -> F32 | None:
+        """Compute the vectors of the items, on one core and nice. Collective: so before all that may fail."""
+        if self.snapshot.items is None:
+            return None
+        with workers(1) as pool:
+            return pool.submit(self.snapshot.items.compute, control).result()
+
     def open(self, store: RedisStore, servers: Sequence[str] = ()) -> None:
         """Mark the version as begun; a complete version also sets up the fences.
 
@@ -68,10 +77,11 @@ class Share:
         entry = self.entry.taken_by(servers) if self.entry is not None else None
         store.begin(self.manifest.version, self.manifest, entry)
 
-    def write(self, store: RedisStore, *, stopped: Callable[[], bool]) -> None:
+    def write(self, store: RedisStore, *, items: F32 | None, stopped: Callable[[], bool]) -> None:
         """Write all keys of this rank's share.
 
         Args:
+            items: their vectors.
             stopped: the process ends, so that content vectors are computed no further.
 
         Raises:
@@ -93,8 +103,9 @@ class Share:
         if snapshot.kept is not None:
             sweep(store, snapshot.kept)
         store.write_blob(manifest.dense[self.rank], snapshot.dense)
-        if manifest.item_vectors is not None and snapshot.items is not None:
-            store.write_blob(manifest.item_vectors, encode_vectors(*snapshot.items))
+        if snapshot.items is not None and items is not None and self.rank == 0:
+            for blob, part in zip(manifest.item_vectors, snapshot.items.parts(items), strict=True):
+                store.write_blob(blob, encode_vectors(*part))
         for name, precompute in snapshot.content.items():
             for blob, part in zip(self.content[name], precompute.run(stopped), strict=True):
                 store.write_blob(blob, encode_vectors(*part))
@@ -140,6 +151,7 @@ class PushStage:
     """Stage of the version under way. A call lets a version in; `leave` takes it out once it has an outcome.
 
     Args:
+        control: of the thread; no other thread uses it.
         garbage: removes blobs of older versions, on rank 0.
         closing: the process ends.
 
@@ -150,10 +162,13 @@ class PushStage:
 
     depth = 1
 
-    def __init__(self, store: RedisStore, garbage: GarbageCollector, closing: Event) -> None:
+    def __init__(
+        self, store: RedisStore, control: Control, garbage: GarbageCollector, closing: Event
+    ) -> None:
         self.version: Pending | None = None
         self.state = Push.IDLE
         self._store, self._garbage, self._closing = store, garbage, closing
+        self._control = control
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._job: Future[None] | None = None
 
@@ -234,9 +249,10 @@ class PushStage:
         self._pool.shutdown(wait=True)
 
     def _write(self, share: Share) -> None:
+        items = share.item_vectors(self._control)
         servers = self._store.servers()
         share.open(self._store, servers)
         if share.rank == 0:
             self._garbage.drop_blobs(share.manifest)
-        share.write(self._store, stopped=self._closing.is_set)
+        share.write(self._store, items=items, stopped=self._closing.is_set)
         self._store.pushed(share.rank, share.manifest, servers)

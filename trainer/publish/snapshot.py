@@ -8,7 +8,8 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -40,12 +41,14 @@ from livectr.protos.store import (
     encode_history,
     encode_lookup_row,
 )
+from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content.precompute import ContentPrecompute
-from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.content.precompute import ContentPrecompute, Precompute
+from livectr.trainer.content.refresh import ContentRefresh
+from livectr.trainer.des.item_vectors import ItemCopy
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.spool import Spool
-from livectr.trainer.publish.version import VersionSnapshot, is_served
+from livectr.trainer.publish.version import Items, VersionSnapshot, is_served
 
 if TYPE_CHECKING:
     from livectr.trainer.publish.store_types import Values
@@ -137,6 +140,12 @@ def overgrown(tables: Iterable[DynamicTable]) -> bool:
     return any(table.listed > max(LISTED_ROWS, len(table)) for table in tables)
 
 
+def _sum(control: Control, part: torch.Tensor) -> torch.Tensor:
+    """Sum over all ranks, from the publisher's thread."""
+    telemetry.COLLECTIVE_BYTES.labels("items").inc(2 * (control.world - 1) * part.nbytes // control.world)
+    return control.all_reduce(part)
+
+
 @dataclass(frozen=True)
 class Snapshotter:
     """Copies a rank's share of versions.
@@ -146,6 +155,8 @@ class Snapshotter:
         statistics: running statistics at this step boundary.
         space: names of keys in Redis.
         champion: role of the ranking model that is published.
+        refreshes: content → its refresh; of other content, all vectors are computed.
+        now_ms: event time of this step boundary.
     """
 
     pipeline: Pipeline
@@ -156,6 +167,8 @@ class Snapshotter:
     control: Control
     space: Keyspace
     champion: str = "rank"
+    refreshes: Mapping[str, ContentRefresh] = field(default_factory=dict)
+    now_ms: int = 0
 
     def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
         """Copy changes after `since`, or everything (None). Collective.
@@ -183,7 +196,7 @@ class Snapshotter:
             values=[*self._lookup_rows(lookup_rows), *self._histories(histories)],
             items=self._items(),
             erased={name: keys for name, keys in erased.items() if len(keys)},
-            content=self._content(),
+            content=self._content(whole=since is None),
             spool=spool,
             champion=self.champion,
             kept=self._kept(kept) if kept is not None else None,
@@ -239,14 +252,16 @@ class Snapshotter:
         wanted = [f for r in roles if r in configs for f in configs[r].gathers(fields).content]
         return content_of(self.pipeline.content, wanted)
 
-    def _content(self) -> dict[str, ContentPrecompute]:
-        """Content → its precompute, over the ids whose features are on this rank."""
-        ams = self.step.ams
-        if ams is None:
-            return {}
-        return {
-            name: ContentPrecompute(name, ams.networks[name], ams.stores[name]) for name in self._contents
-        }
+    def _content(self, *, whole: bool) -> dict[str, Precompute]:
+        """Content → its precompute, over the ids whose features are on this rank. Collective."""
+        ams, content = self.step.ams, dict[str, Precompute]()
+        for name in self._contents if ams is not None else ():
+            assert ams is not None
+            if name in self.refreshes:
+                content[name] = self.refreshes[name].plan(ams.networks[name], self.now_ms, whole=whole)
+            else:
+                content[name] = ContentPrecompute(name, ams.networks[name], ams.stores[name])
+        return content
 
     def _statistics(self) -> dict[str, torch.Tensor]:
         """Running statistics of features, beside rank 0's weights and under their own prefix."""
@@ -292,8 +307,10 @@ class Snapshotter:
             for name in names
         }
 
-    def _items(self) -> tuple[I64, F32] | None:
-        """Ids and vectors of the items that rank 0 knows, or None without a pre-rank model. Collective."""
+    def _items(self) -> Items | None:
+        """Items that rank 0 knows, and a copy of what their vectors depend on; None without a pre-rank model.
+        Collective.
+        """
         if self.pipeline.prerank is None or self.pipeline.items is None:
             return None
         packed = b""
@@ -308,4 +325,5 @@ class Snapshotter:
             )
         items = safetensors.numpy.load(self.control.broadcast_bytes(packed))
         features = Features(len(items["ids"]), items["offsets"], items["keys"], items["dense"])
-        return items["ids"], item_vectors(self.step, features)
+        copied = ItemCopy.of(self.step, features)
+        return Items(items["ids"], copied.out, lambda control: copied.vectors(partial(_sum, control)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from livectr.models.base import served_roles
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import KEPT_VERSIONS, Keyspace
-from livectr.trainer.content.precompute import ContentPrecompute
+from livectr.protos.store import KEPT_VERSIONS
+from livectr.protos.vectors import blob_count, blob_rows
+from livectr.trainer.comm.control import Control
+from livectr.trainer.content.precompute import Precompute
 from livectr.trainer.publish.spool import Spool
 
 if TYPE_CHECKING:
@@ -69,6 +71,38 @@ def is_served(segment: str, champion: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Items:
+    """Items whose vectors a version holds.
+
+    Attributes:
+        ids: i64[n].
+        dim: numbers of a vector.
+        compute: computes the vectors f32[n, dim], from a thread beside the training. Collective by the
+            Control that it is given.
+    """
+
+    ids: I64
+    dim: int
+    compute: Callable[[Control], F32]
+
+    @staticmethod
+    def of(ids: I64, vectors: F32) -> Items:
+        """Items whose vectors f32[n, dim] are there."""
+        return Items(ids, vectors.shape[1], lambda _: vectors)
+
+    @property
+    def blobs(self) -> int:
+        """Blobs of the vectors."""
+        return blob_count(len(self.ids), self.dim)
+
+    def parts(self, vectors: F32) -> Iterator[tuple[I64, F32]]:
+        """Ids and vectors of each blob."""
+        rows = blob_rows(self.dim)
+        for start in range(0, max(len(self.ids), 1), rows):
+            yield self.ids[start : start + rows], vectors[start : start + rows]
+
+
+@dataclass(frozen=True)
 class VersionSnapshot:
     """Copies of a rank's rows, values and weights at a step boundary.
 
@@ -78,7 +112,7 @@ class VersionSnapshot:
         table_rows: table → rows on this rank; a table may be on several ranks.
         dense: the rank's dense weights as safetensors.
         values: look-up rows and histories.
-        items: (ids int64[n], vectors f32[n, dim]) of rank 0, or None.
+        items: the same on every rank; None without a pre-rank model. Rank 0 writes their vectors.
         erased: table → keys int64[m] that left it since the last version; a complete version ignores them.
         content: name → precompute of the vectors of this rank's ids; the same names on every rank.
         spool: rows in a file, if they may be more than memory holds.
@@ -92,9 +126,9 @@ class VersionSnapshot:
     table_rows: Mapping[str, int]
     dense: bytes
     values: Sequence[Values] = ()
-    items: tuple[I64, F32] | None = None
+    items: Items | None = None
     erased: Mapping[str, I64] = field(default_factory=dict)
-    content: Mapping[str, ContentPrecompute] = field(default_factory=dict)
+    content: Mapping[str, Precompute] = field(default_factory=dict)
     spool: Spool | None = None
     champion: str = "rank"
     kept: Mapping[str, I64] | None = None
@@ -123,6 +157,11 @@ class VersionSnapshot:
         if self.spool is not None:
             yield from self.spool
 
+    @property
+    def item_blobs(self) -> int:
+        """Blobs of the vectors of items; 0 without a pre-rank model."""
+        return 0 if self.items is None else self.items.blobs
+
 
 @dataclass(frozen=True)
 class Published:
@@ -146,18 +185,20 @@ class Pending:
         text: of the manifest.
         rows: table rows that all ranks write.
         full: the version holds everything.
+        content: vectors that this rank computes.
     """
 
     manifest: VersionManifest
     text: bytes
     rows: int
     full: bool
+    content: Sequence[Precompute] = ()
 
 
 def blobs_of(manifest: VersionManifest) -> tuple[str, ...]:
     """Names of all blobs of a version."""
-    items = (manifest.item_vectors,) if manifest.item_vectors else ()
-    return (*manifest.dense, *manifest.changed, *items, *chain.from_iterable(manifest.content.values()))
+    content = chain.from_iterable(manifest.content.values())
+    return (*manifest.dense, *manifest.changed, *manifest.item_vectors, *content)
 
 
 def earlier_blobs(last: VersionManifest | None) -> dict[int, tuple[str, ...]]:
@@ -166,20 +207,3 @@ def earlier_blobs(last: VersionManifest | None) -> dict[int, tuple[str, ...]]:
         return {}
     known = {**last.earlier, last.version: last.changed}
     return {v: known[v] for v in sorted(known)[-(KEPT_VERSIONS - 1) :]}
-
-
-def content_blobs(
-    space: Keyspace, version: int, epoch: int, blobs: Sequence[Mapping[str, int]]
-) -> dict[str, list[list[str]]]:
-    """Content name → names of the blobs of each rank.
-
-    Args:
-        blobs: of each rank: content name → number of its blobs.
-    """
-    return {
-        name: [
-            [space.blob(version, f"content-{name}-{epoch}-{rank}-{i}") for i in range(counts[name])]
-            for rank, counts in enumerate(blobs)
-        ]
-        for name in blobs[0]
-    }

@@ -1,0 +1,77 @@
+"""Published vectors of content that are older than their version (`content_refresh_s`).
+
+The checkpoint has the sub-model of the version's step alone, which does not explain a vector of an earlier
+step. So such a version's vectors are taken as they were published, and all else is recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConnectError
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.redis_client import connect_redis
+from livectr.protos.redis_errors import REDIS_ERRORS
+from livectr.protos.redis_url import is_clustered
+from livectr.protos.store import Keyspace, without_password
+from livectr.protos.vectors import decode_vectors
+
+Vectors = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
+"""Ids i64[n], and their vectors f32[n, out]; of a repeated id the last counts."""
+
+
+class PublishedVectors:
+    """Reads manifests and vectors from the Redis that the servers read.
+
+    Args:
+        url: of Redis.
+        namespace: prefix of its keys.
+    """
+
+    def __init__(self, pipeline: Pipeline, url: str, namespace: str) -> None:
+        self._url, self._space = url, Keyspace(namespace, clustered=is_clustered(url))
+        self._redis = connect_redis("verify", url, timeout_s=30) if pipeline.content else None
+
+    def manifest(self) -> VersionManifest | None:
+        """Manifest of the newest version; None: there is none, or the pipeline has no content."""
+        text = self._get(self._space.manifest)
+        return VersionManifest.from_json(text) if text is not None else None
+
+    def older(self, manifest: VersionManifest | None) -> Mapping[str, Vectors] | None:
+        """Content that has vectors of earlier versions → all of its vectors; None: they are gone from Redis.
+
+        Args:
+            manifest: of the version; None: the pipeline has no content.
+        """
+        found: dict[str, Vectors] = {}
+        for name, blobs in manifest.content.items() if manifest is not None else ():
+            assert manifest is not None
+            if all(blob.startswith(self._space.blob(manifest.version, "")) for blob in blobs):
+                continue
+            values = [self._get(blob) for blob in blobs]
+            parts = [decode_vectors(value) for value in values if value is not None]
+            if len(parts) < len(blobs):
+                return None
+            ids, vectors = zip(*parts, strict=True)
+            found[name] = np.concatenate(ids), np.concatenate(vectors)
+        return found
+
+    def close(self) -> None:
+        if self._redis is not None:
+            self._redis.close()
+
+    def _get(self, name: str) -> bytes | None:
+        if self._redis is None:
+            return None
+        try:
+            return cast("bytes | None", self._redis.get(name))
+        except REDIS_ERRORS as error:
+            raise ConnectError(
+                f"Redis at {without_password(self._url)} does not answer ({error}); name the Redis that the "
+                "servers read with --redis"
+            ) from None

@@ -1,0 +1,84 @@
+"""Replies that were made with content vectors older than their version, by `livectr verify`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import redis
+
+from livectr.protos.manifest import VersionManifest
+from livectr.serving.app import App
+from livectr.serving.options import ServeOptions
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.run import train
+from livectr.verify import verify as steps
+from livectr.verify.report import Report
+from livectr.verify.verify import VerifyOptions, verify
+from tests.serving.content_world import SEED, make_store, pipeline
+from tests.serving.test_trained_content import write_logs
+
+
+@pytest.mark.parametrize("role", ["rank", "prerank"])
+def test_replies_are_explained_by_the_published_vectors(
+    tmp_path: Path,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    role: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushall()
+    write_logs(tmp_path / "logs", 600)
+    make_store(tmp_path / "images")
+    train(
+        pipeline,
+        TrainOptions(
+            f"file:{tmp_path / 'logs'}",
+            until_end=True,
+            batch_size=64,
+            batch_ramp=0,
+            seed=SEED,
+            checkpoint=str(tmp_path / "checkpoint"),
+            publish=redis_url,
+            publish_interval_s=1e-6,
+            min_examples=0,
+            content=f"images={tmp_path / 'images'}",
+            content_refresh_s=1e9,
+        ),
+    )
+    with redis.Redis.from_url(redis_url) as client:
+        manifest = VersionManifest.from_json(client.get("{livectr}:manifest") or b"")
+    versions = {int(name.split(":")[2]) for name in manifest.content["images"]}
+    assert manifest.step >= 9 and min(versions) < manifest.version, "all vectors are of the first version"
+
+    app = App(role, pipeline, ServeOptions(redis_url))
+    app.start()
+    assert app.wait_ready(10)
+
+    def verified() -> Report:
+        return verify(
+            VerifyOptions(
+                pipeline,
+                app.server.address,
+                tmp_path / "checkpoint",
+                redis_url,
+                requests=12,
+                candidates=20,
+                source=f"file:{tmp_path / 'logs'}",
+                wait_s=60,
+                content={"images": tmp_path / "images"},
+            )
+        )
+
+    try:
+        report = verified()
+        assert report.compared[role] == report.equal == 12 and report.code == 0
+        report.show(as_json=True)
+        assert json.loads(capsys.readouterr().out)["content_as_published"] == ["images"]
+        # by the sub-model of the version's step, the vectors are others
+        monkeypatch.setattr(steps.PublishedVectors, "older", lambda *_: {})
+        assert verified().different > 0
+    finally:
+        app.stop()

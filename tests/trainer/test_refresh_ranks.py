@@ -1,0 +1,78 @@
+"""Content refresh in real trainers: one, two and four ranks, and a run that goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+
+from livectr.protos.keyspace import Keyspace
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.vectors import decode_vectors
+from tests.ranks import Processes
+from tests.serving.content_world import make_store
+from tests.serving.test_trained_content import write_logs
+from tests.trainer.processes import finish
+
+
+@pytest.fixture
+def client(redis_url: str) -> redis.Redis:
+    made = redis.Redis.from_url(redis_url)
+    made.flushall()
+    return made
+
+
+def run(world: int, root: Path, url: str, **more: object) -> None:
+    options = {
+        "source": f"file:{root / 'logs'}", "until_end": True, "batch_size": 64, "batch_ramp": 0, "threads": 1,
+        "publish": url, "publish_interval_s": 1e-6, "min_examples": 0, "content": f"images={root / 'images'}",
+        "content_refresh_s": 1e9, **more,
+    }  # fmt: skip
+    finish(Processes(world, "tests.trainer.refresh_once", (json.dumps(options),)))
+
+
+def held(client: redis.Redis) -> tuple[VersionManifest, list[int], np.ndarray, np.ndarray]:
+    """Manifest, versions of its content blobs, ids and vectors."""
+    manifest = VersionManifest.from_json(client.get(Keyspace().manifest) or b"")
+    names = manifest.content["images"]
+    ids, vectors = zip(*(decode_vectors(client.get(name)) for name in names), strict=True)
+    order = np.argsort(np.concatenate(ids))
+    versions = sorted({int(name.split(":")[2]) for name, part in zip(names, ids, strict=True) if len(part)})
+    return manifest, versions, np.concatenate(ids)[order], np.concatenate(vectors)[order]
+
+
+def test_ranks_share_the_work_and_publish_the_same_vectors(
+    tmp_path: Path, redis_url: str, client: redis.Redis
+) -> None:
+    """Nothing is due after the first version, which is of the step before the first example."""
+    write_logs(tmp_path / "logs", 400)
+    store = make_store(tmp_path / "images")
+    found = []
+    for world in (1, 2, 4):
+        client.flushall()
+        run(world, tmp_path, redis_url)
+        manifest, versions, ids, vectors = held(client)
+        assert manifest.world == world and manifest.step > 1
+        assert versions == [1] and manifest.version > 1
+        assert ids.tolist() == sorted(store.ids.tolist())
+        found.append(vectors)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_that_goes_on_on_other_ranks_computes_all_vectors_first(
+    tmp_path: Path, redis_url: str, client: redis.Redis
+) -> None:
+    """What changed while no process ran is not known; blobs of the ranks before do not stay."""
+    write_logs(tmp_path / "logs", 400)
+    store = make_store(tmp_path / "images")
+    checkpoint = {"checkpoint": str(tmp_path / "checkpoint")}
+    run(2, tmp_path, redis_url, max_steps=3, **checkpoint)
+    before = held(client)[0]
+    run(1, tmp_path, redis_url, **checkpoint)
+    manifest, versions, ids, _ = held(client)
+    assert manifest.row_set == before.row_set, "it went on with what Redis held"
+    assert versions == [before.version + 1] and ids.tolist() == sorted(store.ids.tolist())

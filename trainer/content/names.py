@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -50,6 +51,24 @@ class ContentNames:
         """All names; of an id in two blobs, the later counts."""
         new = list(chain.from_iterable(self.ranks))
         return (*self.stay, *sorted(new, key=lambda name: tag_of(name) == NEWER))
+
+
+def names_of(
+    shares: Sequence[Mapping[str, Any]],
+    blob: Callable[[str, int, str], str],
+    before: Mapping[str, Sequence[str]],
+) -> dict[str, ContentNames]:
+    """Content name → its blobs, alike on every rank.
+
+    Args:
+        shares: of each rank, its `described`.
+        blob: name of a blob by content, rank and tag.
+        before: content name → blobs of the version that this one extends.
+    """
+    return {
+        name: ContentNames.of([share[name] for share in shares], partial(blob, name), before.get(name, ()))
+        for name in shares[0]
+    }
 
 
 def tag_of(name: str) -> str:

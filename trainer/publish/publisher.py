@@ -3,30 +3,27 @@
 The steps after a commit's checkpoint (trainer.commits numbers them 1 to 6):
 
     5  every rank copies its changes since the last version and pushes them to Redis from a thread;
-    6  when every rank's push has arrived, rank 0 flips the manifest: at this moment the version begins to be
-       served.
+    6  when every rank's push has arrived, rank 0 flips the manifest: from now on the version is served.
 
 Ranks learn of each other's pushes from flags in the batcher's header (`Push`), so training never waits. At
-most one version is under way, in the stage of trainer.publish.push. Meanwhile commits publish nothing, and
-changes add up.
+most one version is under way (trainer.publish.push). Meanwhile commits publish nothing, and changes add up.
 
 A complete version is written under a fresh row set: at the start, unless it is known in which rows Redis and
 the checkpoint differ (trainer.publish.log); when Redis is found emptied; when the champion has changed. A row
 set has the values of one champion, so that requests under the version before go on with its rows.
 
-The outcome of a push or a flip that fails is UNKNOWN: Redis may have carried out a command that it did not
-confirm, or carry it out later. Rank 0 finds out, however long Redis is away. It takes a new epoch, which
-fences out all earlier commands (trainer.publish.fence), and then reads the manifest. Until then nothing is
-begun.
+The outcome of a push or a flip that fails is UNKNOWN: Redis may have carried it out, or do so later. Rank 0
+finds out, however long Redis is away: it takes a new epoch, which fences out all earlier commands
+(trainer.publish.fence), and then reads the manifest. Until then nothing is begun.
 
     flipped         the version counts
     not flipped     the next commit repeats it under the same number, which no reader has seen
     Redis emptied   the number is skipped, since a reader may have seen it
     rolled back     the numbers up to the rollback's are skipped; the next version is complete
 
-A flip finds the namespace held (protos.hold): it is refused, and the version is repeated once the hold is
-gone. A rollback writes under an epoch of its own and leaves the owner as it is. So a trainer that finds
-itself fenced takes a new epoch if the owner is still its own word, and is told to end if it is not.
+A held namespace (protos.hold) refuses a flip; the version is repeated once the hold is gone. A rollback
+writes under an epoch of its own and leaves the owner as it is. So a trainer that finds itself fenced takes a
+new epoch if the owner is still its own word, and is told to end if it is not.
 """
 
 import logging
@@ -46,7 +43,7 @@ from livectr.protos.hold import Hold
 from livectr.protos.manifest import Freshness, VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content.names import ContentNames, described
+from livectr.trainer.content.names import described, names_of
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.delays import Delays
 from livectr.trainer.publish.garbage import GarbageCollector
@@ -238,8 +235,6 @@ class Publisher:
         shares = self.control.gather_json(own)
         self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new epoch when a publish fails
         version, blob = int(shares[0]["version"]), self.store.space.blob  # rank 0 knows those of rollbacks
-        row_set = self._next_row_set()
-        tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world
         sentinel, evictions = shares[0]["sentinel"], self._lookout.evictions if self._lookout else Evictions()
         if not self.full and self.last is not None:
@@ -247,25 +242,22 @@ class Publisher:
         if self._lookout is not None:
             self._lookout.watch(None)
         earlier = self.last if self.last is not None and not self.full else None
-        content = {
-            name: ContentNames.of(
-                [share["content"][name] for share in shares],
-                lambda r, tag, name=name: blob(version, f"content-{name}-{epoch}-{r}-{tag}"),  # type: ignore[misc]
-                earlier.content.get(name, ()) if earlier is not None else (),
-            )
-            for name in snapshot.content
-        }
+        content = names_of(
+            [share["content"] for share in shares],
+            lambda name, r, tag: blob(version, f"content-{name}-{epoch}-{r}-{tag}"),
+            earlier.content if earlier is not None else {},
+        )
         self._unpublished = self._unpublished.merged(self._since_begin)
         self._since_begin = Freshness()
         segments = self._model.served(snapshot.champion)
         manifest = VersionManifest(
             version=version,
             epoch=epoch,
-            row_set=row_set,
+            row_set=self._next_row_set(),
             step=snapshot.step,
             world=world,
             created_ms=shares[0]["created_ms"],
-            tables=tables,
+            tables=summed([share["rows"] for share in shares]),
             dense=tuple(blob(version, f"dense-{epoch}-{r}") for r in range(world)),
             changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
             earlier=earlier_blobs(earlier),
@@ -284,11 +276,10 @@ class Publisher:
             champion=snapshot.champion,
         )
         rows = sum(share["written"] for share in shares)
-        blobs = {name: names.ranks[self.control.rank] for name, names in content.items()}
-        entry = self._entry = LogEntry.of(manifest, rows, earlier) if needed is not None else None
-        share = Share(self.control.rank, snapshot, manifest, blobs, self.full, entry)
-        computed = tuple(snapshot.content.values())
-        self.push(Pending(manifest, manifest.to_json(), rows, self.full, computed), share)
+        own_blobs = {name: names.ranks[self.control.rank] for name, names in content.items()}
+        self._entry = LogEntry.of(manifest, rows, earlier) if needed is not None else None
+        pending = Pending(manifest, manifest.to_json(), rows, self.full, tuple(snapshot.content.values()))
+        self.push(pending, Share(self.control.rank, snapshot, manifest, own_blobs, self.full, self._entry))
 
     def observe(self, flags: Sequence[int]) -> Published | None:
         """Step 6: go on as far as the flags of one header allow. Alike on every rank.

@@ -223,7 +223,7 @@ class _Vectors:
 
     @staticmethod
     def of(ids: I64, vectors: F32) -> _Vectors:
-        """Of a repeated id the last vector counts."""
+        """Take vectors by id; the last one of a repeated id counts."""
         order = np.argsort(ids, kind="stable")
         last = np.append(ids[order][1:] != ids[order][:-1], True)[: len(ids)]
         return _Vectors(ids[order[last]], vectors[order[last]])

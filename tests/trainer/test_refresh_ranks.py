@@ -66,7 +66,7 @@ def test_ranks_share_the_work_and_publish_the_same_vectors(
 def test_a_run_that_goes_on_on_other_ranks_computes_all_vectors_first(
     tmp_path: Path, redis_url: str, client: redis.Redis
 ) -> None:
-    """What changed while no process ran is not known; blobs of the ranks before do not stay."""
+    """A resumed run computes all vectors: changes in between are not known, and no earlier blob stays."""
     write_logs(tmp_path / "logs", 400)
     store = make_store(tmp_path / "images")
     checkpoint = {"checkpoint": str(tmp_path / "checkpoint")}

@@ -13,7 +13,7 @@ from livectr.trainer.content.refresh import NEWER
 
 
 def described(content: Mapping[str, Precompute]) -> dict[str, Any]:
-    """What a rank writes, as JSON for the other ranks."""
+    """Blobs that a rank writes, as JSON for the other ranks."""
     return {name: {"tags": list(p.tags), "whole": p.whole} for name, p in content.items()}
 
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -43,6 +44,9 @@ MERGED_BYTES = 1 << 30
 KINDS = ("features", "digests", "ids")
 """Columns of a chunk, in the order of writing."""
 
+_HEADERS = Lock()
+"""Held while NumPy reads a header, with `ast.literal_eval`: CPython 3.11 may fail where two threads do
+(SystemError: AST constructor recursion depth mismatch)."""
 _IDS = re.compile(r"(\d{6,})(?:-(\d{6,}))?\.ids\.npy")
 
 
@@ -283,8 +287,9 @@ def _load(
 ) -> npt.NDArray[Any]:
     path = name.path(root, kind)
     try:
-        mode: Any = "r" if kind == "features" else None
-        values: npt.NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+        with _HEADERS:
+            mapped: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        values = mapped if kind == "features" else np.array(mapped)
     except FileNotFoundError:
         if kind == "ids" or not name.path(root, "ids").exists():
             raise

@@ -1,5 +1,6 @@
 """Content store: rows by id in files, the newest row first, with several writers and readers."""
 
+import gc
 import json
 import os
 import subprocess
@@ -334,6 +335,51 @@ def test_threads_append_to_one_store(tmp_path: Path) -> None:
     assert (
         sorted(ContentStore.open(tmp_path / "s").ids.tolist()) == sorted(store.ids.tolist()) == [*range(30)]
     )
+
+
+def test_threads_open_chunks_while_one_is_interrupted(tmp_path: Path) -> None:
+    """CPython 3.11's parser of literals, which reads the header of a .npy file, is not safe in threads."""
+    store = ContentStore.create(tmp_path, width=4, encoder="test", shards=1)
+    store.append(np.arange(8), np.ones((8, 4)))
+    (name,) = list_chunks(tmp_path, 0)
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def interrupt(phase: str, info: dict[str, int]) -> None:
+        if sys._getframe().f_back.f_code.co_name == "parse":  # type: ignore[union-attr]
+            done.wait(0.002)
+
+    def open_chunk(depth: int) -> None:
+        if depth:
+            open_chunk(depth - 1)
+        else:
+            content_files.open_chunk(tmp_path, name, 4)
+
+    def open_often(depth: int) -> None:
+        """The thread without depth opens it twenty times, the others until then."""
+        left = 20
+        try:
+            while left and not done.is_set():
+                open_chunk(depth)
+                left -= not depth
+        except BaseException as error:
+            errors.append(error)
+        if not left or errors:
+            done.set()
+
+    threads = [threading.Thread(target=open_often, args=(9 * i,)) for i in range(3)]
+    threshold = gc.get_threshold()
+    gc.callbacks.append(interrupt)
+    gc.set_threshold(1)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(interrupt)
+    assert not errors
 
 
 def test_digests_tell_bytes_apart() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
+
+import redis
 
 from livectr.ingest.pipeline import load_pipeline
 from livectr.trainer import commits
@@ -19,9 +22,9 @@ POINTS = {
     "written": ("pushed", False),
     "unflipped": ("flip", False),
     "flipped": ("flip", True),
+    "slow lists": ("write_rows", True),
 }
 """Point → call of RedisStore, and if the kill comes after it."""
-
 
 CUT_OFF = b"cut off here"
 
@@ -33,10 +36,24 @@ def die() -> None:
 
 
 def main(options: str, point: str, calls: str) -> int:
-    """Train the pipeline of test_left.py and die at the n-th call of a point."""
+    """Train the pipeline of test_left.py and die at the n-th call of a point.
+
+    At "slow lists", rank 0 dies in its rows, and other ranks write their lists of changed keys late. At
+    "refused list" no rank dies: Redis refuses the n-th list of rank 1.
+    """
+    commits.CHECKPOINT_PAUSE = 0.0
+    if point in POINTS:
+        kill_at_call(point, int(calls))
+    if point.endswith(("lists", "list")) and os.environ["RANK"] != "0":
+        trouble_lists(int(calls) if point == "refused list" else 0)
+    train(load_pipeline(PIPELINE), TrainOptions(**json.loads(options)))
+    return 0
+
+
+def kill_at_call(point: str, left: int) -> None:
+    """Let all ranks die at the `left`-th call of a point."""
     name, after = POINTS[point]
     real: Callable[..., Any] = getattr(RedisStore, name)
-    left = int(calls)
 
     def counted(self: RedisStore, *args: Any, **options: Any) -> Any:
         nonlocal left
@@ -49,6 +66,20 @@ def main(options: str, point: str, calls: str) -> int:
         return answer
 
     setattr(RedisStore, name, counted)
-    commits.CHECKPOINT_PAUSE = 0.0
-    train(load_pipeline(PIPELINE), TrainOptions(**json.loads(options)))
-    return 0
+
+
+def trouble_lists(refused: int) -> None:
+    """Refuse the list of so many of this rank's; 0: write all of them late."""
+    real, written = RedisStore.write_blob, 0
+
+    def write_blob(self: RedisStore, name: str, value: bytes) -> None:
+        nonlocal written
+        if ":changed-" in name:
+            written += 1
+            if written == refused:
+                raise redis.ConnectionError("refused by a test")
+            if not refused:
+                time.sleep(0.3)
+        real(self, name, value)
+
+    RedisStore.write_blob = write_blob  # type: ignore[method-assign]

@@ -85,6 +85,7 @@ def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) 
         (1, [("flipped", 9)]),
         (1, [("flipped", 7), ("written", 2), ("rows", 7), ("unflipped", 1), ("flipped", 2)]),
         (2, [("rows", 50), ("written", 3)]),
+        (2, [("slow lists", 10)]),
     ],
 )
 def test_a_killed_trainer_goes_on_with_deltas(
@@ -106,3 +107,19 @@ def test_a_killed_trainer_goes_on_with_deltas(
     assert row_sets == {manifest.row_set}, "all versions after the first were deltas"
     assert report.complete_versions <= 1
     check_equal(client, bits=world == 1)
+
+
+def test_no_rank_writes_rows_before_all_have_listed_their_keys(
+    tmp_path: Path, source: str, redis_url: str, client: redis.Redis
+) -> None:
+    """Else a version that is cut off would leave rows in Redis that no list names."""
+    whole = options_of(source, redis_url, tmp_path / "unbroken", namespace="unbroken")
+    train(load_pipeline(PIPELINE), TrainOptions(**whole))
+    options = options_of(source, redis_url, tmp_path / "checkpoint")
+    ranks = Processes(2, "tests.trainer.cut_off", (json.dumps(options), "refused list", "3"))
+    _, written = ranks.communicate(timeout=240)
+    assert ranks.returncode == 0, written.decode()
+    assert written.count(b"publishing failed, to be repeated: refused by a test") == 1
+    assert written.count(b"another rank could not write its list of changed keys") == 1
+    assert held_by(client).row_set == "1-0", "the version was repeated as a delta"
+    check_equal(client, bits=False)

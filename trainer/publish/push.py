@@ -27,7 +27,13 @@ from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.log.entries import LogEntry
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError, LostError
+from livectr.trainer.publish.store_types import (
+    STORE_ERRORS,
+    FencedError,
+    GivenUpError,
+    HeldError,
+    LostError,
+)
 from livectr.trainer.publish.sweep import sweep
 from livectr.trainer.publish.version import Pending, Push, VersionSnapshot
 
@@ -35,13 +41,13 @@ LOG = logging.getLogger(__name__)
 PACE_S = 0.1
 """Seconds of rows that a limited push writes at once."""
 Chunk = tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float32]]
-PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
+PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError, GivenUpError)
 F32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Share:
-    """Part of one rank of a version under way. A thread calls `item_vectors`, `open` and `write`.
+    """Part of one rank of a version under way. A thread calls `item_vectors`, `log_keys`, `open` and `write`.
 
     Attributes:
         rank: this rank, of manifest.world.
@@ -65,6 +71,15 @@ class Share:
         with workers(1) as pool:
             return pool.submit(self.snapshot.items.compute, control).result()
 
+    def log_keys(self, store: RedisStore) -> None:
+        """Write the list of the keys that this rank is about to change, which the publish log needs.
+
+        Nobody asks what changed in the first version of a row set.
+        """
+        snapshot = self.snapshot
+        changed = encode_changed({}) if self.full else encode_changed(snapshot.changed(), snapshot.erased)
+        store.write_blob(self.manifest.changed[self.rank], changed)
+
     def open(self, store: RedisStore, servers: Sequence[str] = ()) -> None:
         """Mark the version as begun; a complete version also sets up the fences.
 
@@ -78,7 +93,7 @@ class Share:
         store.begin(self.manifest.version, self.manifest, entry)
 
     def write(self, store: RedisStore, *, items: F32 | None, stopped: Callable[[], bool]) -> None:
-        """Write all keys of this rank's share.
+        """Write all rows, values and blobs of this rank's share.
 
         Args:
             items: their vectors.
@@ -89,10 +104,6 @@ class Share:
             FencedError, LostError, STORE_ERRORS: see trainer.publish.redis_store.
         """
         snapshot, manifest = self.snapshot, self.manifest
-        # First of all the keys: wherever the push is cut off, the log knows which rows it may have written.
-        # Nobody asks what changed in the first version of a row set.
-        changed = encode_changed({}) if self.full else encode_changed(snapshot.changed(), snapshot.erased)
-        store.write_blob(manifest.changed[self.rank], changed)
         self._remove_erased(store)
         for table, keys in snapshot.erased.items():
             store.erase_rows(manifest.version, manifest.row_set, table, keys, manifest.dim)
@@ -250,9 +261,35 @@ class PushStage:
 
     def _write(self, share: Share) -> None:
         items = share.item_vectors(self._control)
-        servers = self._store.servers()
+        servers = self._log_keys(share)
         share.open(self._store, servers)
         if share.rank == 0:
             self._garbage.drop_blobs(share.manifest)
         share.write(self._store, items=items, stopped=self._closing.is_set)
         self._store.pushed(share.rank, share.manifest, servers)
+
+    def _log_keys(self, share: Share) -> tuple[str, ...]:
+        """Write the lists of changed keys of all ranks, before any rank's first row. Collective.
+
+        Only then is there an entry of the publish log: its lists are whole wherever the push is cut off.
+
+        Returns:
+            Servers that take the version (RedisStore.servers).
+
+        Raises:
+            GivenUpError: another rank has failed.
+            STORE_ERRORS: Redis did not confirm it.
+        """
+        servers: tuple[str, ...] = ()
+        failure: Exception | None = None
+        try:
+            servers = self._store.servers()
+            share.log_keys(self._store)
+        except Exception as error:  # raised below, when the other ranks know
+            failure = error
+        written = self._control.gather(np.array([failure is None]))
+        if failure is not None:
+            raise failure
+        if not written.all():
+            raise GivenUpError("another rank could not write its list of changed keys")
+        return servers

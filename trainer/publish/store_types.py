@@ -31,6 +31,10 @@ class LostError(InternalError):
     """Redis no longer holds what was published: it was emptied, or another run's version stands there."""
 
 
+class GivenUpError(InternalError):
+    """Another rank could not begin its share of the version, so that none writes it."""
+
+
 class HeldError(InternalError):
     """The namespace is held (protos.hold): Redis has refused a flip, or a new epoch."""
 

@@ -1,8 +1,9 @@
 """Entries of the publish log, and rank 0's record of which of them are kept.
 
-    {livectr}:log:<version>            JSON of a `LogEntry`, set when a push begins, before its first row
     livectr:blob:<version>:changed-…   keys that the version wrote or erased: rows, look-up rows, histories;
-                                       every rank writes its blob before its first row
+                                       every rank writes its blob first of all
+    {livectr}:log:<version>            JSON of a `LogEntry`, set when a push begins: when all of its blobs are
+                                       there, before its first row
 
 The log is in Redis, beside the rows: what loses the log has lost the rows, too. It reaches back to the
 version that was served when the oldest checkpoint was begun, from which a restart may go on. It names at most

@@ -136,7 +136,7 @@ def build(
     stages = Stages(
         cut=batcher,
         extract=feed,
-        exchange=ExchangeStage(step, heads),
+        exchange=make.closed(ExchangeStage(step, heads, ahead=collectives.world > 1 and tiers is None)),
         fetch=FetchStage(depth=int(tiers is not None)),
         learn=LearnStage(step, policies, heads),
         report=ReportStage(rank, progress, monitor, log, items, publisher, labels, contest, gate, record),
@@ -271,7 +271,7 @@ class Builder:
             step.tables,
             self.pipeline.table_policies,
             timed=self.pipeline.log.impressions.time is not None,
-            erase=step.erase,
+            erase=step.storage.erase,
             rank=self.control.rank,
             parts=dict.fromkeys(step.placement.split, self.control.world),
         )

@@ -1,7 +1,7 @@
 """Stages of a rank, in one pipeline: batches on their way into the model, and versions on their way out.
 
     Flags ─► cut ─► Cut ─► extract ─► Batch ─► exchange ─► fetch ─► Exchanged ─► learn ─► Learned ─► report
-    depth     0              1                    0        0 or 1                  0                   0
+    depth     0              1                 0 or 1      0 or 1                  0                   0
 
     CommitState ─► commit ─► Share ─► push ─► Redis
     depth             0                 1
@@ -10,10 +10,12 @@ A stage's depth is the number of batches or versions that it holds between two c
 is in flight:
 
     extract   a thread computes features of the next batch while the batch before is learned;
+    exchange  with several ranks, a thread sends keys of the next batch, over connections of its own;
     fetch     with tables on SSD, a thread reads rows of the next batch (trainer.tables.tiers);
     push      a thread writes a version to Redis while steps go on (trainer.publish.push).
 
-All else runs in the caller's thread, so that collectives keep their order on every rank.
+All else runs in the caller's thread, so that collectives keep their order on every rank. A batch's rows are
+looked up where it is learned, so that batches in flight do not change the model.
 
 Every call of `Stages.advance` moves each batch one stage on, as a shift register does. `Stages.drain` learns
 the batches in flight. Every commit drains them first: then the source's position is that of what was learned.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -94,16 +97,40 @@ class Learned:
 
 
 class ExchangeStage:
-    """All-to-all of a batch's keys; starts to read its rows that are not in memory. Collective."""
+    """All-to-all of a batch's keys; starts to read its rows that are not in memory. Collective.
 
-    depth = in_flight = 0
+    Args:
+        ahead: a thread does it while the batch before is learned, once the field exchange is decided. Not
+            with tables on SSD, whose reads and evictions take turns.
+    """
 
-    def __init__(self, step: DesStep, heads: Heads | None = None) -> None:
+    def __init__(self, step: DesStep, heads: Heads | None = None, *, ahead: bool = False) -> None:
+        self.depth = int(ahead)
         self._step, self._heads = step, heads
+        self._steps = (step,) if heads is None else (heads.step, step)
+        self._worker: ThreadPoolExecutor | None = None
+        self._held: Future[Exchanged] | None = None
+        if ahead:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="exchange")
+            for each in self._steps:
+                each.run_ahead()
+
+    @property
+    def in_flight(self) -> int:
+        return int(self._held is not None)
 
     def __call__(self, batch: Batch | None) -> Exchanged | None:
-        if batch is None:
-            return None
+        if self._worker is None or any(step.undecided for step in self._steps):
+            return None if batch is None else self._exchange(batch)
+        ready, self._held = self._held, None if batch is None else self._worker.submit(self._exchange, batch)
+        return None if ready is None else ready.result()
+
+    def close(self) -> None:
+        """End the thread; a batch that it holds is dropped."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def _exchange(self, batch: Batch) -> Exchanged:
         finals = None if self._heads is None else (batch, self._heads.prepare(batch))
         batch = batch.without_finals()
         prepared = self._step.prepare(batch.features, batch.label, batch.sequence)

@@ -166,7 +166,7 @@ def _step(
     seed = restored.manifest.identity["seed"]
     step = DesStep(pipeline, seed=seed, collectives=collectives, content=contents.stores)
     restored.load_tables(step.tables)
-    step.drop()
+    step.storage.drop()
     step.load_dense(restored.dense())
     return step, contents
 

@@ -5,6 +5,9 @@ OUT/<model>.<way>.rank<r>.safetensors and .json.
 """
 
 import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +21,9 @@ from livectr.ingest.language.content import Content
 from livectr.ingest.plan.features import Features
 from livectr.models import DIN, DeepFM, EmbeddingModel, ModelConfig, TwoTower, products
 from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import StepSettings
@@ -45,6 +50,7 @@ WAYS = {
 WAYS = {name: replace(settings, online=120) for name, settings in WAYS.items()}
 """Aggregation ⊕ and field exchange by name. Of batches of 20 to 200 examples, some are small enough to learn
 the first order example by example."""
+WORLDS = (2, 4)
 IMAGES = EmbeddingModel(width=6, hidden=(5, 4), out=3)
 ADDITIVE = ("both", "LR", "FM", "DeepFM", "TwoTower")
 EVERY_WAY = ("both", "xDeepFM")
@@ -62,6 +68,8 @@ FULL = [(name, "allreduce") for name in ROLES if name not in EVERY_WAY]
 FULL += [(name, way) for name in (*ADDITIVE, "AutoInt+") for way in WAYS if way != "packed"]
 FULL = [case for case in dict.fromkeys(FULL) if case not in CASES]
 """Cases of the product that `make test-full` adds."""
+AHEAD = [(name, way) for name, way in CASES if name in EVERY_WAY or name in CONTENT_EXAMPLES]
+"""Cases that two ranks also train with a thread that prepares batches ahead; four ranks always do."""
 
 
 def batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.float32]]:
@@ -104,8 +112,34 @@ class Pictures:
         return False
 
 
+def learned(
+    des: DesStep, batches: Sequence[tuple[Features, np.ndarray]], *, ahead: bool
+) -> Iterator[StepResult]:
+    """Results of the batches; `ahead`: a thread prepares a batch while the batch before is learned."""
+    if not ahead:
+        yield from (des.step(*batch) for batch in batches)
+        return
+    des.run_ahead()
+    left = iter(batches)
+    while des.undecided and (batch := next(left, None)) is not None:
+        yield des.step(*batch)
+    with ThreadPoolExecutor(1) as worker:
+        held = deque[Future[PreparedBatch]]()
+        for batch in left:
+            held.append(worker.submit(des.prepare, *batch))
+            if len(held) == 2:
+                yield des.learn(held.popleft().result())
+        yield from (des.learn(prepared.result()) for prepared in held)
+
+
 def train(
-    name: str, way: str, collectives: Collectives, out: Path, placement: FieldPlacement | None = None
+    name: str,
+    way: str,
+    collectives: Collectives,
+    out: Path,
+    placement: FieldPlacement | None = None,
+    *,
+    ahead: bool = False,
 ) -> None:
     """Train a model with an exchange; write logits, tables, dense state and the collectives' bytes."""
     rank, world = collectives.rank, collectives.world
@@ -123,13 +157,17 @@ def train(
         content={"images": Pictures()} if pictured else {},
     )
     rng, tensors, checksums, losses = np.random.default_rng(0), {}, [], []
+    batches, expected = [], []
     for step in range(STEPS):
         rows = 0 if step == 4 else int(rng.integers(20, 200))
         features, label = batch(rng, rows)
         cuts = shares(np.random.default_rng(step), rows, world, step)
         mine = np.arange(cuts[rank], cuts[rank + 1])
-        result = des.step(features.take(mine), label[mine])
-        assert result.own(rank) == slice(cuts[rank], cuts[rank + 1])
+        batches.append((features.take(mine), label[mine]))
+        expected.append((slice(cuts[rank], cuts[rank + 1]), label))
+    for step, result in enumerate(learned(des, batches, ahead=ahead or world == max(WORLDS))):
+        own, label = expected[step]
+        assert result.own(rank) == own
         np.testing.assert_array_equal(result.label, label)
         tensors |= {f"logits.{role}.{step}": torch.from_numpy(z) for role, z in result.logits.items()}
         checksums.append(des.dense.checksum())
@@ -145,7 +183,8 @@ def train(
         items, _ = batch(np.random.default_rng(9), ITEMS)
         tensors["items"] = torch.from_numpy(item_vectors(des, items))
     tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
-    save_file(tensors, out / f"{name}.{way}.rank{rank}.safetensors")
+    called = f"{name}.{way}{'.ahead' * ahead}.rank{rank}"
+    save_file(tensors, out / f"{called}.safetensors")
     facts = {
         "checksums": checksums,
         "losses": losses,
@@ -153,7 +192,7 @@ def train(
         "partial_size": sum(m.partial_size for m in des.models.values()),
         "placement": des.placement.owner,
     }
-    (out / f"{name}.{way}.rank{rank}.json").write_text(json.dumps(facts))
+    (out / f"{called}.json").write_text(json.dumps(facts))
 
 
 def main(folder: str, which: str = "") -> None:
@@ -164,3 +203,5 @@ def main(folder: str, which: str = "") -> None:
         for name, way in [*CASES, *FULL] if which == "full" else CASES:
             if shared.world > 1 or way == "auto":
                 train(name, way, Collectives(shared.rank, shared.world), Path(folder))
+        for name, way in AHEAD if shared.world == min(WORLDS) else ():
+            train(name, way, Collectives(shared.rank, shared.world), Path(folder), ahead=True)

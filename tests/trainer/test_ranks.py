@@ -12,11 +12,9 @@ from torch import Tensor
 
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from tests.ranks import run_ranks
-from tests.trainer.des_worker import ADDITIVE, CASES, FULL, STEPS
+from tests.trainer.des_worker import ADDITIVE, AHEAD, CASES, FULL, STEPS, WORLDS
 
 ROOT = Path(__file__).parents[2]
-WORLDS = (2, 4)
-
 # Ranks add their partial results in another order than one rank does, so that logits differ in the last bits.
 # Adam divides a gradient by its own size, which can turn a last-bit difference of a gradient near zero into a
 # share of one learning rate (2e-3); weights are allowed a twentieth of it.
@@ -76,6 +74,15 @@ def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, way: str,
     assert len(ranks) == world
     assert all(rank["checksums"] == ranks[0]["checksums"] for rank in ranks)
     assert len(set(ranks[0]["checksums"])) == STEPS - 1  # every step but the empty one changed them
+
+
+@pytest.mark.parametrize(("name", "way"), AHEAD)
+def test_batches_prepared_ahead_change_no_bit(runs: dict[int, Path], name: str, way: str) -> None:
+    plain, ahead = (merged(runs[min(WORLDS)], f"{name}.{way}{form}") for form in ("", ".ahead"))
+    assert plain.keys() == ahead.keys()
+    assert [key for key, tensor in plain.items() if not torch.equal(tensor, ahead[key])] == []
+    plain_facts, ahead_facts = (facts(runs[min(WORLDS)], f"{name}.{way}{form}") for form in ("", ".ahead"))
+    assert plain_facts == ahead_facts and len(plain_facts) == min(WORLDS)
 
 
 @pytest.mark.parametrize("world", WORLDS)

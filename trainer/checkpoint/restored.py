@@ -45,7 +45,7 @@ class Restored:
     def load(self, step: DesStep, policies: Policies) -> None:
         """Fill the tables, networks and policies of a step. Collective."""
         self.load_tables(step.tables, step.placement.split, rank=step.rank, world=step.placement.world)
-        step.drop()
+        step.storage.drop()
         policies.load(self.policies())
         step.load_dense(self.dense())
 

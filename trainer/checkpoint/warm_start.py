@@ -119,7 +119,7 @@ class WarmStart:
                 self._check_rows(step)
                 split, rank, world = step.placement.split, self.control.rank, self.control.world
                 self.restored.load_tables(step.tables, split, rank=rank, world=world)
-                step.drop()
+                step.storage.drop()
                 policies.load(self.restored.policies())
         at = self.restored.manifest.step
         parts = ", ".join(sorted(self.parts)) or "nothing"

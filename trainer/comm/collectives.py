@@ -16,7 +16,9 @@ and no process group is needed.
 
 from __future__ import annotations
 
+import copy
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +50,7 @@ class Collectives:
         device: where this rank's networks run.
         wire: type of floats between ranks.
         abort: reports failures to the other ranks.
+        timeout: of `apart`; None: the transport's.
 
     Attributes:
         bytes: collective → bytes that this rank has sent
@@ -61,18 +64,33 @@ class Collectives:
         device: str = "cpu",
         wire: Wire = "fp32",
         abort: Abort | None = None,
+        timeout: timedelta | None = None,
     ) -> None:
         self.rank = rank
         self.world = world
         self.abort = abort or Abort()
         self.device = torch.device(device)
         self.wire: Wire = wire
+        self._timeout = timeout
         self.bytes: dict[str, int] = defaultdict(int)
         self.seconds: dict[str, float] = defaultdict(float)
+        self._counting = threading.Lock()
+        self._group: dist.ProcessGroup | None = None
+
+    def apart(self) -> Collectives:
+        """Collectives of host tensors for another thread of this rank, over connections of their own and
+        counted with these. Collective."""
+        if self.world == 1:
+            return self
+        other = copy.copy(self)
+        other.device = torch.device("cpu")
+        other._group = dist.new_group(backend="gloo", timeout=self._timeout)
+        return other
 
     def count(self, collective: str, sent: int) -> None:
         """Add to a collective's bytes, here and in the metrics."""
-        self.bytes[collective] += sent
+        with self._counting:
+            self.bytes[collective] += sent
         telemetry.COLLECTIVE_BYTES.labels(collective).inc(sent)
 
     @contextmanager
@@ -81,7 +99,8 @@ class Collectives:
         start = time.perf_counter()
         yield
         spent = time.perf_counter() - start
-        self.seconds[collective] += spent
+        with self._counting:
+            self.seconds[collective] += spent
         telemetry.COLLECTIVE_SECONDS.labels(collective).inc(spent)
 
     def aggregate(self, partial: Tensor, collective: str) -> Tensor:
@@ -93,14 +112,25 @@ class Collectives:
 
     def all_reduce(self, tensor: Tensor, collective: str) -> Tensor:
         """All-reduce float32 `tensor` in place and return it: the same bits on every rank."""
+        return self.begin_all_reduce(tensor, collective)()
+
+    def begin_all_reduce(self, tensor: Tensor, collective: str) -> Callable[[], Tensor]:
+        """Start an asynchronous `all_reduce`; the result waits for the sums. With bfloat16 it is there."""
         if self.world == 1:
-            return tensor
-        with self.timed(collective):
-            if self.wire == "bf16":
-                return self._reduce_in_pieces(tensor, collective)
-            dist.all_reduce(tensor)
+            return lambda: tensor
+        if self.wire == "bf16":
+            with self.timed(collective):
+                self._reduce_in_pieces(tensor, collective)
+            return lambda: tensor
+        work = dist.all_reduce(tensor, group=self._group, async_op=True)
         self.count(collective, 2 * (self.world - 1) * tensor.nbytes // self.world)
-        return tensor
+
+        def wait() -> Tensor:
+            with self.timed(collective):
+                work.wait()
+            return tensor
+
+        return wait
 
     def _reduce_in_pieces(self, tensor: Tensor, collective: str) -> Tensor:
         """All-reduce with bfloat16 on the wire and float32 sums: reduce-scatter, then all-gather.
@@ -154,7 +184,7 @@ class Collectives:
         own share, too, is rounded to the type of the wire."""
         dtype = torch.bfloat16 if self.wire == "bf16" else torch.float32
         received = torch.empty(sum(incoming), dtype=dtype, device=flat.device)
-        dist.all_to_all_single(received, flat.to(dtype), list(incoming), list(outgoing))
+        dist.all_to_all_single(received, flat.to(dtype), list(incoming), list(outgoing), group=self._group)
         return received.to(torch.float32)
 
     def all_gather_tensors(self, own: Tensor, sizes: Sequence[int], collective: str) -> list[Tensor]:
@@ -179,7 +209,7 @@ class Collectives:
         mine = torch.from_numpy(np.ascontiguousarray(own).view(np.uint8).reshape(-1))
         gathered = torch.empty(self.world, mine.numel(), dtype=torch.uint8)
         with self.timed(collective):
-            dist.all_gather(list(gathered), mine)
+            dist.all_gather(list(gathered), mine, group=self._group)
         self.count(collective, (self.world - 1) * mine.nbytes)
         return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
 
@@ -197,7 +227,9 @@ class Collectives:
             return lambda: [own]
         mine = torch.from_numpy(np.tile(own.view(np.int32), self.world))
         received = torch.empty(sum(sizes), dtype=torch.int32)
-        work = dist.all_to_all_single(received, mine, list(sizes), [len(own)] * self.world, async_op=True)
+        work = dist.all_to_all_single(
+            received, mine, list(sizes), [len(own)] * self.world, group=self._group, async_op=True
+        )
         self.count(collective, (self.world - 1) * own.nbytes)
 
         def wait() -> list[NDArray[Any]]:
@@ -227,7 +259,11 @@ class Collectives:
         )
         with self.timed(next(iter(sent))):
             dist.all_to_all_single(
-                received, packed, sizes, [len(m) * other for m, other in zip(outgoing, others, strict=True)]
+                received,
+                packed,
+                sizes,
+                [len(m) * other for m, other in zip(outgoing, others, strict=True)],
+                group=self._group,
             )
         for collective, nbytes in sent.items():
             self.count(collective, nbytes)
@@ -339,9 +375,9 @@ def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectiv
                 store=PrefixStore("group", store),
                 rank=rank,
                 world_size=world,
-                timeout=timedelta(seconds=timeout_s),
+                timeout=(timeout := timedelta(seconds=timeout_s)),
             )
-            yield Collectives(rank, world, device, wire, abort)
+            yield Collectives(rank, world, device, wire, abort, timeout)
     finally:
         abort.close()
         if dist.is_initialized():

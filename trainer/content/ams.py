@@ -138,6 +138,9 @@ class Ams:
         scatter: True where a rank finishes its own examples only.
         common: fields that the examples of a group share.
 
+    Attributes:
+        ahead: collectives of `prepare`
+
     Raises:
         ConfigError: a store has fewer shards than there are ranks.
     """
@@ -146,7 +149,7 @@ class Ams:
         self, contents: Sequence[Content], collectives: Collectives, *, scatter: bool, common: Common
     ) -> None:
         self.contents = {content.name: content for content in contents}
-        self._collectives = collectives
+        self.ahead = self._collectives = collectives
         self._scatter = scatter
         self._common = common
         for content in contents:
@@ -184,7 +187,7 @@ class Ams:
         place[order] = np.arange(len(order))
         index = place[unique.index.astype(np.int64)]
         counts = np.bincount(owner, minlength=self._collectives.world)
-        bounds, ids = send_to_owners(unique.keys[order], counts, self._collectives)
+        bounds, ids = send_to_owners(unique.keys[order], counts, self.ahead)
         held = unique_segments(ids, np.array([0, len(ids)], np.int64))
         started = time.perf_counter()
         raw, known = content.read(held.keys)

@@ -67,7 +67,7 @@ class Heads:
             self.step.tables,
             pipeline.table_policies,
             timed=pipeline.log.impressions.time is not None,
-            erase=self.step.erase,
+            erase=self.step.storage.erase,
             rank=main.rank,
             parts=dict.fromkeys(main.placement.split, main.placement.world),
         )

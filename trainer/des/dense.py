@@ -140,8 +140,8 @@ class DenseAdam:
         grads = [p.grad for p in self.parameters if p.grad is not None]
         return not grads or math.isfinite(torch.stack(torch._foreach_norm(grads, 1)).sum().item())
 
-    def reduce(self, all_reduce: Callable[[Tensor], Tensor], vote: float) -> float:
-        """All-reduce the gradients of replicated parameters as one tensor; returns the sum of the votes."""
+    def reduce(self, begin: Callable[[Tensor], Callable[[], Tensor]]) -> Callable[[], None]:
+        """Begin to all-reduce the gradients of replicated parameters as one tensor; the result waits."""
         replicated = [
             p
             for role, model in self.models.items()
@@ -150,25 +150,27 @@ class DenseAdam:
                 *self._sample_parallel(role).values(),
             )
         ]
-        return self._reduce([*replicated, *self._content()], all_reduce, vote)
+        return self._reduce([*replicated, *self._content()], begin)
 
-    def reduce_content(self, all_reduce: Callable[[Tensor], Tensor], vote: float) -> float:
+    def reduce_content(self, begin: Callable[[Tensor], Callable[[], Tensor]]) -> Callable[[], None]:
         """`reduce` of the sub-models alone; each rank has embedded other ids (SERVERUPDATE, DICM §4)."""
-        return self._reduce(self._content(), all_reduce, vote)
+        return self._reduce(self._content(), begin)
 
     def _content(self) -> list[nn.Parameter]:
         return [p for network in self.content.values() for p in network.parameters()]
 
     def _reduce(
-        self, parameters: Sequence[nn.Parameter], all_reduce: Callable[[Tensor], Tensor], vote: float
-    ) -> float:
+        self, parameters: Sequence[nn.Parameter], begin: Callable[[Tensor], Callable[[], Tensor]]
+    ) -> Callable[[], None]:
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
-        votes = torch.tensor([vote], device=self._clock.device)
-        flat = all_reduce(torch.cat([*(grad.reshape(-1) for grad in grads), votes]))
-        parts = torch.split(flat, [*(p.numel() for p in parameters), 1])
-        for p, part in zip(parameters, parts, strict=False):
-            p.grad = part.view_as(p)
-        return float(parts[-1])
+        reduced = begin(torch.cat([grad.reshape(-1) for grad in grads]))
+
+        def wait() -> None:
+            parts = torch.split(reduced(), [p.numel() for p in parameters])
+            for p, part in zip(parameters, parts, strict=True):
+                p.grad = part.view_as(p)
+
+        return wait
 
     def clear(self) -> None:
         """Forget the gradients."""

@@ -47,12 +47,12 @@ class FieldParallel:
         """Every rank has all logits and labels. See `Strategy`."""
         return lambda: (dict(own), np.minimum(batch.label, np.float32(1)))
 
-    def reduce_gradients(self, dense: DenseAdam, vote: float) -> float:
+    def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
         """Gradients are equal on all ranks, but for those of sub-models, which embed other ids on each rank.
         See `Strategy`."""
-        if dense.content:
-            return dense.reduce_content(lambda flat: self.collectives.all_reduce(flat, "sub-models"), vote)
-        return float(self.collectives.all_reduce(torch.tensor([vote]), "check"))
+        if not dense.content:
+            return lambda: None
+        return dense.reduce_content(lambda flat: self.collectives.begin_all_reduce(flat, "sub-models"))
 
     # ── gathered inputs ──
 

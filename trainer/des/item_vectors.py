@@ -96,7 +96,7 @@ class ItemCopy:
         model, config = step.models.get("prerank"), step.configs.get("prerank")
         if not isinstance(model, TwoTowerModel) or not isinstance(config, TwoTower):
             raise ConfigError("Pipeline: item vectors need prerank=livectr.models.TwoTower(...)")
-        step.flush()
+        step.storage.flush()
         wanted = [i for i, f in enumerate(step.held) if step.fields[f] in config.item]
         own = _held_keys(step, features)
         parts: dict[str, list[I64]] = {}

@@ -128,6 +128,9 @@ class OnlineOrders:
         collectives: of this rank.
         exact: rows hold float32.
         weighted: the loss is fake-negative weighted.
+
+    Attributes:
+        ahead: collectives of `prepare`
     """
 
     def __init__(
@@ -148,6 +151,7 @@ class OnlineOrders:
         }
         self._orders = {role: orders for role, orders in found.items() if orders is not None}
         self._common, self._collectives, self._weighted = common, collectives, weighted
+        self.ahead = collectives
         self._place = {name: number for number, name in enumerate(table_of)}
         self._tables = tuple(dict.fromkeys(table_of.values()))
         number = [self._tables.index(table) for table in table_of.values()]
@@ -213,13 +217,14 @@ class OnlineOrders:
         fields = len(self._fields)
         lengths = own.lengths if own.rows else np.empty((fields, 0), np.int32)
         packed = np.concatenate([label.view(np.int32), lengths.reshape(-1)])
-        parts = self._all_gather(packed, [(1 + fields) * n for n in rows])
+        parts = self.ahead.all_gather_ragged(packed, [(1 + fields) * n for n in rows], "online")
         counts = [int(part[n:].sum()) for part, n in zip(parts, rows, strict=True)]
-        keys = self._all_gather(own.keys.view(np.int32), [2 * n for n in counts])
+        own_keys = np.ascontiguousarray(own.keys.view(np.int32))
+        keys = self.ahead.all_gather_ragged(own_keys, [2 * n for n in counts], "online")
         each = []
-        for part, own_keys, n in zip(parts, keys, rows, strict=True):
+        for part, found, n in zip(parts, keys, rows, strict=True):
             offsets = np.concatenate([[0], np.cumsum(part[n:])]).astype(np.int32)
-            each.append(Features(n, offsets, own_keys.view(np.int64), np.empty((n, 0), np.float32)))
+            each.append(Features(n, offsets, found.view(np.int64), np.empty((n, 0), np.float32)))
         labels = [part[:n].view(np.float32) for part, n in zip(parts, rows, strict=True)]
         return Features.concat(each), np.concatenate(labels)
 
@@ -294,6 +299,9 @@ class OnlineOrders:
         """Write what a pass learned into the own rows; a `backward` without their gradients follows."""
         for name, (rows, state) in passed.own.items():
             tables.write_segment(name, passed.bounds, rows, state)
+
+    def store_scales(self, passed: Passed) -> None:
+        """Write what a pass learned into the scales, and forget their gradients, once these are summed."""
         for role, states in passed.scales.items():
             ordered = np.empty_like(states)
             ordered[self._fields] = states

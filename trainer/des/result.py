@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,12 @@ class StepResult:
     label: F32
     loss: float
     rows: tuple[int, ...] = field(default=())
+
+    @staticmethod
+    def empty(roles: Iterable[str], rows: tuple[int, ...]) -> StepResult:
+        """Result of a batch without examples."""
+        none = np.empty(0, np.float32)
+        return StepResult(dict.fromkeys(roles, none), none, 0.0, rows)
 
     def own(self, rank: int) -> slice:
         """Slice of a rank's own examples."""

@@ -111,9 +111,9 @@ class SampleParallel:
         """All-gather of own logits and labels. See `Strategy`."""
         return all_gather_scores(own, batch.label, batch.rows, self.collectives)
 
-    def reduce_gradients(self, dense: DenseAdam, vote: float) -> float:
+    def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
         """All-reduce of the gradients of all replicated parameters. See `Strategy`."""
-        return dense.reduce(lambda flat: self.collectives.all_reduce(flat, "networks"), vote)
+        return dense.reduce(lambda flat: self.collectives.begin_all_reduce(flat, "networks"))
 
     # ── the exchange ──
 

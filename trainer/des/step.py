@@ -91,14 +91,15 @@ class DesStep:
         ConfigError: the pipeline, its models or these settings do not fit each other.
 
     Attributes:
-        tables: name → host table of this rank; read it after a `flush`. Of a table that is split by key, it
-            has this rank's keys
+        tables: name → host table of this rank; read it after `storage.flush`. Of a table that is
+            split by key, it has this rank's keys
         storage: these tables, with their tiers
         precision: arithmetic of the networks' products, a name of `models.precision.arithmetic_name`
         models: role → network of this rank's field-parallel fields, with `finish`
         sample_parallel_models: role → network of the sample-parallel fields, on every rank
         placement: rank of each field
         route: exchange of each field
+        undecided: a batch will choose `route`, in its `prepare`
         ams: content that models read; None where they read none
     """
 
@@ -119,7 +120,7 @@ class DesStep:
         self.settings, self.seed = settings, seed
         self._loss = LOSSES[pipeline.log.delayed]
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
-        self.collectives = collectives or Collectives()
+        self.collectives = self._ahead = collectives or Collectives()
         self.rank, self.device = self.collectives.rank, self.collectives.device
         self.precision = arithmetic_name(settings.precision, self.device)
         self.fields = tuple(spec.name for spec in pipeline.fields)
@@ -169,7 +170,7 @@ class DesStep:
             common=self._common,
         )
         setting, world = self.settings.field_exchange, self.collectives.world
-        self._undecided = setting == "auto" and self.settings.aggregate == "reducescatter" and world > 1
+        self.undecided = setting == "auto" and self.settings.aggregate == "reducescatter" and world > 1
         self._biases_trained = False
         self._build(None if setting == "auto" else exchange_choice.forced_exchange(setting, self.fields))
 
@@ -184,7 +185,7 @@ class DesStep:
         learned = exchange_choice.gather_state(self.collectives, self.state_dense())
         split = self.placement.split_fields(self.table_of)
         self._build(self.cost.cheapest(measured, {*self.route.pooled, *self.route.sequences, *split}))
-        self._undecided = False
+        self.undecided = False
         self.dense.load(learned)
 
     @property
@@ -211,7 +212,7 @@ class DesStep:
         )
         self.models, self.sample_parallel_models = networks.field_parallel, networks.sample_parallel
         self._parameters = networks.parameters
-        self.exchange = Exchange(self.route, width, self.collectives)
+        self.exchange = Exchange(self.route, width, self._ahead)
         self.reading = Reading(self.storage, self.fields, self.route, self.rank, self.device)
         partials = OwnerPartials(self.route, self.models, self.slices, width, self.collectives)
         self._strategy: Strategy
@@ -238,6 +239,14 @@ class DesStep:
         """
         return self.learn(self.prepare(features, label))
 
+    def run_ahead(self) -> None:
+        """Give `prepare` connections of its own: another thread may call it beside `learn`, but not with
+        tables on SSD, nor while `undecided`. Collective."""
+        self._ahead = self.collectives.apart()
+        self.exchange.collectives = self._online.ahead = self._ahead
+        if self.ams is not None:
+            self.ams.ahead = self._ahead
+
     def prepare(
         self, features: Features | CommonFeatures, label: F32, sequence: I64 | None = None
     ) -> PreparedBatch:
@@ -246,14 +255,13 @@ class DesStep:
         The `learn` of an earlier batch may follow. Collective.
 
         Args:
-            features: see `step`.
-            label: see `step`.
+            features, label: see `step`.
             sequence: i64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
                 sequence. None: the order of the rows.
         """
         if len(wrong := label[~np.isin(label, self._labels)]):
             raise ValueError(f"labels must be 0 or 1, not {wrong[0]}")
-        if self._undecided:
+        if self.undecided:
             self._choose(features)
         batch = self.exchange(features, label)
         prefetched = None if self.tiers is None else self.storage.prefetch(self.reading.keys(batch))
@@ -271,8 +279,7 @@ class DesStep:
                 labels; None: the pipeline's loss of the labels.
         """
         if not len(prepared.batch):
-            none = np.empty(0, np.float32)
-            return StepResult(dict.fromkeys(self.models, none), none, 0.0, prepared.batch.rows)
+            return StepResult.empty(self.models, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
         with precision(self.settings.precision, products=self.settings.library):
             return self._learn(prepared, prepared.batch, lessons)
@@ -281,8 +288,7 @@ class DesStep:
         self, prepared: PreparedBatch, batch: GlobalBatch, lessons: Mapping[str, Lesson] | None
     ) -> StepResult:
         self._set_rates()
-        # 1 keys → rows
-        leaves = self.reading.forward(batch)
+        leaves = self.reading.forward(batch)  # 1 keys → rows
         # 2 rows → partials → logits, of all examples or of own examples
         label = torch.from_numpy(batch.label).to(self.device)
         self._online.announce(prepared.online)
@@ -299,15 +305,20 @@ class DesStep:
         losses += [self._loss(z + shift, own.get(role, label)) for role, z in logits.items()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
-        vote = 0.0 if leaves.finite and self.dense.finite else 1.0
-        learned = self._strategy.reduce_gradients(self.dense, vote) == 0
+        finite = leaves.finite and self.dense.finite
+        reduced = self._strategy.reduce_gradients(self.dense)
+        learned = float(self.collectives.all_reduce(torch.tensor([float(not finite)]), "check")) == 0
         before, labels = scores()
         all_logits = before if passed is None else passed.logits
         if learned:
             if passed is not None:
                 self._online.store(passed, self.reading.host)
                 leaves.clear(self._online.columns(self.slices))
-            self.reading.backward(leaves)
+            self.reading.backward(leaves)  # while the networks' gradients are summed
+        reduced()
+        if learned:
+            if passed is not None:
+                self._online.store_scales(passed)
             self.dense.step(len(batch), curvatures(all_logits, shift, lessons))
         else:
             self._skip(shift)
@@ -346,18 +357,6 @@ class DesStep:
 
     # ── tables, and state for checkpoints ──
 
-    def flush(self) -> None:
-        """Bring the host's tables up to date, before they are marked or read."""
-        self.storage.flush()
-
-    def drop(self) -> None:
-        """Forget rows on the GPU, after the host's tables were filled from a checkpoint."""
-        self.storage.drop()
-
-    def erase(self, table: str, keys: NDArray[np.int64]) -> int:
-        """Erase keys of an own table in all tiers; returns how many were there."""
-        return self.storage.erase(table, keys)
-
     def weights(self) -> dict[str, Tensor]:
         """Copies of this rank's network parameters by "<role>.<name>"; replicated: on rank 0 alone."""
         return {n: t.cpu().clone() for n, t in self.dense.weights(shared=self.rank == 0).items()}
@@ -368,7 +367,7 @@ class DesStep:
         The merged dictionaries of all ranks restore any number of ranks.
         """
         state = {n: t.cpu().clone() for n, t in self.dense.state(shared=self.rank == 0).items()}
-        if self.rank == 0 and self.route.scatter and not self._undecided:
+        if self.rank == 0 and self.route.scatter and not self.undecided:
             state |= exchange_choice.exchange_state(self.route.field_exchange, self.placement.world)
         if self.rank == 0 and self._biases_trained and not self.dense.steps:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
@@ -383,9 +382,9 @@ class DesStep:
             MismatchError: the state belongs to another model.
         """
         saved = exchange_choice.saved_exchange(state, self.placement.world)
-        if self._undecided and saved is not None:
+        if self.undecided and saved is not None:
             self._build(saved)
-            self._undecided = False
+            self.undecided = False
         self._biases_trained = BIASES_TRAINED_KEY in state
         self.dense.load(state)
 

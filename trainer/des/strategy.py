@@ -33,5 +33,5 @@ class Strategy(Protocol):
     def scores(self, own: Mapping[str, F32], batch: GlobalBatch) -> Callable[[], Scores]:
         """Start to give all ranks the logits f32[n] by role; the result waits for them."""
 
-    def reduce_gradients(self, dense: DenseAdam, vote: float) -> float:
-        """Sum the gradients of replicated parameters that differ between ranks; returns the votes' sum."""
+    def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
+        """Start to sum the gradients of replicated parameters that differ between ranks; the result waits."""

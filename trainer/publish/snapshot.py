@@ -91,7 +91,7 @@ class Boundary:
         Args:
             others: tables that are not published, by their names in a checkpoint.
         """
-        step.flush()
+        step.storage.flush()
         tables = {name: table.mark() for name, table in {**step.tables, **others}.items()}
         mark = source.mark()
         return Boundary(tables, mark, mark)
@@ -176,7 +176,7 @@ class Snapshotter:
         Args:
             steps: learned so far.
         """
-        self.step.flush()
+        self.step.storage.flush()
         histories = self.source.history_changes(since.histories if since else 0)
         kept = histories if since is None else None  # whom to sweep; also by the first version of a process
         if since is not None and not since.lookup_rows and self._has_values:

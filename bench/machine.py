@@ -29,7 +29,7 @@ def hardware() -> dict[str, Any]:
     from livectr.models.precision import arithmetic_name
 
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
@@ -39,7 +39,7 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
     """Name, family, model and vector instructions: "AMD EPYC, family 25, model 1, avx2".
 
     A virtual machine may give processors of several generations one name.

@@ -16,6 +16,7 @@ import torch.distributed.rpc as rpc
 
 from bench.mesh.asynchronous import Asynchronous
 from bench.mesh.synchronous import Synchronous
+from bench.peers.ours import Ahead
 from bench.peers.workloads import Batch, W
 from bench.planted import pipeline
 from bench.turns import in_turns
@@ -58,13 +59,18 @@ def contestants(rank: int, world: int) -> dict[str, Callable[[Sequence[Batch]], 
         )
         synchronous = Synchronous(config, fields, [], seed=1)
         asynchronous = Asynchronous(config, fields, [], seed=1, world=world)
-        found[f"{name}/ours"] = partial(_run, des)
+        found[f"{name}/ours"] = partial(_run_ahead, Ahead(des))
         found[f"{name}/{SYNCHRONOUS}"] = partial(_run, synchronous)
         found[f"{name}/{ASYNCHRONOUS}"] = partial(_run, asynchronous)
     return found
 
 
-def _run(trainer: DesStep | Synchronous | Asynchronous, batches: Sequence[Batch]) -> None:
+def _run_ahead(ahead: Ahead, batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        ahead(batch)
+
+
+def _run(trainer: Synchronous | Asynchronous, batches: Sequence[Batch]) -> None:
     for batch in batches:
         trainer.step(batch.features, batch.label)
     if isinstance(trainer, Asynchronous):

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from bench.network.compare import AUTO, BF16, DMP, GBITS, MESH, QUICK_GBITS
 from bench.network.measure import Contestant, link_rates, measure
 from bench.network.namespaces import Wires
-from bench.peers.ours import OURS, Ours, trainer
+from bench.peers.ours import OURS, Ahead, Ours, trainer_ahead
 from bench.peers.workloads import Batch, P, W, Workload
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.step_settings import FIELD_EXCHANGES, StepSettings
@@ -39,7 +39,7 @@ def exchanges(work: Workload, rank: int, world: int) -> dict[str, Contestant]:
     found = {}
     for name, how in (ways | {AUTO: OURS["fp32"], BF16: OURS["bf16"]}).items():
         counted = how.collectives(rank, world)
-        found[name] = Contestant(trainer(work, counted, how), counted)
+        found[name] = Contestant(trainer_ahead(work, counted, how), counted)
     shardings: dict[str, Sharding] = {name: sharding for name, sharding in DMP.items()}
     for name, sharding in shardings.items():
         peer = PeerStep(work, partial(sharded, sharding=sharding), raw=False)
@@ -58,10 +58,10 @@ def beside_the_mesh(model: str, rank: int, world: int) -> dict[str, Contestant]:
     des = DesStep(pipeline(MODELS[model], fields=W.fields), seed=1, collectives=counted)
     mesh = Synchronous(MODELS[model], [f"C{i + 1}" for i in range(W.fields)], [], seed=1)
 
-    def on(trainer: DesStep | Synchronous, batch: Batch) -> object:
+    def on(trainer: Synchronous, batch: Batch) -> object:
         return trainer.step(batch.features, batch.label)
 
-    return {AUTO: Contestant(partial(on, des), counted), MESH: Contestant(partial(on, mesh))}
+    return {AUTO: Contestant(Ahead(des), counted), MESH: Contestant(partial(on, mesh))}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Literal
 
 from bench.environment import needs_torch, python
 from bench.launch import launch
+from bench.machine import processor
 from bench.peers.ours import OURS
 from bench.peers.workloads import P, W, Workload
 from bench.rows import products, row
@@ -23,6 +24,8 @@ TABLE_WISE = "TorchRec DMP table-wise"
 MCH_INTERVAL = 10
 MCH = f"TorchRec MCH, new ids every {MCH_INTERVAL} batches"
 TBE = "FBGEMM TBE, fused row-wise Adagrad"
+BESIDE_TBE = 1.3 if processor().startswith("Intel") else 1.5
+"""Goal in fp32: on AMD's CPUs torch, and so the peer, multiplies with less of the CPU than on Intel's."""
 
 Found = dict[str, dict[str, float]]
 
@@ -41,17 +44,16 @@ CONTESTS = (
         P,
         1,
         {
-            ("fp32", TBE, "rate"): 1.1,
-            ("bf16", TBE, "rate"): 2.0,
-            ("fp32", MCH, "rate"): 3.5,
-            ("bf16", MCH, "rate"): 3.5,
+            ("fp32", TBE, "rate"): BESIDE_TBE,
+            ("bf16", TBE, "rate"): 2.2,
+            ("fp32", MCH, "rate"): 2.2,
         },
     ),
     Contest(
         P,
         2,
         {
-            ("fp32", TABLE_WISE, "rate"): 1.3,
+            ("fp32", TABLE_WISE, "rate"): 1.4,
             ("fp32", TABLE_WISE, "bytes"): 1 / 0.4,
             ("bf16", TABLE_WISE, "bytes"): 1 / 0.25,
         },
@@ -61,7 +63,7 @@ CONTESTS = (
             W,
             world,
             {
-                ("fp32", TABLE_WISE, "rate"): 1.3,
+                ("fp32", TABLE_WISE, "rate"): 1.5,
                 ("fp32", TABLE_WISE, "bytes"): 1 / 0.67,
                 ("bf16", TABLE_WISE, "bytes"): 1 / 0.35,
             },

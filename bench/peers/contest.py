@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from bench.peer import Peer
 from bench.peers.compare import MCH, MCH_INTERVAL
-from bench.peers.ours import OURS, trainer
+from bench.peers.ours import OURS, trainer, trainer_ahead
 from bench.peers.tables import PeerStep, managed, sharded, tbe
 from bench.peers.workloads import Batch, P, W, Workload
 from bench.turns import in_turns
@@ -28,8 +28,9 @@ Contestant = Callable[[Batch], object]
 def contestants(work: Workload, world: int) -> dict[str, Contestant]:
     """Contestants by name, without peers that make no sense on this number of ranks."""
     found: dict[str, Contestant] = {}
+    ours = trainer_ahead if world > 1 else trainer
     for name, how in OURS.items():
-        found[name] = trainer(work, how.collectives(dist.get_rank(), world), how)
+        found[name] = ours(work, how.collectives(dist.get_rank(), world), how)
     if world > 1:
         found["TorchRec DMP table-wise"] = PeerStep(
             work, partial(sharded, sharding="table-wise"), raw=False

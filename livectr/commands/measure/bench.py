@@ -19,6 +19,7 @@ NAMES = (
     "tables",
     "tiers",
     "train",
+    "step",
     "whole-run",
     "peers",
     "common",

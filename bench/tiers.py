@@ -94,7 +94,7 @@ def _steps(
             now = held or tiers.prefetch(batch)
             if ahead and n + 1 < len(batches):
                 held = tiers.prefetch(batches[n + 1])
-            missing.append(sum(map(len, now.requested.values())) / sum(map(len, now.keys.values())))
+            missing.append(len(now.requested) / len(now.keys))
             tiers.promote(now)
         (values,) = front.forward(offsets, np.concatenate(list(batch.values())), BATCH)
         leaf = torch.from_numpy(values).requires_grad_()

@@ -41,6 +41,7 @@ FIXED = (
     "kernels.stream.json_depth",
     "kernels.stream.record_writer",
     "kernels.stream.records",
+    "kernels.tiers.row_log",
     "trainer.comm.key_codec",
 )
 """Modules whose `_library()` is the same for every pipeline."""
@@ -109,11 +110,14 @@ def _make_trainer(pipeline: Pipeline) -> None:
     from livectr.ingest.language.streams import Stream
     from livectr.kernels.table.native import table_library
     from livectr.kernels.table.rows import row_layout
+    from livectr.kernels.tiers.moves import moves_library
     from livectr.models.base import row_segments
     from livectr.trainer.configs import model_configs
 
     configs = model_configs(pipeline)
-    table_library(row_layout(row_segments(configs), pipeline.row_values))
+    layout = row_layout(row_segments(configs), pipeline.row_values)
+    table_library(layout)
+    moves_library(layout)
     CommonExtractor(pipeline, Extractor(pipeline.plan)).compile()
     for stream in pipeline.streams:
         if isinstance(stream, Stream):

@@ -73,7 +73,7 @@ TIER_LOOKUPS = Counter(
 SPILL_BYTES = Counter("livectr_spill_bytes", "Bytes of rows read from and written to SSD.", ["direction"])
 TIER_WAIT_SECONDS = Histogram(
     "livectr_tier_wait_seconds",
-    "Seconds that a step waited for rows of a table from SSD.",
+    "Seconds that a step waited for rows from SSD.",
     buckets=_STEP_BUCKETS_S,
 )
 ADMITTED_ROWS = Counter("livectr_admitted_rows", "Keys that a table's admission let in.", ["table"])

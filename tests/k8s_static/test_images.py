@@ -53,7 +53,7 @@ def test_serve_has_a_part_of_the_packages_and_train_the_rest() -> None:
     protobuf = PROJECT["project"]["optional-dependencies"]["protobuf"]
     assert sorted([*serve, *train, *torch]) == sorted([*PROJECT["project"]["dependencies"], *protobuf])
     names = {re.split(r"[<>=]", name)[0] for name in train}
-    assert {"rocksdict", "matplotlib"} <= names and not {"kafka-python", "crc32c"} & names  # the served log
+    assert "matplotlib" in names and not {"kafka-python", "crc32c"} & names  # the served log
     assert packages(PROJECT, "gpu") == PROJECT["project"]["optional-dependencies"]["gpu"]
 
 

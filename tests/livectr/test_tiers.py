@@ -121,7 +121,7 @@ def test_a_tenth_of_the_memory_learns_and_publishes_the_same_model(
         time.sleep(0.01)
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate()
-    assert (tmp_path / "ssd" / "livectr-spill-0" / "CURRENT").exists()
+    assert (tmp_path / "ssd" / "livectr-spill-0" / "rows").exists()
     finish(train(source, tmp_path / "tiered", *flags))
     assert Result(tmp_path / "tiered", pipeline) == whole
     assert not (tmp_path / "ssd" / "livectr-spill-0").exists()

@@ -243,7 +243,7 @@ def test_the_store_by_itself(tmp_path: Path) -> None:
     assert found[:-1].all() and not found[-1]
     np.testing.assert_array_equal(got, np.r_[rows[5:10], (rows + np.uint8(1))[5:]][::-1])
     store.erase(0, keys[3:9])
-    parts = list(store.scan(0, 24, 100))
+    parts = list(store.scan(0, 100))
     assert max(len(part) for part, _ in parts) == 100
     scanned = {
         k: row.tobytes() for part, values in parts for k, row in zip(part.tolist(), values, strict=True)
@@ -251,7 +251,7 @@ def test_the_store_by_itself(tmp_path: Path) -> None:
     kept = np.r_[np.arange(3), np.arange(9, len(keys))]
     assert scanned == {int(keys[i]): rows[i].tobytes() for i in kept}
     store.clear(0)
-    assert not list(store.scan(0, 24, 100)) and store.get(1, keys, 24)[0].all()
+    assert not list(store.scan(0, 100)) and store.get(1, keys, 24)[0].all()
     with pytest.raises(ConfigError, match="another trainer keeps its rows"):
         SpillStore(tmp_path, 3)
     SpillStore(tmp_path, 4).close()

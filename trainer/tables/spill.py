@@ -1,43 +1,40 @@
-"""Store of the SSD tier: rows of tables by key, in a RocksDB of one rank.
+"""Store of the SSD tier: rows of tables by key, in a log of one rank (`kernels.tiers.row_log`).
 
 It is a spill, not a database: its rows can always be restored from the checkpoint. So it starts empty, writes
-without log and sync, and is removed when it is closed. A lock file beside it keeps a second trainer out.
+without sync, and is removed when it is closed. A lock file beside it keeps a second trainer out.
 
-RocksDB (rocksdict) is chosen because rows are evicted in random order of their keys. An LSM tree appends
-them; a B+ tree (LMDB) rewrites a page of 4 KiB and its parents for each row: measured, 27 KB for a row of
-140 bytes. A batch of reads releases the GIL once, not once a key, so that it runs beside a training step.
+A log is chosen because rows are evicted in random order of their keys. It appends them; a B+ tree (LMDB)
+rewrites a page of 4 KiB and its parents for each row: measured, 27 KB for a row of 140 bytes. An LSM tree
+(RocksDB) appends, too, but sorts all rows several times, and its Python package takes lists of bytes. A call
+of the log takes arrays and releases the GIL, so that it runs beside a training step.
 
-Memory: CACHE_BYTES, up to three WRITE_BUFFER_BYTES, and filters of 10 bits a key in the store.
+Memory: a segment of 4 MiB, and 15 to 19 bytes a row in the store.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import rocksdict
 
 from livectr.kernels.errors import ConfigError, UserError
+from livectr.kernels.tiers.row_log import RowLog
 
 I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
-CACHE_BYTES = 32 << 20
-WRITE_BUFFER_BYTES = 32 << 20
-WRITE_ROWS = 65_536
-"""Rows of a write batch, which RocksDB writes atomically."""
-
-_KEY = np.dtype([("table", ">u2"), ("key", ">u8")])  # big-endian: RocksDB's order is by table, then by key
-
 
 class SpillStore:
-    """Rows by (table number, key), of one width in a table. Thread-safe; reads see all earlier writes.
+    """Rows by (table number, key), all of one width. Thread-safe; reads see all earlier writes.
+
+    `tables` of a call is a number, or uint32[n]: a number for each key.
 
     Args:
         folder: on an SSD.
@@ -54,9 +51,7 @@ class SpillStore:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / f"livectr-spill-{rank}.lock").open("ab")
         except OSError as error:
-            raise ConfigError(
-                f"spill: rows cannot be kept in {folder} ({error.strerror}); name another folder"
-            ) from None
+            raise _unusable(folder, error) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -66,108 +61,66 @@ class SpillStore:
             ) from None
         shutil.rmtree(self.path, ignore_errors=True)
         try:
-            self._db = rocksdict.Rdict(str(self.path), _options())
-        except Exception as error:  # rocksdict raises no narrower exception
+            self.path.mkdir()
+            self._file = os.open(self.path / "rows", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
             self._lock.close()
-            raise ConfigError(f"spill: RocksDB cannot start in {folder} ({error})") from None
-        self._write = rocksdict.WriteOptions()
-        self._write.disable_wal = True  # type: ignore[method-assign,assignment]  # the stub is wrong
+            raise _unusable(folder, error) from None
+        self._log: RowLog | None = None  # the first rows tell their width
 
-    def put(self, table: int, keys: I64, rows: Bytes) -> None:
+    def put(self, tables: int | U32, keys: I64, rows: Bytes) -> None:
         """Store rows uint8[n, width]; a key's later row replaces its earlier row."""
-        order = np.argsort(keys.view(np.uint64), kind="stable")
-        names, values = _names(table, keys[order]), rows[order].view(f"V{rows.shape[1]}").ravel().tolist()
-        for start in range(0, len(names), WRITE_ROWS):
-            batch = rocksdict.WriteBatch(raw_mode=True)
-            for name, value in zip(
-                names[start : start + WRITE_ROWS], values[start : start + WRITE_ROWS], strict=True
-            ):
-                batch.put(name, value)
-            self._commit(batch)
-
-    def get(self, table: int, keys: I64, width: int) -> tuple[Mask, Bytes]:
-        """Read rows: bool[n], the keys that are stored, and uint8[m, width], their rows in order."""
-        if not len(keys):
-            return np.empty(0, np.bool_), np.empty((0, width), np.uint8)
-        order = np.argsort(keys.view(np.uint64), kind="stable")
         try:
-            values: list[bytes | None] = self._db.get(_names(table, keys[order]))  # type: ignore[arg-type,assignment]
-        except Exception as error:
+            if self._log is None:
+                self._log = RowLog(self._file, rows.shape[1])
+            self._log.put(_each(tables, keys), keys, rows)
+        except OSError as error:
+            raise self._failed("written", error) from None
+
+    def get(self, tables: int | U32, keys: I64, width: int) -> tuple[Mask, Bytes]:
+        """Read rows: bool[n], the keys that are stored, and uint8[m, width], their rows in order."""
+        if self._log is None:
+            return np.zeros(len(keys), np.bool_), np.empty((0, width), np.uint8)
+        try:
+            return self._log.get(_each(tables, keys), keys)
+        except OSError as error:
             raise self._failed("read", error) from None
-        place = np.empty(len(keys), np.int64)
-        place[order] = np.arange(len(keys))
-        values = [values[i] for i in place.tolist()]
-        on_ssd = np.fromiter((value is not None for value in values), np.bool_, len(values))
-        rows = np.frombuffer(b"".join(value for value in values if value is not None), np.uint8)
-        return on_ssd, rows.reshape(-1, width)
 
     def erase(self, table: int, keys: I64) -> None:
         """Erase keys; missing keys are ignored."""
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        for name in _names(table, keys):
-            batch.delete(name)
-        self._commit(batch)
+        if self._log is not None:
+            self._log.erase(_each(table, keys), keys)
 
     def clear(self, table: int) -> None:
         """Erase all keys of a table."""
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        batch.delete_range(_prefix(table), _prefix(table + 1))
-        self._commit(batch)
+        if self._log is not None:
+            self._log.clear(table)
 
-    def scan(self, table: int, width: int, rows: int) -> Iterator[tuple[I64, Bytes]]:
-        """Read all rows of a table as (int64[m], uint8[m, width]), m ≤ `rows`, in order of unsigned keys."""
-        bounds = rocksdict.ReadOptions()
-        bounds.set_iterate_upper_bound(_prefix(table + 1))
-        try:
-            items = self._db.items(from_key=_prefix(table), read_opt=bounds)
-            while part := list(islice(items, rows)):
-                names = np.frombuffer(b"".join(name for name, _ in part), _KEY)  # type: ignore[misc]
-                values = np.frombuffer(b"".join(value for _, value in part), np.uint8)
-                yield names["key"].astype(np.uint64).view(np.int64), values.reshape(-1, width)
-        except Exception as error:
-            raise self._failed("read", error) from None
+    def scan(self, table: int, rows: int) -> Iterator[tuple[I64, Bytes]]:
+        """Read all rows of a table as (int64[m], uint8[m, width]), m ≤ `rows`; the table must not change
+        meanwhile.
+        """
+        return iter(()) if self._log is None else self._log.scan(table, rows)
 
     def close(self) -> None:
         """Close and remove the store."""
-        self._db.close()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        os.close(self._file)
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
-    def _commit(self, batch: rocksdict.WriteBatch) -> None:
-        try:
-            self._db.write(batch, self._write)
-        except Exception as error:
-            raise self._failed("written", error) from None
-
-    def _failed(self, what: str, error: Exception) -> UserError:
+    def _failed(self, what: str, error: OSError) -> UserError:
         return UserError(
-            f"spill: rows in {self.path.parent} cannot be {what} ({error}); see to the disk, then start "
-            "again from the checkpoint"
+            f"spill: rows in {self.path.parent} cannot be {what} ({error.strerror}); see to the disk, then "
+            "start again from the checkpoint"
         )
 
 
-def _prefix(table: int) -> bytes:
-    return table.to_bytes(2, "big")
+def _unusable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"spill: rows cannot be kept in {folder} ({error.strerror}); name another folder")
 
 
-def _names(table: int, keys: I64) -> list[bytes]:
-    names = np.empty(len(keys), _KEY)
-    names["table"], names["key"] = table, keys.view(np.uint64)
-    listed: list[bytes] = names.view(f"V{_KEY.itemsize}").tolist()
-    return listed
-
-
-def _options() -> rocksdict.Options:
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_compression_type(rocksdict.DBCompressionType.none())  # floats hardly compress
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    options.set_max_background_jobs(2)
-    options.set_allow_mmap_reads(True)
-    options.set_keep_log_file_num(1)
-    blocks = rocksdict.BlockBasedOptions()
-    blocks.set_block_cache(rocksdict.Cache(CACHE_BYTES))
-    blocks.set_bloom_filter(10, False)  # skips the disk for new keys
-    blocks.set_checksum_type(rocksdict.ChecksumType.xxh3())
-    options.set_block_based_table_factory(blocks)
-    return options
+def _each(tables: int | U32, keys: I64) -> U32:
+    return np.full(len(keys), tables, np.uint32) if isinstance(tables, int) else tables

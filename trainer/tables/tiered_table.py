@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from livectr.kernels.runtime.arrays import contiguous
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import CHUNK, MISSING_ROW, DynamicTable, Floats, Keys, Missing
 from livectr.trainer import telemetry
@@ -23,11 +24,11 @@ class TierStore(Protocol):
 
     def run(self, job: Callable[[SpillStore], T]) -> Future[T]: ...
 
-    def write(self, number: int, keys: Keys, packed: Bytes) -> None: ...
+    def put_up(self, table: TieredTable, keys: Keys, packed: Bytes) -> None: ...
 
-    def scan(self, number: int, width: int) -> Iterator[tuple[Keys, Bytes]]: ...
+    def scan(self, number: int) -> Iterator[tuple[Keys, Bytes]]: ...
 
-    def invalidate(self, name: str, keys: Keys) -> None: ...
+    def invalidate(self, number: int, keys: Keys) -> None: ...
 
     def evict(self) -> None: ...
 
@@ -40,6 +41,7 @@ class TieredTable(DynamicTable):
 
     Attributes:
         spilled_rows: rows that only the store has
+        number: of this table in the store
     """
 
     sweeps = False
@@ -48,7 +50,7 @@ class TieredTable(DynamicTable):
         super().__init__(layout, name=name, seed=seed, track=True)
         self.spilled_rows = 0
         self._tiers = tiers
-        self._number = number
+        self.number = number
         self._width = 4 * layout.stride + 8
         self._evicted: dict[int, list[Keys]] = {}
         """Generation → keys that changed in it and were evicted then."""
@@ -78,21 +80,12 @@ class TieredTable(DynamicTable):
         """Start to read int64[n] keys from the store."""
 
         def get(store: SpillStore) -> tuple[Mask, Bytes]:
-            on_ssd, packed = store.get(self._number, keys, self._width)
+            on_ssd, packed = store.get(self.number, keys, self._width)
             telemetry.SPILL_BYTES.labels("read").inc(packed.nbytes)
             return on_ssd, packed
 
         reading: Future[tuple[Mask, Bytes]] = self._tiers.run(get)
         return reading
-
-    def promote_rows(self, keys: Keys, packed: Bytes) -> None:
-        """Put rows that were read from the store into DRAM; none may be there."""
-        if not len(keys):
-            return
-        rows, stamps, counts = self._unpack(packed)
-        self.restore(keys, rows)
-        self.set_usage(keys, stamps, counts)
-        self.spilled_rows -= len(keys)
 
     def promote(self, keys: Keys) -> int:
         """Move the rows of int64[n] keys from the store to DRAM; returns their number."""
@@ -100,35 +93,14 @@ class TieredTable(DynamicTable):
         if not len(missing):
             return 0
         on_ssd, packed = self.fetch(missing).result()
-        self.promote_rows(missing[on_ssd], packed)
+        self._tiers.put_up(self, missing[on_ssd], packed)
         return int(on_ssd.sum())
 
-    def evict(self, keys: Keys) -> None:
-        """Move the rows of int64[n] unique keys, all in DRAM, to the store."""
-        numbers = self.find(keys)
-        generations = self.generations(numbers)
+    def evicted(self, keys: Keys, generations: U32) -> None:
+        """Note keys int64[n] whose rows went to the store, and the generations uint32[n] of their changes."""
         for generation in np.unique(generations[generations > self._forgotten]).tolist():
             self._evicted.setdefault(generation, []).append(keys[generations == generation])
-        _, rows = self.read(numbers)
-        packed = self._pack(rows, *self.usage(keys))
-        fresh = generations > 0  # the store still has the rows that have not changed
-        if fresh.any():
-            self._tiers.write(self._number, keys[fresh], packed[fresh])
-        super().erase(keys, announce=False)
         self.spilled_rows += len(keys)
-        self._tiers.invalidate(self.name, keys)
-
-    def _pack(self, rows: Floats, stamps: U32, counts: U32) -> Bytes:
-        """Rows with stamps and counts, as the store keeps them: uint8[n, width]."""
-        packed = np.empty((len(rows), self._width // 4), np.uint32)
-        packed[:, :-2] = rows.view(np.uint32)
-        packed[:, -2], packed[:, -1] = stamps, counts
-        return packed.view(np.uint8)
-
-    def _unpack(self, packed: Bytes) -> tuple[Floats, U32, U32]:
-        words = packed.view(np.uint32)
-        rows = np.ascontiguousarray(words[:, :-2]).view(np.float32)
-        return rows, words[:, -2].copy(), words[:, -1].copy()
 
     # ── a table, whichever tier its rows are in ──
 
@@ -146,7 +118,7 @@ class TieredTable(DynamicTable):
         )
         if len(places):
             on_ssd, packed = self.fetch(requested[places]).result()
-            out[places[on_ssd]] = self._unpack(packed)[0][:, : self.layout.dim]
+            out[places[on_ssd]] = packed.view(np.float32)[:, : self.layout.dim]
         return out
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike) -> int:
@@ -165,11 +137,11 @@ class TieredTable(DynamicTable):
         return unique
 
     def erase(self, keys: npt.ArrayLike, *, announce: bool = True) -> int:
-        given = np.asarray(keys)
+        given = contiguous(keys, np.int64, (None,))
         self.promote(given)
         erased = super().erase(given, announce=announce)
-        self._tiers.run(lambda store: store.erase(self._number, given)).result()
-        self._tiers.invalidate(self.name, given)
+        self._tiers.run(lambda store: store.erase(self.number, given)).result()
+        self._tiers.invalidate(self.number, given)
         return erased
 
     def _touch(self, keys: Keys) -> None:
@@ -179,7 +151,7 @@ class TieredTable(DynamicTable):
 
     def clear(self) -> None:
         super().clear()
-        self._tiers.run(lambda store: store.clear(self._number)).result()
+        self._tiers.run(lambda store: store.clear(self.number)).result()
         self.spilled_rows = 0
         self._evicted.clear()
 
@@ -200,10 +172,10 @@ class TieredTable(DynamicTable):
             if evicted:
                 yield from self._evicted_since(np.unique(np.concatenate(evicted)), since, state)
         elif self.spilled_rows:
-            for keys, packed in self._tiers.scan(self._number, self._width):
+            for keys, packed in self._tiers.scan(self.number):
                 only = self.find(keys) == MISSING_ROW
                 if only.any():
-                    yield keys[only], self._unpack(packed[only])[0][:, :width]
+                    yield keys[only], _floats(packed[only], width)
 
     def _evicted_since(self, keys: Keys, since: int, state: bool) -> Iterator[tuple[Keys, Floats]]:
         """Rows of keys that changed after `since` and were evicted then, unless DRAM's chunks have them."""
@@ -218,7 +190,7 @@ class TieredTable(DynamicTable):
                 yield self.read(back, state=state)
             on_ssd, packed = self.fetch(part[~in_dram]).result()
             if on_ssd.any():
-                yield part[~in_dram][on_ssd], self._unpack(packed)[0][:, :width]
+                yield part[~in_dram][on_ssd], _floats(packed, width)
 
     def erased(self, since: int) -> Keys:
         keys = super().erased(since)
@@ -230,3 +202,8 @@ class TieredTable(DynamicTable):
         super().forget(mark)
         self._forgotten = max(self._forgotten, mark)
         self._evicted = {g: keys for g, keys in self._evicted.items() if g > mark}
+
+
+def _floats(packed: Bytes, width: int) -> Floats:
+    """First `width` floats of packed rows."""
+    return np.ascontiguousarray(packed.view(np.float32)[:, :width])

@@ -19,16 +19,17 @@ The store is emptied at every start; a checkpoint holds both tiers and fills it 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from livectr.kernels.errors import ConfigError, UserError
+from livectr.kernels.errors import ConfigError, InternalError, UserError
 from livectr.kernels.keys.unique import unique_segments
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import CHUNK, MISSING_ROW, Keys
+from livectr.kernels.tiers.moves import Moves
 from livectr.trainer import telemetry
 from livectr.trainer.tables.spill import Bytes, Mask, SpillStore
 from livectr.trainer.tables.tiered_table import U32, T, TieredTable
@@ -37,25 +38,35 @@ SLACK = 32
 """Eviction frees 1/SLACK of the budget at once, since each choice is a pass over all stamps."""
 
 _NO_KEYS = np.empty(0, np.int64)
+_SPREAD = np.int64(-0x61C8864680B583EB)  # 2⁶⁴ / golden ratio: the numbers of tables spread over all bits
 
 
 class Prefetched:
-    """Rows of a batch that a thread reads from SSD.
+    """Rows of a batch, some of which a thread reads from SSD.
+
+    Args:
+        tables: S tables.
+        bounds: int64[S + 1]; table s has the keys from bounds[s] to bounds[s + 1].
+        keys: int64[U], unique in a table.
+        rows: uint32[U], row numbers of keys that are in DRAM and must stay there; MISSING_ROW of the others.
 
     Attributes:
-        keys: table → unique keys of the batch
-        requested: table → keys that are read
-        reads: table → the rows, once they are read
-        pinned: table → keys that were in DRAM and must stay there
-        invalid: table → keys that were evicted or erased since
+        requested: places int64[R] in `keys` of the keys that are read
+        reading: bool[R], the keys that the store has, and their rows; None: none is read
+        gone: keys that were evicted or erased since, as `_names` gives them
     """
 
-    def __init__(self, keys: Mapping[str, Keys]) -> None:
-        self.keys = keys
-        self.requested: dict[str, Keys] = {}
-        self.reads: dict[str, Future[tuple[Mask, Bytes]]] = {}
-        self.pinned: dict[str, Keys] = {}
-        self.invalid: dict[str, list[Keys]] = {}
+    def __init__(self, tables: Sequence[TieredTable], bounds: Keys, keys: Keys, rows: U32) -> None:
+        self.tables, self.bounds, self.keys, self.rows = tables, bounds, keys, rows
+        self.numbers = np.repeat(np.array([table.number for table in tables], np.uint32), np.diff(bounds))
+        self.requested = self.stored(rows == MISSING_ROW)
+        self.reading: Future[tuple[Mask, Bytes]] | None = None
+        self.gone: list[Keys] = []
+
+    def stored(self, missing: Mask) -> Keys:
+        """Places of missing keys that the store may have."""
+        below = np.array([table.spilled_rows > 0 for table in self.tables], np.bool_)
+        return np.flatnonzero(missing & np.repeat(below, np.diff(self.bounds)))
 
 
 class Tiers:
@@ -81,6 +92,7 @@ class Tiers:
         self._worker = ThreadPoolExecutor(
             1, thread_name_prefix="spill"
         )  # in order: a read sees earlier writes
+        self._moves: Moves | None = None
         self._writing: list[Future[None]] = []
         self._failure: UserError | None = None
         self._open: weakref.WeakSet[Prefetched] = weakref.WeakSet()
@@ -92,6 +104,7 @@ class Tiers:
             ConfigError: the budget is too small.
         """
         table = TieredTable(self, len(self.tables), layout, name=name, seed=seed)
+        self._moves = self._moves or Moves(layout)
         self.budget_rows = self._dram_bytes // table.row_bytes
         if self.budget_rows < SLACK:
             raise ConfigError(
@@ -101,39 +114,46 @@ class Tiers:
         self.tables[name] = table
         return table
 
+    @property
+    def moves(self) -> Moves:
+        """Moves of rows of the tables' layout."""
+        if self._moves is None:
+            raise InternalError("tiers without a table move no rows")
+        return self._moves
+
     def prefetch(self, keys: Mapping[str, Keys]) -> Prefetched:
         """Start to read the rows of a batch that are not in DRAM; keys: table → int64[n]."""
-        names = list(keys)
-        sizes = [len(keys[name]) for name in names]
+        tables = [self.tables[name] for name in keys]
+        sizes = [len(wanted) for wanted in keys.values()]
         unique = unique_segments(np.concatenate([_NO_KEYS, *keys.values()]), np.cumsum([0, *sizes]))
-        prefetched = Prefetched(
-            dict(zip(names, np.split(unique.keys, unique.bounds[1:-1]), strict=True)) if names else {}
-        )
-        for name, wanted in prefetched.keys.items():
-            table = self.tables[name]
-            absent = table.find(wanted) == MISSING_ROW
-            prefetched.pinned[name] = wanted[~absent]
-            if table.spilled_rows and absent.any():
-                prefetched.requested[name] = wanted[absent]
-                prefetched.reads[name] = table.fetch(wanted[absent])
+        rows = self.moves.find(tables, unique.bounds, unique.keys) if tables else np.empty(0, np.uint32)
+        prefetched = Prefetched(tables, unique.bounds, unique.keys, rows)
+        if len(prefetched.requested):
+            prefetched.reading = self._read(prefetched, prefetched.requested)
         self._open.add(prefetched)
         return prefetched
 
     def promote(self, prefetched: Prefetched) -> None:
         """Move all stored rows of a batch to DRAM, before the tables are read."""
-        self._stamp += 1
-        for name, keys in prefetched.keys.items():
-            table = self.tables[name]
-            table.now(self._stamp)
-            missing = table.missing(keys)
-            telemetry.TIER_LOOKUPS.labels("dram").inc(len(keys) - len(missing))
-            if name in prefetched.reads:
-                missing = self._promote_prefetched(table, missing, prefetched)
-            with telemetry.TIER_WAIT_SECONDS.time():
-                late = table.promote(missing)
-            telemetry.TIER_LOOKUPS.labels("ssd").inc(late)
-            telemetry.TIER_LOOKUPS.labels("new").inc(len(missing) - late)
         self._open.discard(prefetched)
+        self._stamp += 1
+        if not prefetched.tables:
+            return
+        for table in prefetched.tables:
+            table.now(self._stamp)
+        missing = self.moves.find(prefetched.tables, prefetched.bounds, prefetched.keys) == MISSING_ROW
+        absent, ahead = int(missing.sum()), 0
+        telemetry.TIER_LOOKUPS.labels("dram").inc(len(missing) - absent)
+        if prefetched.reading is not None:
+            ahead = self._promote_prefetched(prefetched, prefetched.reading, missing)
+            telemetry.TIER_LOOKUPS.labels("ahead").inc(ahead)
+        late, places = 0, prefetched.stored(missing)
+        if len(places):
+            with telemetry.TIER_WAIT_SECONDS.time():
+                on_ssd, packed = self._read(prefetched, places).result()
+            late = self._put_up(prefetched, places[on_ssd], packed)
+        telemetry.TIER_LOOKUPS.labels("ssd").inc(late)
+        telemetry.TIER_LOOKUPS.labels("new").inc(absent - ahead - late)
 
     def evict(self) -> None:
         """Move least recently used rows to the store, if DRAM is over its budget. At a step boundary.
@@ -150,8 +170,21 @@ class Tiers:
         for writing in self._writing:
             writing.result()
         self._writing.clear()
-        for name, keys in self._coldest(in_dram - self.budget_rows + self.budget_rows // SLACK):
-            self.tables[name].evict(keys)
+        tables = list(self.tables.values())
+        pinned = [(each.tables, each.bounds, each.rows) for each in self._open if each.tables]
+        excess = in_dram - self.budget_rows + self.budget_rows // SLACK
+        bounds, rows = self.moves.coldest(tables, excess, pinned)
+        keys, generations, packed = self.moves.evict(tables, bounds, rows)
+        for table, begin, end in zip(tables, bounds[:-1], bounds[1:], strict=True):
+            if begin < end:
+                table.evicted(keys[begin:end], generations[begin:end])
+        numbers = np.repeat(np.arange(len(tables), dtype=np.uint32), np.diff(bounds))
+        self._invalidate(_names(numbers, keys))
+        fresh = generations > 0  # the store still has the rows that have not changed
+        if not fresh.all():
+            numbers, keys, packed = numbers[fresh], keys[fresh], packed[fresh]
+        if len(keys):
+            self._write(numbers, keys, packed)
         self._count()
 
     def close(self) -> None:
@@ -175,20 +208,19 @@ class Tiers:
 
         return self._worker.submit(work)
 
-    def write(self, number: int, keys: Keys, packed: Bytes) -> None:
-        """Put rows into the store, asynchronously."""
-        telemetry.SPILL_BYTES.labels("written").inc(packed.nbytes)
-        self._writing.append(self.run(lambda store: store.put(number, keys, packed)))
+    def put_up(self, table: TieredTable, keys: Keys, packed: Bytes) -> None:
+        """Put rows of a table that were read from the store into DRAM; none may be there."""
+        self.moves.promote([table], np.array([0, len(keys)]), keys, packed)
+        table.spilled_rows -= len(keys)
 
-    def scan(self, number: int, width: int) -> Iterator[tuple[Keys, Bytes]]:
+    def scan(self, number: int) -> Iterator[tuple[Keys, Bytes]]:
         """Read all rows of a table from the store, after all queued writes."""
         self.run(lambda store: None).result()
-        return self._store.scan(number, width, CHUNK)
+        return self._store.scan(number, CHUNK)
 
-    def invalidate(self, name: str, keys: Keys) -> None:
-        """Mark prefetched rows of these keys as outdated."""
-        for prefetched in self._open:
-            prefetched.invalid.setdefault(name, []).append(keys)
+    def invalidate(self, number: int, keys: Keys) -> None:
+        """Mark prefetched rows of a table's keys as outdated."""
+        self._invalidate(_names(np.full(len(keys), number, np.uint32), keys))
 
     # ──
 
@@ -199,35 +231,53 @@ class Tiers:
         telemetry.TIER_ROWS.labels("ssd").set(sum(table.spilled_rows for table in self.tables.values()))
         return in_dram
 
-    def _promote_prefetched(self, table: TieredTable, missing: Keys, prefetched: Prefetched) -> Keys:
-        """Put prefetched rows that are still valid into DRAM; returns the keys that are still missing."""
-        requested, invalid = prefetched.requested[table.name], prefetched.invalid.get(table.name, [])
-        with telemetry.TIER_WAIT_SECONDS.time():
-            on_ssd, packed = prefetched.reads[table.name].result()
-        outdated = np.isin(requested, np.concatenate([requested[:0], *invalid]))
-        valid = np.isin(requested, missing, assume_unique=True) & ~outdated
-        stored = valid & on_ssd
-        table.promote_rows(requested[stored], packed[stored[on_ssd]])
-        telemetry.TIER_LOOKUPS.labels("ahead").inc(int(stored.sum()))
-        new = int((valid & ~on_ssd).sum())
-        telemetry.TIER_LOOKUPS.labels("new").inc(new)
-        return np.setdiff1d(missing, requested[valid], assume_unique=True)
+    def _invalidate(self, names: Keys) -> None:
+        for prefetched in self._open:
+            prefetched.gone.append(names)
 
-    def _coldest(self, count: int) -> list[tuple[str, Keys]]:
-        """Least recently used `count` rows in DRAM, but none that an open prefetch pins. Ties are broken by
-        table, then key."""
-        names = list(self.tables)
-        candidates: list[tuple[U32, Keys]] = []
-        for name in names:
-            table = self.tables[name]
-            pins = (prefetched.pinned.get(name, _NO_KEYS) for prefetched in self._open)
-            pinned = np.unique(np.concatenate([_NO_KEYS, *pins]))
-            keys = table.oldest(count + len(pinned))
-            keys = np.sort(keys[~np.isin(keys, pinned)])
-            candidates.append((table.usage(keys)[0], keys))
-        stamps = np.concatenate([stamp for stamp, _ in candidates])
-        chosen = np.zeros(len(stamps), np.bool_)
-        chosen[np.argsort(stamps, kind="stable")[:count]] = True
-        ends = np.cumsum([len(keys) for _, keys in candidates])[:-1]
-        parts = zip(names, candidates, np.split(chosen, ends), strict=True)
-        return [(name, keys[part]) for name, (_, keys), part in parts if part.any()]
+    def _read(self, prefetched: Prefetched, places: Keys) -> Future[tuple[Mask, Bytes]]:
+        """Start to read the keys at these places of a batch."""
+        numbers, keys, width = prefetched.numbers[places], prefetched.keys[places], self.moves.width
+
+        def get(store: SpillStore) -> tuple[Mask, Bytes]:
+            on_ssd, packed = store.get(numbers, keys, width)
+            telemetry.SPILL_BYTES.labels("read").inc(packed.nbytes)
+            return on_ssd, packed
+
+        return self.run(get)
+
+    def _write(self, numbers: U32, keys: Keys, packed: Bytes) -> None:
+        """Put rows into the store, asynchronously."""
+        telemetry.SPILL_BYTES.labels("written").inc(packed.nbytes)
+        self._writing.append(self.run(lambda store: store.put(numbers, keys, packed)))
+
+    def _promote_prefetched(
+        self, prefetched: Prefetched, reading: Future[tuple[Mask, Bytes]], missing: Mask
+    ) -> int:
+        """Put prefetched rows that are still valid into DRAM; returns their number.
+
+        Valid keys are no longer `missing` after the call, also those that the store lacks.
+        """
+        places = prefetched.requested
+        with telemetry.TIER_WAIT_SECONDS.time():
+            on_ssd, packed = reading.result()
+        valid = missing[places]
+        if prefetched.gone:
+            names = _names(prefetched.numbers[places], prefetched.keys[places])
+            valid &= ~self.moves.among(np.concatenate(prefetched.gone), names)
+        missing[places[valid]] = False
+        stored = valid & on_ssd
+        return self._put_up(prefetched, places[stored], packed[stored[on_ssd]])
+
+    def _put_up(self, prefetched: Prefetched, places: Keys, packed: Bytes) -> int:
+        """Put rows of the keys at these rising places of a batch into DRAM; returns their number."""
+        bounds = np.searchsorted(places, prefetched.bounds)
+        self.moves.promote(prefetched.tables, bounds, prefetched.keys[places], packed)
+        for table, moved in zip(prefetched.tables, np.diff(bounds).tolist(), strict=True):
+            table.spilled_rows -= moved
+        return len(places)
+
+
+def _names(numbers: U32, keys: Keys) -> Keys:
+    """Names int64[n] of (table, key) pairs. Two pairs may share a name: then a row is read again in vain."""
+    return keys ^ (numbers.astype(np.int64) * _SPREAD)

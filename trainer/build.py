@@ -60,7 +60,7 @@ from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
 from livectr.trainer.tables.gpu_tables import gpu_tables
 from livectr.trainer.tables.policies import Policies
-from livectr.trainer.tables.rank_tables import only_tier
+from livectr.trainer.tables.rank_tables import tier_of
 from livectr.trainer.tables.tiers import Tiers
 from livectr.trainer.telemetry import leave_to_rank_0
 
@@ -259,7 +259,7 @@ class Builder:
             seed=options.seed,
             collectives=self.collectives,
             settings=steps,
-            tier=only_tier(tiers, gpu_tables(options)),
+            tier=tier_of(tiers, gpu_tables(options)),
             placement=placement,
             content=contents.stores,
         )

@@ -21,6 +21,7 @@ from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.tables.gpu_tables import GpuTables
+from livectr.trainer.tables.rank_tables import Tier
 from tests.kernels.device_table_checks import same_tables
 from tests.trainer import common_worker, des_worker
 
@@ -57,10 +58,10 @@ def batches(case: str, seed: int) -> Iterator[Examples]:
             yield des_worker.batch(rng, 0 if step == 4 else ROWS)
 
 
-def step_of(case: str, device: str, gpu: GpuTables | None) -> DesStep:
+def step_of(case: str, device: str, tier: Tier) -> DesStep:
     """A single rank."""
     one = Collectives(device=device)
-    return DesStep(pipeline_of(case), seed=5, collectives=one, tier=gpu)
+    return DesStep(pipeline_of(case), seed=5, collectives=one, tier=tier)
 
 
 def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> None:

@@ -12,14 +12,17 @@ import torch
 
 import livectr.trainer.build
 from livectr.ingest.language.policies import TablePolicy
+from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.device import EmulatedDevice
+from livectr.kernels.table.table import DynamicTable
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, RowStatus, decode_rows, key_of
+from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
 from livectr.trainer.tables.gpu_tables import FREE_SHARE, GpuTables, gpu_tables, row_bytes
-from livectr.trainer.tables.rank_tables import only_tier
+from livectr.trainer.tables.rank_tables import tier_of
 from livectr.trainer.tables.tiers import Tiers
 from tests.ranks import run_ranks
 from tests.trainer import gpu_tables_checks as checks
@@ -34,6 +37,36 @@ RUN_BUDGET = 160
 @pytest.mark.parametrize("case", checks.CASES)
 def test_cached_training_equals_the_host(case: str) -> None:
     checks.cached_training_equals_the_host(EmulatedDevice, "cpu", case)
+
+
+@pytest.mark.parametrize("case", ["both", "both in fp16", "grouped, gathered"])
+def test_a_gpu_over_dram_over_an_ssd_trains_the_same_tables(case: str, tmp_path: Path) -> None:
+    tiers = Tiers(tmp_path, 60_000, 0)
+    plain = checks.step_of(case, "cpu", None)
+    both = checks.step_of(case, "cpu", tier_of(tiers, GpuTables(checks.BUDGET, EmulatedDevice)))
+    marks = dict.fromkeys(plain.tables, 0)
+    for number, (features, label) in enumerate(checks.batches(case, 0)):
+        one, other = plain.step(features, label), both.step(features, label)
+        assert one.loss == other.loss
+        for role, logits in one.logits.items():
+            np.testing.assert_array_equal(other.logits[role], logits)
+        if number == 6 and isinstance(features, Features):
+            np.testing.assert_array_equal(item_vectors(both, features), item_vectors(plain, features))
+        if number % 4 == 3:
+            both.flush()
+            for name, table in plain.tables.items():
+                for since in {0, marks[name]}:
+                    assert rows_of(both.tables[name], since) == rows_of(table, since)
+                marks[name] = table.mark()
+                assert both.tables[name].mark() == marks[name]
+    checks.fewer_rows_than_tables_have(both, checks.BUDGET)
+    assert sum(table.spilled_rows for table in tiers.tables.values()) > 0
+    tiers.close()
+
+
+def rows_of(table: DynamicTable, since: int) -> dict[int, bytes]:
+    keys, rows = table.export(since)
+    return {key: row.tobytes() for key, row in zip(keys.tolist(), rows, strict=True)}
 
 
 def test_two_ranks_train_as_with_host_tables() -> None:
@@ -87,15 +120,11 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
             np.testing.assert_array_equal(values[key], row[: manifest.dim])
 
 
-def test_what_cannot_be_together_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_together_is_refused() -> None:
     gpu = GpuTables(100, EmulatedDevice)
     admitting = replace(ad_pipeline(), policies=TablePolicy(admit_after=2))
     with pytest.raises(ConfigError, match="has admit_after, which tables on a GPU do not support"):
         checks.DesStep(admitting, tier=gpu, seed=1)
-    tiers = Tiers(tmp_path, 1 << 20, 0)
-    with pytest.raises(ConfigError, match="on a GPU and on an SSD at once"):
-        only_tier(tiers, gpu)
-    tiers.close()
     with pytest.raises(ConfigError, match="need a PyTorch that sees it"):
         checks.DesStep(ad_pipeline(), tier=GpuTables(100), seed=1)
 

@@ -66,9 +66,7 @@ from livectr.trainer.des.strategy import Strategy
 from livectr.trainer.placement.exchange_cost import CostModel
 from livectr.trainer.placement.placement import FieldPlacement, place
 from livectr.trainer.step_settings import FieldExchange, StepSettings
-from livectr.trainer.tables.gpu_tables import GpuTables
-from livectr.trainer.tables.rank_tables import RankTables
-from livectr.trainer.tables.tiers import Tiers
+from livectr.trainer.tables.rank_tables import RankTables, Tier
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
@@ -83,7 +81,7 @@ class DesStep:
         seed: of initial rows and parameters.
         collectives: of this rank; None: of a single rank.
         settings: how a step is run.
-        tier: SSD below DRAM, or GPU above it; None: all rows in DRAM.
+        tier: SSD below DRAM, GPU above it, or both; None: all rows in DRAM.
         placement: rank of each field; None: tables round-robin.
         content: name → raw features of the pipeline's content.
 
@@ -112,7 +110,7 @@ class DesStep:
         seed: int,
         collectives: Collectives | None = None,
         settings: StepSettings = StepSettings(),  # noqa: B008, frozen
-        tier: Tiers | GpuTables | None = None,
+        tier: Tier = None,
         placement: FieldPlacement | None = None,
         content: Mapping[str, Features16] = {},
     ) -> None:
@@ -150,7 +148,7 @@ class DesStep:
     def models_of(self, pipeline: Pipeline) -> dict[str, ModelConfig]:
         return model_configs(pipeline)
 
-    def _open_tables(self, pipeline: Pipeline, tier: Tiers | GpuTables | None) -> None:
+    def _open_tables(self, pipeline: Pipeline, tier: Tier) -> None:
         names = tuple(dict.fromkeys(self.table_of[f] for f in self.held))
         self.storage = RankTables(names, self.layout, self.seed, tier, pipeline.table_policies, self.device)
         self.tables, self.tiers, self.cache = self.storage.tables, self.storage.tiers, self.storage.cache

@@ -1,15 +1,19 @@
-"""Tables of one rank in the memory that it has: DRAM alone, GPU over DRAM, or DRAM over SSD."""
+"""Tables of one rank in the memory that it has: DRAM, with a GPU above it and an SSD below, or either.
+
+A batch's rows are brought from SSD to DRAM first, and from DRAM to the GPU then. Tables of a GPU over an SSD
+note the uses of rows on the GPU, too: a row that the GPU uses stays in DRAM.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from livectr.ingest.language.policies import TablePolicy
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import RowLayout
@@ -20,6 +24,18 @@ from livectr.trainer.tables.tiers import Prefetched, Tiers
 I64 = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class BothTiers:
+    """GPU over DRAM over SSD."""
+
+    gpu: GpuTables
+    tiers: Tiers
+
+
+Tier = Tiers | GpuTables | BothTiers | None
+"""SSD below DRAM, GPU above it, or both; None: all rows in DRAM."""
+
+
 class RankTables:
     """Tables of one rank, by name.
 
@@ -27,7 +43,7 @@ class RankTables:
         names: this rank's tables.
         layout: of their rows.
         seed: of their initial rows.
-        tier: SSD below DRAM, or GPU above it; None: all rows in DRAM.
+        tier: tiers beside DRAM.
         policies: of all tables, other ranks' too.
         device: where the networks run.
 
@@ -44,18 +60,20 @@ class RankTables:
         names: Sequence[str],
         layout: RowLayout,
         seed: int,
-        tier: Tiers | GpuTables | None,
+        tier: Tier,
         policies: Mapping[str, TablePolicy],
         device: torch.device,
     ) -> None:
-        self.tiers = tier if isinstance(tier, Tiers) else None
+        below = tier.tiers if isinstance(tier, BothTiers) else tier
+        gpu = tier.gpu if isinstance(tier, BothTiers) else tier
+        self.tiers = below if isinstance(below, Tiers) else None
         new_table = DynamicTable if self.tiers is None else self.tiers.table
         self.tables: dict[str, DynamicTable] = {
             name: new_table(layout, name=name, seed=seed) for name in names
         }
         self.cache: GpuCache | None = None
-        if isinstance(tier, GpuTables):
-            self.cache = tier.cache(self.tables, policies, device)
+        if isinstance(gpu, GpuTables):
+            self.cache = gpu.cache(self.tables, policies, device)
 
     def front(
         self, fields: Sequence[tuple[str, str]], blocks: Sequence[int] | None = None
@@ -100,15 +118,8 @@ class RankTables:
         return self.tables[table].erase(keys) if self.cache is None else self.cache.erase(table, keys)
 
 
-def only_tier(tiers: Tiers | None, gpu: GpuTables | None) -> Tiers | GpuTables | None:
-    """Tier beside DRAM that a run's options ask for.
-
-    Raises:
-        ConfigError: they ask for both.
-    """
-    if gpu is not None and tiers is not None:
-        raise ConfigError(
-            "rows cannot be on a GPU and on an SSD at once: leave out dram_bytes and spill, or set "
-            "gpu_rows to 0, so that tables are in host memory"
-        )
+def tier_of(tiers: Tiers | None, gpu: GpuTables | None) -> Tier:
+    """Tiers beside DRAM that a run's options ask for."""
+    if tiers is not None and gpu is not None:
+        return BothTiers(gpu, tiers)
     return tiers or gpu

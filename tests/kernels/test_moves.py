@@ -19,7 +19,7 @@ def filled(sizes: tuple[int, ...], stamps: int) -> list[DynamicTable]:
         table = DynamicTable(LAYOUT, name=f"t{number}", seed=1, track=True)
         keys = rng.permutation(size).astype(np.int64)
         table.update(keys, rng.normal(size=(size, LAYOUT.dim)).astype(np.float32))
-        table.set_usage(keys, rng.integers(0, stamps, size) * 3_000, np.zeros(size, np.uint32))
+        table.set_usage(keys, rng.integers(0, stamps, size, np.uint32) * 3_000, np.zeros(size, np.uint32))
         tables.append(table)
     return tables
 

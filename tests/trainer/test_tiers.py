@@ -286,3 +286,14 @@ def test_a_budget_below_a_few_rows(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"dram_bytes is .* give it more"):
         tiers.table(LAYOUT, name="t", seed=1)
     tiers.close()
+
+
+def test_loading_a_table_keeps_to_the_memory(tmp_path: Path) -> None:
+    """A row number is memory that stays in use: none is given to rows that wait for eviction."""
+    tiers = Tiers(tmp_path, 3_200 * ROW_BYTES, 0)
+    tables = [tiers.table(LAYOUT, name=name, seed=5) for name in "abc"]
+    for table in tables:
+        table.assign(np.arange(20_000), np.zeros((20_000, LAYOUT.stride), np.float32))
+    assert sum(table.end for table in tables) <= tiers.budget_rows + 2 * len(tables) * tiers.part_rows
+    assert all(len(table) == 20_000 for table in tables)
+    tiers.close()

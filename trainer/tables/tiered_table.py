@@ -20,7 +20,14 @@ U32 = npt.NDArray[np.uint32]
 
 
 class TierStore(Protocol):
-    """Services of trainer.tables.tiers.Tiers for its tables."""
+    """Services of trainer.tables.tiers.Tiers for its tables.
+
+    Attributes:
+        part_rows: most rows that a table takes at once without a batch
+    """
+
+    @property
+    def part_rows(self) -> int: ...
 
     def run(self, job: Callable[[SpillStore], T]) -> Future[T]: ...
 
@@ -128,11 +135,11 @@ class TieredTable(DynamicTable):
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> int:
         """As DynamicTable's, within the budget: a checkpoint may be larger than DRAM."""
         given, values = np.asarray(keys), np.asarray(rows)
-        unique = 0
-        for start in range(0, len(given), CHUNK):
-            part = given[start : start + CHUNK]
+        unique, size = 0, min(CHUNK, self._tiers.part_rows)
+        for start in range(0, len(given), size):
+            part = given[start : start + size]
             self.promote(part)
-            unique += super().assign(part, values[start : start + CHUNK])
+            unique += super().assign(part, values[start : start + size])
             self._tiers.evict()
         return unique
 

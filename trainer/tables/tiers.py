@@ -121,6 +121,11 @@ class Tiers:
             raise InternalError("tiers without a table move no rows")
         return self._moves
 
+    @property
+    def part_rows(self) -> int:
+        """Most rows that a table takes at once without a batch: memory of more rows would stay in use."""
+        return max(SLACK, self.budget_rows // SLACK)
+
     def prefetch(self, keys: Mapping[str, Keys]) -> Prefetched:
         """Start to read the rows of a batch that are not in DRAM; keys: table → int64[n]."""
         tables = [self.tables[name] for name in keys]
@@ -170,7 +175,9 @@ class Tiers:
         for writing in self._writing:
             writing.result()
         self._writing.clear()
-        tables = list(self.tables.values())
+        # From the last on: tables are filled one by one with equal stamps, and a row number that is free stays
+        # in memory. So the table that is filled gives way, not those before it.
+        tables = list(self.tables.values())[::-1]
         pinned = [(each.tables, each.bounds, each.rows) for each in self._open if each.tables]
         excess = in_dram - self.budget_rows + self.budget_rows // SLACK
         bounds, rows = self.moves.coldest(tables, excess, pinned)
@@ -178,7 +185,7 @@ class Tiers:
         for table, begin, end in zip(tables, bounds[:-1], bounds[1:], strict=True):
             if begin < end:
                 table.evicted(keys[begin:end], generations[begin:end])
-        numbers = np.repeat(np.arange(len(tables), dtype=np.uint32), np.diff(bounds))
+        numbers = np.repeat(np.array([table.number for table in tables], np.uint32), np.diff(bounds))
         self._invalidate(_names(numbers, keys))
         fresh = generations > 0  # the store still has the rows that have not changed
         if not fresh.all():

@@ -27,7 +27,8 @@ MAY_IMPORT = {
 }
 
 ORDER = {
-    "kernels": "errors process runtime keys operators extract table tiers online gpu_table stream protobuf network",
+    "kernels": "errors process runtime keys operators extract table tiers online gpu_table "
+    "stream protobuf network",
     "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
     "decode sources join materialized common_features content",
     "trainer": "telemetry step_settings warm_parts ramp options configs process groups feature_parts comm "

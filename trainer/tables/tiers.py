@@ -175,8 +175,8 @@ class Tiers:
         for writing in self._writing:
             writing.result()
         self._writing.clear()
-        # From the last on: tables are filled one by one with equal stamps, and a row number that is free stays
-        # in memory. So the table that is filled gives way, not those before it.
+        # From the last on: tables are filled one by one with equal stamps, and a free row number stays in
+        # memory. So the table that is filled gives way, not those before it.
         tables = list(self.tables.values())[::-1]
         pinned = [(each.tables, each.bounds, each.rows) for each in self._open if each.tables]
         excess = in_dram - self.budget_rows + self.budget_rows // SLACK

@@ -123,7 +123,8 @@ class Deployment:
             *(
                 Figure(
                     f"step: bytes of a rank, {way}", sent, "bytes",
-                    "the fewest: `auto` takes it" if way == step.exchange else "",
+                    f"{1e3 * step.exchange_s[way]:.3g} ms of work and network"
+                    + (", the least: `auto` takes it" if way == step.exchange else ""),
                 )
                 for way, sent in step.sent.items()
             ),

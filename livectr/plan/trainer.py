@@ -4,7 +4,7 @@
     computing   = B/N · c / cores     c: core-seconds of an example
     c           = key_s · keys + value_s · F · D + mac_s · parameters, and reading the log
     waits       = wait_s + 2 (N − 1) · latency        (one ring all-reduce; N > 1)
-    wire        = 8 · FRAMING · sent(N) / bandwidth    sent: bytes of a rank, by the cheapest field exchange
+    wire        = 8 · FRAMING · sent(N) / bandwidth    sent: bytes of a rank, by the fastest field exchange
 
 key_s, value_s, mac_s and wait_s are fitted to measured steps (`bench.plan.fit`). With a report of the user's
 own run, c is its core-seconds of an example, waits included. Computing does not overlap with the wire.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -75,8 +75,9 @@ class Step:
     """Step of N ranks, in seconds and in bytes that a rank sends.
 
     Attributes:
-        exchange: cheapest field exchange.
+        exchange: fastest field exchange.
         sent: field exchange → bytes of a rank.
+        exchange_s: field exchange → seconds of a rank's work and wire, beside what every exchange costs.
     """
 
     ranks: int
@@ -86,6 +87,7 @@ class Step:
     wire_s: float
     exchange: str
     sent: dict[str, float]
+    exchange_s: dict[str, float]
 
     @property
     def seconds(self) -> float:
@@ -124,18 +126,38 @@ def sent_bytes(model: Model, ids: Ids, ranks: int, batch: float, width: int = 4)
     """
     if ranks == 1:
         return dict.fromkeys(FIELD_EXCHANGES, 0.0)
-    draws = batch / ranks * model.keys / model.fields
-    unique = distinct(draws, ids.count / model.fields, ids.zipf)
-    encoded = 8 * unique + draws * math.log2(max(2.0, unique)) / 8
-    fields = np.full(model.fields, float(ranks))
-    measured = Measured(round(batch), encoded * fields, unique * fields)
-    each = model.field_parameters // model.fields
-    cost = CostModel(ranks, model.partial, model.row.dim, [each] * model.fields, width)
+    cost, measured = _exchange_cost(model, ids, ranks, batch, width)
     shared = 2 * (ranks - 1) / ranks * width * (model.parameters - model.field_parameters)
     scores = (ranks - 1) * batch / ranks * 4.125
     return {
         way: cost.bytes(measured, [way] * model.fields) / ranks + shared + scores for way in FIELD_EXCHANGES
     }
+
+
+def exchange_s(model: Model, ids: Ids, ranks: int, batch: float, gbit: float | None) -> dict[str, float]:
+    """Seconds of a rank's work and wire in a step, by field exchange, beside what every exchange costs alike.
+
+    Args:
+        gbit: bandwidth in Gbit/s; None: no limit.
+    """
+    if ranks == 1:
+        return dict.fromkeys(FIELD_EXCHANGES, 0.0)
+    cost, measured = _exchange_cost(model, ids, ranks, batch)
+    linked = replace(cost, gbit=None if gbit is None else gbit / FRAMING)
+    return {way: linked.seconds(measured, [way] * model.fields) for way in FIELD_EXCHANGES}
+
+
+def _exchange_cost(
+    model: Model, ids: Ids, ranks: int, batch: float, width: int = 4
+) -> tuple[CostModel, Measured]:
+    """Cost model of the field exchange, and the sizes of a batch."""
+    draws = batch / ranks * model.keys / model.fields
+    unique = distinct(draws, ids.count / model.fields, ids.zipf)
+    encoded = 8 * unique + draws * math.log2(max(2.0, unique)) / 8
+    fields = np.full(model.fields, float(ranks))
+    measured = Measured(round(batch), encoded * fields, unique * fields, draws * fields)
+    each = model.field_parameters // model.fields
+    return CostModel(ranks, model.partial, model.row.dim, [each] * model.fields, width), measured
 
 
 def wire_s(sent: float, gbit: float | None) -> float:
@@ -182,7 +204,8 @@ class Trainer:
         """
         batch = batch or self.batch or OWN_EXAMPLES * ranks
         sent = sent_bytes(self.model, self.ids, ranks, batch)
-        exchange = min(sent, key=lambda way: sent[way])
+        spent = exchange_s(self.model, self.ids, ranks, batch, self.machine.gbit)
+        exchange = min(spent, key=lambda way: spent[way])
         return Step(
             ranks,
             batch,
@@ -191,6 +214,7 @@ class Trainer:
             wire_s(sent[exchange], self.machine.gbit),
             exchange,
             sent,
+            spent,
         )
 
     def rank_bytes(self, ranks: int) -> float:

@@ -26,7 +26,7 @@ from livectr.plan.model import Model, Shape, deepfm, table_row_bytes
 from livectr.plan.points import value
 from livectr.plan.serving import Serving
 from livectr.plan.store import Store
-from livectr.plan.trainer import LOAD, MEMORY_SHARE, OWN_EXAMPLES, Ids, Machine, Trainer
+from livectr.plan.trainer import LOAD, MEMORY_SHARE, OWN_EXAMPLES, Ids, Machine, Trainer, wire_s
 from tests.livectr.test_inspect import DISPLAY_ADS, table
 
 GIB = 1 << 30
@@ -145,6 +145,16 @@ def test_a_slow_network_limits_and_a_fixed_batch_may_never_be_enough() -> None:
     assert limit == "limited by network" and step.ranks > 1
     with pytest.raises(ConfigError, match=r"no number of ranks .* larger --batch-size"):
         trainer(1e8, slow, batch=4096).smallest(1e6)
+
+
+def test_the_exchange_is_the_fastest_and_not_the_fewest_bytes() -> None:
+    """Two fast and two slow machines: `rows` sends fewest bytes, and costs more work for each key."""
+    model = deepfm(Shape(dim=4))
+    fast, slow = (trainer(1e6, replace(MACHINE, gbit=gbit), model).step(2, 2048) for gbit in (100.0, 0.1))
+    assert min(fast.sent, key=lambda way: fast.sent[way]) == "rows" == slow.exchange != fast.exchange
+    for step in (fast, slow):
+        assert step.exchange_s[step.exchange] == min(step.exchange_s.values())
+        assert step.wire_s == wire_s(step.sent[step.exchange], 100.0 if step is fast else 0.1)
 
 
 def test_a_report_replaces_the_fit() -> None:

@@ -1,17 +1,23 @@
-"""One rank of test_cost.py: bytes of a step by exchange, measured and by the cost model: OUT/rank<r>.json."""
+"""One rank of test_cost.py: bytes of a step by exchange, measured and by the cost model: OUT/rank<r>.json.
+
+OUT/kept<r>.json has the exchanges that a run takes from a checkpoint.
+"""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bench.planted import Planted, pipeline
+from livectr.ingest.plan.features import Features
 from livectr.models import DeepFM
 from livectr.trainer.comm.collectives import Collectives, connect
-from livectr.trainer.des.exchange_choice import measure_batch
+from livectr.trainer.des.exchange_choice import exchange_state, gather_state, measure_batch
 from livectr.trainer.des.step import DesStep
-from livectr.trainer.step_settings import FIELD_EXCHANGES, StepSettings, Wire
+from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange, StepSettings, Wire
 
 FIELDS, DENSE, ROWS = 9, 2, 3_000
 CARDINALITY = np.geomspace(10, 20_000, FIELDS).astype(int).tolist()
@@ -49,10 +55,34 @@ def main(folder: str) -> None:
                         "bytes": dict(counted.bytes),
                         "network": network,
                         "predicted": des.cost.bytes(measured, des.route.field_exchange),
+                        "seconds": des.cost.seconds(measured, des.route.field_exchange),
                         "exchanges": [
-                            des.cost.bytes(measured, [exchange] * FIELDS) for exchange in FIELD_EXCHANGES
+                            des.cost.seconds(measured, [exchange] * FIELDS) for exchange in FIELD_EXCHANGES
                         ],
                         "logits": logits.tolist(),
                     }
                 )
         Path(folder, f"rank{shared.rank}.json").write_text(json.dumps(found))
+        own = features.take(mine), label[mine]
+        Path(folder, f"kept{shared.rank}.json").write_text(json.dumps(kept(shared, *own)))
+
+
+def kept(shared: Collectives, features: Features, label: NDArray[np.float32]) -> dict[str, Sequence[str]]:
+    """Exchange of every field: of a first run, of one that goes on from its checkpoint, and of two that go on
+    from a checkpoint with another exchange, of as many and of more ranks."""
+    made = pipeline(CONFIG, fields=FIELDS, dense=DENSE)
+    first = DesStep(made, seed=1, collectives=shared)
+    first.step(features, label)
+    state = gather_state(shared, first.state_dense())
+    found = {"first": first.route.field_exchange}
+    other: list[FieldExchange] = [*FIELD_EXCHANGES] * (FIELDS // 3)
+    for name, more in {
+        "resumed": {},
+        "another": exchange_state(other, shared.world),
+        "more ranks": exchange_state(other, shared.world + 1),
+    }.items():
+        des = DesStep(made, seed=1, collectives=shared)
+        des.load_dense({**state, **more})
+        des.step(features, label)
+        found[name] = des.route.field_exchange
+    return {**found, "given": other}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import safetensors.torch
@@ -15,10 +18,12 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.unique import unique_segments
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.key_codec import encode
+from livectr.trainer.comm.link import link_gbit
 from livectr.trainer.des.exchange import Exchange
-from livectr.trainer.placement.exchange_cost import Measured
+from livectr.trainer.placement.exchange_cost import CostModel, Measured
 from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange
 
+LOG = logging.getLogger(__name__)
 FIELD_EXCHANGE_KEY = "des.field_exchange"
 """Checkpoint key: int16[1 + F], number of ranks and exchange of every field (index in FIELD_EXCHANGES)."""
 
@@ -40,10 +45,27 @@ def forced_exchange(
     return [setting.get(name, "partial") for name in fields]
 
 
-def saved_exchange(state: Mapping[str, Tensor], world: int) -> list[FieldExchange] | None:
-    """Exchange in a checkpoint; None where there is none, or one of another number of ranks."""
+def saved_exchange(
+    state: Mapping[str, Tensor], collectives: Collectives, used: Sequence[FieldExchange] | None
+) -> list[FieldExchange] | None:
+    """Exchange in a checkpoint that a run goes on with; None where there is none, one of another number of
+    ranks, or the settings force their own. Rank 0 warns if that is another.
+
+    Args:
+        used: exchange that the settings force; None: automatic.
+    """
     saved = state[FIELD_EXCHANGE_KEY].tolist() if FIELD_EXCHANGE_KEY in state else []
-    return [FIELD_EXCHANGES[number] for number in saved[1:]] if saved and saved[0] == world else None
+    if not saved or saved[0] != collectives.world:
+        return None
+    before = [FIELD_EXCHANGES[number] for number in saved[1:]]
+    if used is None:
+        return before
+    if before != list(used) and collectives.rank == 0:
+        LOG.warning(
+            "field_exchange differs from that of the checkpoint's steps: the model differs in its last bits "
+            "from that of an unbroken run"
+        )
+    return None
 
 
 def exchange_state(field_exchange: Sequence[FieldExchange], world: int) -> dict[str, Tensor]:
@@ -72,6 +94,40 @@ def measure_batch(exchange: Exchange, features: Features | CommonFeatures) -> Me
     keys = np.concatenate([*own.keys, np.empty(0, np.int64)])
     unique = np.diff(unique_segments(keys, np.r_[0, np.cumsum(sizes)]).bounds)
     encoded = np.diff(encode(own.segments).bounds)
-    every_rank = exchange.collectives.all_gather(np.concatenate([[features.rows], encoded, unique]), "sizes")
-    total = every_rank.sum(axis=0).astype(np.float64)
-    return Measured(int(total[0]), total[1 : 1 + len(sizes)], total[1 + len(sizes) :])
+    found = np.concatenate([[features.rows], encoded, unique, sizes])
+    total = exchange.collectives.all_gather(found, "sizes").sum(axis=0).astype(np.float64)
+    return Measured(int(total[0]), *np.split(total[1:], 3))
+
+
+def choose(
+    exchange: Exchange,
+    features: Features | CommonFeatures,
+    cost: CostModel,
+    never_partial: Collection[int],
+    least: int,
+) -> list[FieldExchange] | None:
+    """Fastest exchange of every field, by the sizes of a batch and the link between ranks. Collective.
+
+    Args:
+        features: own examples of the batch.
+        cost: model of the run, without the link.
+        never_partial: fields that cannot be partial.
+        least: examples of a batch that may choose; None of a smaller batch.
+    """
+    measured = measure_batch(exchange, features)
+    if measured.samples < least:
+        return None
+    linked = replace(cost, gbit=link_gbit(exchange.collectives))
+    chosen = linked.fastest(measured, never_partial)
+    if exchange.collectives.rank == 0:
+        LOG.info(
+            "field exchange: %s; of %d examples it takes %.2f ms a step (%s alone)%s",
+            ", ".join(f"{number} fields {way}" for way, number in sorted(Counter(chosen).items())),
+            measured.samples,
+            1e3 * linked.seconds(measured, chosen),
+            ", ".join(
+                f"{way} {1e3 * linked.seconds(measured, [way] * len(chosen)):.2f}" for way in FIELD_EXCHANGES
+            ),
+            "" if linked.gbit is None else f" over a link of about {linked.gbit:.3g} Gbit/s",
+        )
+    return chosen

@@ -175,20 +175,20 @@ class DesStep:
     # ── the field exchange ──
 
     def _choose(self, features: Features | CommonFeatures) -> None:
-        """Measure a batch; if it is large enough, build with the cheapest exchange of every field and go on
-        with what the networks have learned. Collective."""
-        measured = exchange_choice.measure_batch(self.exchange, features)
-        if measured.samples < self.settings.choose_from:
+        """Build with the exchange of every field that a batch chooses, if it is large enough, and go on with
+        what the networks have learned. Collective."""
+        gathered = *self.route.pooled, *self.route.sequences, *self.placement.split_fields(self.table_of)
+        least, cost = self.settings.choose_from, self.cost
+        if (chosen := exchange_choice.choose(self.exchange, features, cost, gathered, least)) is None:
             return
         learned = exchange_choice.gather_state(self.collectives, self.state_dense())
-        split = self.placement.split_fields(self.table_of)
-        self._build(self.cost.cheapest(measured, {*self.route.pooled, *self.route.sequences, *split}))
+        self._build(chosen)
         self.undecided = False
         self.dense.load(learned)
 
     @property
     def cost(self) -> CostModel:
-        """Bytes of a step by field exchange."""
+        """Bytes and seconds of a step by field exchange, where all ranks are on one machine."""
         partial = sum(model.partial_size for model in self.models.values())
         width = 2 if self.collectives.wire == "bf16" else 4
         return CostModel(self.placement.world, partial, self.layout.dim, self._parameters, width)
@@ -379,8 +379,8 @@ class DesStep:
         Raises:
             MismatchError: the state belongs to another model.
         """
-        saved = exchange_choice.saved_exchange(state, self.placement.world)
-        if self.undecided and saved is not None:
+        used = None if self.undecided else self.route.field_exchange
+        if (saved := exchange_choice.saved_exchange(state, self.collectives, used)) is not None:
             self._build(saved)
             self.undecided = False
         self._biases_trained = BIASES_TRAINED_KEY in state

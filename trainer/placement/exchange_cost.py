@@ -1,4 +1,4 @@
-"""Cost model of the field exchange: bytes of a step for each exchange, and the cheapest for every field.
+"""Cost model of the field exchange: bytes and seconds of a step, and the fastest exchange of every field.
 
 Bytes that all N ranks send in a step of B examples:
 
@@ -6,15 +6,27 @@ Bytes that all N ranks send in a step of B examples:
     vectors   2 w (N − 1)/N B K + k_f (N − 1)/N + 2 w (N − 1) P_f
     rows      (2 w K + 8) U_f (N − 1)/N + 2 w (N − 1) P_f
 
-    w    bytes of a number on the wire
-    S    numbers of an example's partial results
-    K    values of a row, all roles together
-    k_f  bytes of the encoded keys of field f
-    U_f  unique keys of field f, summed over the ranks' own examples
-    P_f  parameters of field f that are on every rank if the field is sample-parallel
+Seconds of a rank, beside what every exchange costs alike:
 
-Partial results are cheapest where fields, or keys of an example, are many: N S < F K. Rows are cheapest where
-keys repeat.
+    partial   partial_s B S  once
+    vectors   value_s B/N K
+    rows      value_s B/N K + key_s n_f/N
+    each      (byte_s + link) bytes/N
+
+    w     bytes of a number on the wire
+    S     numbers of an example's partial results
+    K     values of a row, all roles together
+    k_f   bytes of the encoded keys of field f
+    n_f   keys of field f
+    U_f   unique keys of field f, summed over the ranks' own examples
+    P_f   parameters of field f that are on every rank if the field is sample-parallel
+    link  seconds of a byte between machines; 0 where all ranks are on one
+
+The work's seconds are a table (`WORK`), the same on every machine: a clock would choose otherwise from run to
+run, and an exchange adds floats in an order of its own. The link is measured (`trainer.comm.link`).
+
+Partial results are fastest where fields, or keys of an example, are many: N S < F K. Rows are fastest where
+keys repeat and the link is slow; vectors where fields are few and it is not.
 """
 
 from __future__ import annotations
@@ -27,7 +39,28 @@ from numpy.typing import NDArray
 
 from livectr.trainer.step_settings import FieldExchange
 
-I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds of a rank's work.
+
+    Attributes:
+        partial_s: of a number of partial results, which the owner adds up for all examples
+        value_s: of a value of a row, put beside those of other fields for an own example
+        key_s: of a key that is made unique, requested and read from the rows received
+        byte_s: of a byte that is packed, sent over loopback and unpacked
+    """
+
+    partial_s: float
+    value_s: float
+    key_s: float
+    byte_s: float
+
+
+WORK = Work(partial_s=1.76e-8, value_s=3.3e-9, key_s=1.53e-7, byte_s=3.07e-9)
+"""Fit of `bench.plan.exchange_fit` to the steps of `livectr bench scaling`."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +71,51 @@ class Measured:
         samples: B
         keys: f64[F], bytes of each field's encoded keys
         unique: f64[F], unique keys of each field, summed over the ranks' own examples
+        read: f64[F], keys of each field
     """
 
     samples: int
-    keys: NDArray[np.float64]
-    unique: NDArray[np.float64]
+    keys: F64
+    unique: F64
+    read: F64
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Bytes or seconds of every exchange.
+
+    Attributes:
+        fixed: of the partial results, which do not depend on the number of partial fields
+        fields: exchange → f64[F] of each field
+    """
+
+    fixed: float
+    fields: dict[FieldExchange, F64]
+
+    def total(self, field_exchange: Sequence[FieldExchange]) -> float:
+        """Cost of this exchange of every field."""
+        fixed = self.fixed if "partial" in field_exchange else 0.0
+        return fixed + sum(float(self.fields[exchange][f]) for f, exchange in enumerate(field_exchange))
+
+    def least(self, never_partial: Collection[int] = ()) -> list[FieldExchange]:
+        """Exchange of each field that costs least; `never_partial`: fields that cannot be partial."""
+        vectors, rows = self.fields["vectors"], self.fields["rows"]
+        best: list[FieldExchange] = [
+            "vectors" if v < r else "rows" for v, r in zip(vectors, rows, strict=True)
+        ]
+        saved = np.minimum(vectors, rows) - self.fields["partial"]
+        partial = [f for f in np.flatnonzero(saved > 0).tolist() if f not in never_partial]
+        if saved[partial].sum() > self.fixed:
+            for f in partial:
+                best[f] = "partial"
+        return best
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """Bytes of a step; see the module's docstring for the letters.
+    """Bytes and seconds of a step; see the module's docstring for the letters.
+
+    Not counted are sizes, scores and the rest of the networks, which every exchange sends.
 
     Attributes:
         world: N
@@ -55,6 +123,7 @@ class CostModel:
         dim: K
         parameters: P_f of each field
         width: w, 4 or 2
+        gbit: Gbit/s of a rank between machines; None: all ranks are on one
     """
 
     world: int
@@ -62,43 +131,44 @@ class CostModel:
     dim: int
     parameters: Sequence[int]
     width: int = 4
-
-    def sample_parallel(self, measured: Measured) -> dict[FieldExchange, NDArray[np.float64]]:
-        """Bytes f64[F] of each field with `vectors`, and with `rows`."""
-        n, w = self.world, self.width
-        share = (n - 1) / n
-        blocks = 2 * w * (n - 1) * np.asarray(self.parameters, np.float64)
-        return {
-            "vectors": 2 * w * share * measured.samples * self.dim + share * measured.keys + blocks,
-            "rows": (2 * w * self.dim + 8) * share * measured.unique + blocks,
-        }
-
-    def fixed(self, measured: Measured) -> float:
-        """Bytes of the partial results, which do not depend on the number of partial fields."""
-        return 2.0 * self.width * (self.world - 1) * measured.samples * self.partial
-
-    def cheapest(self, measured: Measured, never_partial: Collection[int] = ()) -> list[FieldExchange]:
-        """Exchange of each field that sends fewest bytes; `never_partial`: fields that cannot be partial."""
-        costs = self.sample_parallel(measured)
-        best: list[FieldExchange] = [
-            "vectors" if v < r else "rows" for v, r in zip(costs["vectors"], costs["rows"], strict=True)
-        ]
-        cost = np.minimum(costs["vectors"], costs["rows"])
-        saved = cost - measured.keys * (self.world - 1) / self.world
-        partial = [f for f in np.flatnonzero(saved > 0).tolist() if f not in never_partial]
-        if saved[partial].sum() > self.fixed(measured):
-            for f in partial:
-                best[f] = "partial"
-        return best
+    gbit: float | None = None
 
     def bytes(self, measured: Measured, field_exchange: Sequence[FieldExchange]) -> float:
-        """Bytes of this exchange of every field; not counted are sizes, scores and the rest of the networks,
-        which every exchange sends."""
-        costs = self.sample_parallel(measured)
-        total = self.fixed(measured) if "partial" in field_exchange else 0.0
-        for f, exchange in enumerate(field_exchange):
-            if exchange == "partial":
-                total += measured.keys[f] * (self.world - 1) / self.world
-            else:
-                total += costs[exchange][f]
-        return float(total)
+        """Bytes that all ranks send with this exchange of every field."""
+        return self._bytes(measured).total(field_exchange)
+
+    def seconds(self, measured: Measured, field_exchange: Sequence[FieldExchange]) -> float:
+        """Seconds of a rank with this exchange of every field."""
+        return self._seconds(measured).total(field_exchange)
+
+    def fastest(self, measured: Measured, never_partial: Collection[int] = ()) -> list[FieldExchange]:
+        """Exchange of each field that takes least time; `never_partial`: fields that cannot be partial."""
+        return self._seconds(measured).least(never_partial)
+
+    def _bytes(self, measured: Measured) -> Costs:
+        n, w = self.world, self.width
+        share = (n - 1) / n
+        keys = share * measured.keys
+        blocks = 2 * w * (n - 1) * np.asarray(self.parameters, np.float64)
+        return Costs(
+            2.0 * w * (n - 1) * measured.samples * self.partial,
+            {
+                "partial": keys,
+                "vectors": 2 * w * share * measured.samples * self.dim + keys + blocks,
+                "rows": (2 * w * self.dim + 8) * share * measured.unique + blocks,
+            },
+        )
+
+    def _seconds(self, measured: Measured) -> Costs:
+        sent = self._bytes(measured)
+        byte_s = WORK.byte_s + (0.0 if self.gbit is None else 8e-9 / self.gbit)
+        values = WORK.value_s * measured.samples / self.world * self.dim
+        work: dict[FieldExchange, F64 | float] = {
+            "partial": 0.0,
+            "vectors": values,
+            "rows": values + WORK.key_s * measured.read / self.world,
+        }
+        return Costs(
+            WORK.partial_s * measured.samples * self.partial + byte_s * sent.fixed / self.world,
+            {way: work[way] + byte_s * nbytes / self.world for way, nbytes in sent.fields.items()},
+        )

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from livectr.trainer.comm.collectives import Collectives
 
-ENOUGH_S = 5e-3
-"""An all-to-all of this length says enough: latency is little of it."""
-FIRST, MOST = 1 << 14, 1 << 22
+ENOUGH_S = 2e-2
+"""An all-to-all of this length says enough: latency, and a wait for a busy core, are little of it."""
+FIRST, MOST = 1 << 18, 1 << 22
 """Numbers that a rank sends in the first and in the longest all-to-all."""
-TIMES = 3
+TIMES = 5
 
 
 def link_gbit(collectives: Collectives) -> float | None:
@@ -30,7 +30,6 @@ def link_gbit(collectives: Collectives) -> float | None:
     places = collectives.all_gather(_place(collectives.rank), "link")
     if (places == places[0]).all():
         return None
-    _seconds(collectives, FIRST)  # opens connections
     numbers = FIRST
     while (seconds := _seconds(collectives, numbers)) < ENOUGH_S and numbers < MOST:
         numbers *= 4

@@ -123,8 +123,7 @@ class Deployment:
             *(
                 Figure(
                     f"step: bytes of a rank, {way}", sent, "bytes",
-                    f"{1e3 * step.exchange_s[way]:.3g} ms of work and network"
-                    + (", the least: `auto` takes it" if way == step.exchange else ""),
+                    "the fastest: `auto` takes it" if way == step.exchange else "",
                 )
                 for way, sent in step.sent.items()
             ),

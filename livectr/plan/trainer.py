@@ -77,7 +77,7 @@ class Step:
     Attributes:
         exchange: fastest field exchange.
         sent: field exchange → bytes of a rank.
-        exchange_s: field exchange → seconds of a rank's work and wire, beside what every exchange costs.
+        exchange_s: field exchange → seconds of its work, by one thread, and of its wire.
     """
 
     ranks: int
@@ -136,6 +136,8 @@ def sent_bytes(model: Model, ids: Ids, ranks: int, batch: float, width: int = 4)
 
 def exchange_s(model: Model, ids: Ids, ranks: int, batch: float, gbit: float | None) -> dict[str, float]:
     """Seconds of a rank's work and wire in a step, by field exchange, beside what every exchange costs alike.
+
+    `auto` chooses by them. Work is that of one thread: it is not part of a step's computing on more cores.
 
     Args:
         gbit: bandwidth in Gbit/s; None: no limit.

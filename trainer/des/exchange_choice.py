@@ -121,12 +121,13 @@ def choose(
     chosen = linked.fastest(measured, never_partial)
     if exchange.collectives.rank == 0:
         LOG.info(
-            "field exchange: %s; of %d examples it takes %.2f ms a step (%s alone)%s",
+            "field exchange: %s; predicted for %d examples: %.2f ms of a step (%s)%s",
             ", ".join(f"{number} fields {way}" for way, number in sorted(Counter(chosen).items())),
             measured.samples,
             1e3 * linked.seconds(measured, chosen),
             ", ".join(
-                f"{way} {1e3 * linked.seconds(measured, [way] * len(chosen)):.2f}" for way in FIELD_EXCHANGES
+                f"all {way} {1e3 * linked.seconds(measured, [way] * len(chosen)):.2f}"
+                for way in FIELD_EXCHANGES
             ),
             "" if linked.gbit is None else f" over a link of about {linked.gbit:.3g} Gbit/s",
         )

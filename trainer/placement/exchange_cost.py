@@ -44,7 +44,7 @@ F64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds of a rank's work.
+    """Seconds of a rank's work, by one thread.
 
     Attributes:
         partial_s: of a number of partial results, which the owner adds up for all examples

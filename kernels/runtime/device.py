@@ -7,10 +7,12 @@ block by block and phase by phase, so that everything but CuPy's calls is tested
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,8 @@ from livectr.kernels.runtime.compiler import cached_cubin, compile_host
 
 Bytes = npt.NDArray[np.uint8]
 _DLPACK_CUDA = 2
+_NO_SYNC, _LEGACY_STREAM = -1, 1
+"""Streams of DLPack: the reader does not say which, and CUDA's legacy default stream."""
 
 
 class Buffer:
@@ -42,6 +46,12 @@ class Device(ABC):
     name: str
     launches = 0
     """Number of kernels launched so far."""
+
+    def another(self) -> Self:
+        """Copies this device: the same kernels on the same GPU, and a queue of its own."""
+        other = copy.copy(self)
+        other.launches = 0
+        return other
 
     @abstractmethod
     def memory(self, nbytes: int) -> Buffer:
@@ -73,7 +83,8 @@ class Device(ABC):
 
     @abstractmethod
     def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
-        """Views a buffer as an array, which keeps it alive: CuPy's, or NumPy's where memory is the host's.
+        """Views a buffer as an array, which keeps it alive: a `LentArray`, or NumPy's where memory is the
+        host's.
 
         Args:
             buffer: device memory; its content is valid after `synchronize`.
@@ -162,6 +173,57 @@ class EmulatedDevice(Device):
         pass
 
 
+class _Owner:
+    """Owner of a buffer of CuPy's pool.
+
+    Attributes:
+        readers: streams that took an array of it by DLPack.
+    """
+
+    def __init__(self) -> None:
+        self.readers: set[int] = set()
+
+
+class LentArray:
+    """CuPy array that other libraries may read on their streams, by DLPack.
+
+    CuPy gives memory back to the pool when the last object that refers to it is gone. The reader's stream may
+    not have come to its kernels by then, so the stream is noted for the owner.
+
+    Args:
+        array: CuPy's array.
+        owner: owner of its memory.
+        stream: CuPy's stream that writes it.
+    """
+
+    def __init__(self, array: Any, owner: _Owner, stream: Any) -> None:
+        self.shape: tuple[int, ...] = array.shape
+        self.dtype: np.dtype[Any] = array.dtype
+        self._array, self._owner, self._stream = array, owner, stream
+
+    def get(self) -> npt.NDArray[Any]:
+        """Copies it to the host."""
+        copied: npt.NDArray[Any] = self._array.get()
+        return copied
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, number = self._array.__dlpack_device__()
+        return int(kind), int(number)
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        """Exports it to a reader whose `stream` waits for this device's.
+
+        Raises:
+            BufferError: the reader does not say which stream reads.
+        """
+        if stream == _NO_SYNC:
+            raise BufferError("a reader of a GPU's rows must name its stream (DLPack's stream is -1)")
+        with self._stream:
+            capsule = self._array.__dlpack__(stream=stream, **options)
+        self._owner.readers.add(_LEGACY_STREAM if stream is None else stream)
+        return capsule
+
+
 class CudaDevice(Device):
     """GPU that was current when the object was made, whichever thread calls later (new threads start with GPU
     0).
@@ -184,11 +246,28 @@ class CudaDevice(Device):
         self._kernels = {kernel: module.get_function(kernel) for kernel in kernels}
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
+    def another(self) -> Self:
+        other = super().another()
+        with self._device:  # the caller's thread may have another GPU
+            other._stream = self._cupy.cuda.Stream(non_blocking=True)
+        return other
+
     def memory(self, nbytes: int) -> Buffer:
         self._device.use()
         with self._stream:
             pointer = self._cupy.cuda.alloc(max(nbytes, 1))
-        return Buffer(int(pointer.ptr), nbytes, pointer)
+        owner = _Owner()
+        weakref.finalize(owner, self._take_back, pointer, owner.readers).atexit = False
+        return Buffer(int(pointer.ptr), nbytes, owner)
+
+    def _take_back(self, pointer: Any, readers: set[int]) -> None:
+        """Makes this stream, whose next allocation may be this memory, wait for the readers' streams."""
+        for reader in readers:
+            with self._device:
+                read = self._cupy.cuda.Event(disable_timing=True)
+                read.record(self._cupy.cuda.ExternalStream(reader))
+                self._stream.wait_event(read)
+        del pointer
 
     def staging(self, nbytes: int) -> Bytes:
         pinned = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
@@ -218,7 +297,10 @@ class CudaDevice(Device):
             self._cupy.ndarray((count,), np.uint64, memptr=pointer).sort()
 
     def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
-        return self._cupy.ndarray(shape, dtype, memptr=buffer.owner + at)
+        cuda, owner = self._cupy.cuda, buffer.owner
+        whole = cuda.UnownedMemory(buffer.address, buffer.nbytes, owner, self._device.id)
+        array = self._cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(whole, at))
+        return LentArray(array, owner, self._stream)
 
     def borrow(self, array: Any) -> tuple[int, Any]:
         self._device.use()

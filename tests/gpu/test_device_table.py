@@ -71,3 +71,19 @@ def test_torch_reads_and_trains_the_rows() -> None:
     cache.flush()
     checks.same_tables(hosts[0], hosts[1], {"t": 0})
     assert isinstance(cache.device, DeviceTable) and cache.evicted > 0
+
+
+def test_a_dropped_tensor_is_read_before_its_memory_is_written() -> None:
+    """Its reader still waits in the queue of torch's stream when the next batch takes memory."""
+    cache = GpuCache({"t": DynamicTable(checks.ALL, name="t", seed=1)}, budget_rows=60_000)
+    front, offsets = CachedFields(cache, [("f", "t")]), np.arange(10_001, dtype=np.int32)
+    (values,) = front.forward(offsets, np.arange(10_000), 10_000)
+    expected = values.get()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        tensor = torch.from_dlpack(values)
+        torch.cuda._sleep(200_000_000)  # cycles
+        copied = tensor.clone()
+        del tensor, values
+        front.forward(offsets, np.arange(10_000, 20_000), 10_000)
+    torch.cuda.synchronize()
+    np.testing.assert_array_equal(copied.cpu().numpy(), expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,32 @@ GROWTH = 1.25
 """Factor over the required size by which a pool grows when it was too small."""
 
 
+@dataclass(frozen=True)
+class DeviceResources:
+    """Resources of a plan (dictionaries, vectors) in a device's memory.
+
+    Args:
+        memory: their memory.
+        addresses: address of each array, in the plan's order.
+    """
+
+    memory: Buffer
+    addresses: list[int]
+
+    @classmethod
+    def upload(cls, device: Device, plan: FeaturePlan) -> DeviceResources:
+        """Copies them. Waits. Their memory on the host is as large and used once, so it is not pinned."""
+        arrays = [array for resource in plan.resources for array in resource.arrays]
+        *starts, size = _offsets([array.nbytes for array in arrays])
+        memory = device.memory(max(size, ALIGNMENT))
+        addresses = [memory.address + at for at in starts]
+        sources = [_bytes(array) for array in arrays]
+        for source, address in zip(sources, addresses, strict=True):
+            device.upload(address, source)
+        device.synchronize()
+        return cls(memory, addresses)
+
+
 class DeviceBatch:
     """Queue and memory of one batch at a time on a device.
 
@@ -33,9 +60,10 @@ class DeviceBatch:
     Args:
         device: runs the kernels.
         plan: whose features are computed.
+        resources: the plan's resources on this device, which batches share.
     """
 
-    def __init__(self, device: Device, plan: FeaturePlan) -> None:
+    def __init__(self, device: Device, plan: FeaturePlan, resources: DeviceResources) -> None:
         self.device, self.plan = device, plan
         self.replaced = 0
         self._members = members(plan)
@@ -44,9 +72,9 @@ class DeviceBatch:
         self._keys = 0
         self._buffers: dict[str, Buffer] = {}
         self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
-        self._resources = self._copy([array for resource in plan.resources for array in resource.arrays])
+        self._resources = resources
         self._state_of: tuple[Any, ...] = ()
-        self._state_at: tuple[Buffer, list[int]] = (device.memory(0), [])
+        self._state_at: list[int] = []
 
     # Steps of a call
 
@@ -56,7 +84,7 @@ class DeviceBatch:
         plan, fields = self.plan, len(self.plan.sparse)
         self._keys = max(self._keys, fields * rows, LEAST_KEYS)
         if states and tuple(map(id, states)) != tuple(map(id, self._state_of)):
-            self._state_of, self._state_at = tuple(states), self._copy(list(states))
+            self._state_of, self._state_at = tuple(states), self._upload_arrays("states", states)
         self._slots = self._memory("slots", plan.layout.bytes_per_row * self.blocks * THREADS)
         sizes = [fields * self.blocks * 8 + 8, 8 * len(plan.layout.regions), 8, rows]
         small = list(_offsets(sizes))
@@ -150,14 +178,14 @@ class DeviceBatch:
             host = self._hosts[name] = self.device.staging(max(nbytes, ALIGNMENT))
         return host[:nbytes]
 
-    def _copy(self, arrays: Sequence[Array]) -> tuple[Buffer, list[int]]:
-        """Copies of arrays on the device, and the address of each."""
+    def _upload_arrays(self, name: str, arrays: Sequence[Array]) -> list[int]:
+        """Queues a copy of arrays; returns the address of each."""
         *starts, size = _offsets([array.nbytes for array in arrays])
-        buffer = self.device.memory(max(size, ALIGNMENT))
+        host, address = self._host(name, size), self._memory(name, size)
         for array, at in zip(arrays, starts, strict=True):
-            self.device.upload(buffer.address + at, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-        self.device.synchronize()
-        return buffer, [buffer.address + at for at in starts]
+            host[at : at + array.nbytes] = _bytes(array)
+        self.device.upload(address, host)
+        return [address + at for at in starts]
 
     def _upload(self, name: str, roots: Sequence[Expr], columns: Sequence[list[Array]]) -> None:
         """Queue one copy of the columns, followed by the plan struct as it is now."""
@@ -195,14 +223,18 @@ class DeviceBatch:
         if member.kind == "column":
             return [self._slots + layout.slots[id(node)] * self.blocks * THREADS]
         if member.kind == "state":
-            return [self._state_at[1][[id(n) for n in plan.statistics].index(id(node))]]
+            return [self._state_at[[id(n) for n in plan.statistics].index(id(node))]]
         nodes = [n for n in plan.nodes if n.device is not None and n.device.resource is not None]
         at = 0
         for other, resource in zip(nodes, plan.resources, strict=True):
             if other is node:
-                return [*self._resources[1][at : at + len(resource.arrays)], *resource.scalars]
+                return [*self._resources.addresses[at : at + len(resource.arrays)], *resource.scalars]
             at += len(resource.arrays)
         raise AssertionError(member)
+
+
+def _bytes(array: Array) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _offsets(sizes: Sequence[int]) -> list[int]:

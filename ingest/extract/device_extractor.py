@@ -11,7 +11,7 @@ A call, for a batch of B rows:
     6  keys, offsets and numbers are copied back.
 
 The host waits for the queue in 5 and 6. Calls from several threads overlap: each has its own memory and
-queue.
+queue. Kernels and resources (dictionaries, vectors) are on the device once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.extract.codegen import device_source, emulation_source, kernel_names
-from livectr.ingest.extract.device_batch import DeviceBatch, roots_in
+from livectr.ingest.extract.device_batch import DeviceBatch, DeviceResources, roots_in
 from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns, explained
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.transfer import CpuWork
@@ -102,15 +102,20 @@ class DeviceExtractor:
         self._cpu = CpuWork(self.placement.cpu) if self.placement.cpu else None
         self._worker = ThreadPoolExecutor(1, "cpu-nodes") if self._cpu else None
         self._waits = _first_waiting_layer(self._split)
-        self._target = target
-        self._source = (device_source if target is CudaDevice else emulation_source)(self._split)
-        self._contexts = [self._context()]
-
-    def _context(self) -> DeviceBatch:
+        source = (device_source if target is CudaDevice else emulation_source)(self._split)
         try:
-            return DeviceBatch(self._target(self._source, kernel_names(self._split)), self._split)
+            self._device = target(source, kernel_names(self._split))
         except KernelError as error:
             raise explained(error) from None
+        self._resources = DeviceResources.upload(self._device, self._split)
+        self._contexts = [DeviceBatch(self._device, self._split, self._resources)]
+
+    def _context(self) -> DeviceBatch:
+        """Memory and queue that no call has; resources are the first's."""
+        try:
+            return self._contexts.pop()  # of several threads only one gets the last
+        except IndexError:
+            return DeviceBatch(self._device.another(), self._split, self._resources)
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
         """Compute the features of a batch, as `Extractor.__call__`."""
@@ -127,7 +132,7 @@ class DeviceExtractor:
         work: Future[tuple[dict[str, pa.Array], Features]] | None = None
         if self._worker is not None and self._cpu is not None:
             work = self._worker.submit(self._cpu, batch, statistics)
-        context = self._contexts.pop() if self._contexts else self._context()
+        context = self._context()
         states = self._states(statistics)
         root_columns = _columns(batch, [root for root in roots_in(self._split) if root.op != "given"])
         launched = context.device.launches

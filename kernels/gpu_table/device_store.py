@@ -156,8 +156,7 @@ class DeviceStore:
 
     def set_hyper(self, table: int, hyper: Floats) -> None:
         """Sets the hyper-parameters of a table's optimisers (DynamicTable.hyper)."""
-        self.work.keep(hyper)
-        self.device.upload(self._hyper.address + table * hyper.nbytes, hyper.view(np.uint8))
+        self.work.send(self._hyper.address + table * hyper.nbytes, hyper)
 
     def launch(self, plan: dict[str, int], *kernels: tuple[str, int]) -> None:
         """Queues kernels over items; members of `Plan` not named are the store's own, or 0."""
@@ -200,8 +199,7 @@ class DeviceStore:
             self._slabs.append(self.device.memory(self.sizes.nbytes(slab)))
             self._capacity += self.sizes.rows(slab)
             address = np.array([self._slabs[-1].address], np.uint64)
-            self.work.keep(address)
-            self.device.upload(self._slab_table.address + 8 * slab, address.view(np.uint8))
+            self.work.send(self._slab_table.address + 8 * slab, address)
 
     def reserve_slots(self, more: int) -> None:
         """Reserves slots of the index for `more` keys."""
@@ -224,8 +222,7 @@ class DeviceStore:
 
     def _constant(self, array: npt.NDArray[np.uint64] | Floats) -> Buffer:
         buffer = self.device.memory(array.nbytes)
-        self.work.keep(array)
-        self.device.upload(buffer.address, array.view(np.uint8))
+        self.work.send(buffer.address, array)
         return buffer
 
     def release(self, rows: int, n: int) -> None:

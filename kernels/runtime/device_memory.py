@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from livectr.kernels.runtime.device import Buffer, Device
 Array = npt.NDArray[Any]
 GROWTH = 1.25
 """Factor by which memory that was too small exceeds the requested size."""
+PINNED_BYTES = 1 << 24
+"""Largest download into pinned memory, which stays with the process. A larger one, of an export, has the host
+wait for the queue."""
 
 
 def plan_struct(members: Sequence[tuple[str, str]]) -> str:
@@ -76,10 +80,20 @@ class Workspace:
 
     def download(self, address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Queues a copy from the device; the next `synchronize` fills the array."""
-        array = np.empty(shape, dtype)
-        if array.nbytes:
-            self.device.download(array.reshape(-1).view(np.uint8), address)
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        host = self.device.staging(nbytes) if nbytes <= PINNED_BYTES else np.empty(nbytes, np.uint8)
+        if nbytes:
+            self._pending.append(host)
+            self.device.download(host, address)
+        array: Array = host.view(dtype).reshape(shape)
         return array
+
+    def send(self, address: int, array: Array) -> None:
+        """Queues a copy of a small array to an address, by way of pinned memory."""
+        host = self.device.staging(array.nbytes)
+        host[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._pending.append(host)
+        self.device.upload(address, host)
 
     def launch(self, plan: Mapping[str, int], *kernels: tuple[str, int]) -> None:
         """Queues kernels with a common plan.
@@ -91,8 +105,7 @@ class Workspace:
         words = np.zeros(len(self._names), np.uint64)
         for name, value in plan.items():
             words[self._names[name]] = value
-        self._pending.append(words)
-        self.device.upload(self._plan.address, words.view(np.uint8))
+        self.send(self._plan.address, words)
         for kernel, items in kernels:
             if items:
                 self.device.launch(kernel, blocks_of(items), self._plan.address)

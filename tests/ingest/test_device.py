@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from bench.features import display_ads, rows_of
+from livectr.ingest import operators as op
 from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.language.expr import ColumnRef, column
+from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import ConfigError
-from livectr.kernels.runtime.device import EmulatedDevice, gpu_available
+from livectr.kernels.runtime.device import Bytes, EmulatedDevice, gpu_available
 from tests.ingest import device_checks as checks
+from tests.ingest.test_operators import F64, I64
+from tests.ingest.test_plan import random_batch
+from tests.kernels.pinned_device import PinnedDevice
 
 
 def test_operators_equal_the_host() -> None:
@@ -58,6 +68,44 @@ def test_calls_from_several_threads_have_their_own_memory() -> None:
     with ThreadPoolExecutor(4) as pool:
         for got, batch in zip(pool.map(device, batches), batches, strict=True):
             checks.assert_equal(got, host(batch))
+
+
+def test_calls_from_several_threads_share_the_resources() -> None:
+    """A word embedding of 64 KiB is on the device once, however many calls overlap."""
+    uploads: list[int] = []
+
+    class Noting(EmulatedDevice):
+        def upload(self, address: int, source: Bytes) -> None:
+            uploads.append(source.nbytes)
+            super().upload(address, source)
+
+    vectors = ([f"w{i}" for i in range(1024)], np.ones((1024, 16), np.float32))
+    title = column(ColumnRef("t", "title"), "string")
+    plan = FeaturePlan({"t": title}, {"v": op.word_embedding(op.split(title, " "), vectors)})
+    device = DeviceExtractor(plan, Noting)
+    batch = pa.record_batch({"t.title": ["w1 w2", "", "w3"]})
+    contexts = [device._context() for _ in range(3)]  # as three calls at once
+    assert len({id(context.device) for context in contexts}) == 3
+    expected = Extractor(plan)(batch)
+    for context in contexts:
+        device._contexts.append(context)
+        checks.assert_equal(device(batch), expected)
+        device._contexts.remove(context)
+    assert uploads.count(vectors[1].nbytes) == 1
+
+
+def test_copies_of_batches_are_pinned() -> None:
+    """Resources are copied once, at the start, and need not be."""
+    features = FeaturePlan(
+        {"b": op.quantile_bins(F64, 4, fit_rows=50)}, {"z": op.zscore(F64), "m": op.minmax(I64)}
+    )
+    device, host = DeviceExtractor(features, PinnedDevice), Extractor(features)
+    state, rng = Statistics(features), random.Random(4)
+    for _ in range(3):
+        batch = random_batch(rng, 100)
+        want = host(batch, state)
+        checks.assert_equal(device(batch, state), want, exact=False)
+        state = state.update(want.observed)
 
 
 def test_without_a_gpu_one_sentence_says_so() -> None:

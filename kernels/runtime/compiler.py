@@ -185,14 +185,26 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
     Raises:
         KernelError: CuPy is missing, or the source does not compile.
     """
+    return _device_compiled(source, arch)[0]
+
+
+def ptxas_report(source: str, *, arch: str = "sm_90") -> str:
+    """Compiles as `compile_cubin` does, and returns ptxas's account of each kernel: its registers, stack,
+    spills and shared memory.
+    """
+    return _device_compiled(source, arch, "--ptxas-options=-v")[1]
+
+
+def _device_compiled(source: str, arch: str, *more: str) -> tuple[bytes, str]:
+    """Cubin and log of NVRTC, with more options than DEVICE_FLAGS."""
     try:
         from cupy.cuda import nvrtc
     except ImportError as error:
         raise KernelError('compiling for a GPU needs CuPy: pip install "livectr[gpu]"') from error
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
     try:
-        nvrtc.compileProgram(program, [f"-arch={arch}", *DEVICE_FLAGS, f"-I{KERNELS}"])
-        return bytes(nvrtc.getCUBIN(program))
+        nvrtc.compileProgram(program, [f"-arch={arch}", *DEVICE_FLAGS, *more, f"-I{KERNELS}"])
+        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program))
     except nvrtc.NVRTCError as error:
         raise KernelError(f"{error}\n{nvrtc.getProgramLog(program)}") from error
     finally:

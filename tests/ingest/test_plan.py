@@ -23,9 +23,10 @@ from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
-from livectr.kernels.runtime.compiler import compile_cubin
+from livectr.kernels.runtime.compiler import compile_cubin, ptxas_report
 from tests.ingest.operator_check import check, plan_of
 from tests.ingest.test_operators import EXPRESSIONS, L64, ROOTS
+from tests.kernel_budgets import LAYER_BUDGET, PIPELINE_BUDGETS, over_budget, usages
 
 ROOT = Path(__file__).parents[2]
 ROOT_A, ROOT_S = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
@@ -324,9 +325,9 @@ BENCHMARK = pytest.param("../bench/featurebox", marks=pytest.mark.full)  # NVRTC
 
 
 @pytest.mark.parametrize("folder", ["avazu", "criteo", "display_ads", "open_bandit", BENCHMARK])
-def test_the_kernels_of_every_pipeline_compile_for_sm_90(folder: str) -> None:
+def test_the_kernels_of_every_pipeline_compile_for_sm_90_within_their_budget(folder: str) -> None:
     """A kernel per layer and three that pack, of the examples and of the 200 features of the benchmark."""
     plan = load_pipeline(ROOT / "examples" / folder / "pipeline.py").plan
-    source = device_source(plan)
-    assert all(f"void __launch_bounds__(THREADS) {kernel}(" in source for kernel in kernel_names(plan))
-    assert compile_cubin(source).startswith(b"\x7fELF")
+    report = ptxas_report(device_source(plan))
+    assert usages(report).keys() == set(kernel_names(plan))
+    assert over_budget(report, PIPELINE_BUDGETS.get(Path(folder).name, {}), LAYER_BUDGET) == []

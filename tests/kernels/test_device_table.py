@@ -9,13 +9,17 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.device_store import HEADER_BYTES, KERNELS, Slabs, table_source
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import GpuCache
-from livectr.kernels.runtime.compiler import compile_cubin
+from livectr.kernels.runtime import device_memory
+from livectr.kernels.runtime.compiler import ptxas_report
 from livectr.kernels.runtime.device import EmulatedDevice, gpu_available
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import DynamicTable
+from tests.kernel_budgets import TABLE_BUDGETS, over_budget, usages
 from tests.kernels import device_table_checks as checks
+from tests.kernels.pinned_device import PinnedDevice
 
 HALF = RowLayout((Segment("v", 16, AdaGrad()),), "bf16")
+WIDE = RowLayout((Segment("v", 64, AdaGrad(), 0.01),))
 
 TestDeviceTableIsADict = checks.table_is_a_dict(EmulatedDevice, 20)
 TestReversedDeviceTableIsADict = checks.table_is_a_dict(checks.reversed_device, 5)
@@ -51,6 +55,20 @@ def test_cached_training_equals_the_host_in_blocks_and_reversed() -> None:
     checks.cached_training_equals_the_host(checks.reversed_device, 800, prefetch=True, grouped=True)
 
 
+def test_copies_are_pinned() -> None:
+    checks.cached_training_equals_the_host(PinnedDevice, 700, prefetch=True)
+    checks.equals_the_host_table(PinnedDevice, "bf16", rounds=3, size=200)
+
+
+def test_large_downloads_are_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pinned memory stays with the process, and an export has all rows."""
+    monkeypatch.setattr(device_memory, "PINNED_BYTES", 1 << 10)
+    table = DeviceTable(checks.LAYOUT, ["t"], seed=1, target=PinnedDevice)
+    with pytest.raises(AssertionError, match="8000 bytes would go by way of pageable memory"):
+        table.find(np.arange(2_000))
+    assert len(table.find(np.arange(200))) == 200
+
+
 def test_a_cache_can_be_dropped() -> None:
     checks.a_cache_can_be_dropped(EmulatedDevice)
 
@@ -74,10 +92,13 @@ def test_without_a_gpu_it_says_so() -> None:
         DeviceTable(checks.LAYOUT, ["t"], seed=1)
 
 
-@pytest.mark.parametrize("layout", [checks.LAYOUT, checks.ALL, HALF], ids=["D=5", "D=21", "D=16, bf16"])
-def test_every_kernel_compiles_for_sm_90(layout: RowLayout) -> None:
-    cubin = compile_cubin(table_source(layout))
-    assert all(f".text.{kernel}".encode() + b"\0" in cubin for kernel in KERNELS)
+@pytest.mark.parametrize(
+    "layout", [checks.LAYOUT, checks.ALL, HALF, WIDE], ids=["D=5", "D=21", "D=16, bf16", "D=64"]
+)
+def test_every_kernel_compiles_for_sm_90_within_its_budget(layout: RowLayout) -> None:
+    report = ptxas_report(table_source(layout))
+    assert usages(report).keys() == set(KERNELS)
+    assert over_budget(report, TABLE_BUDGETS) == []
 
 
 def test_bytes_of_a_row() -> None:

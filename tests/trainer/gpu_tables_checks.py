@@ -66,8 +66,8 @@ def step_of(case: str, device: str, tier: Tier) -> DesStep:
 
 def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> None:
     """Train both and compare results, tables and weights, bit for bit."""
-    one.flush()
-    other.flush()
+    one.storage.flush()
+    other.storage.flush()
     marks = same_tables(one.tables, other.tables, dict.fromkeys(one.tables, 0))
     for number, (features, label) in enumerate(examples):
         got, expected = one.step(features, label), other.step(features, label)
@@ -75,13 +75,13 @@ def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> No
         for role, logits in expected.logits.items():
             np.testing.assert_array_equal(got.logits[role], logits)
         if number == 2:
-            one.flush()
-            other.flush()
+            one.storage.flush()
+            other.storage.flush()
             marks = same_tables(one.tables, other.tables, marks)
         if number == 9 and isinstance(features, Features):
             np.testing.assert_array_equal(item_vectors(one, features), item_vectors(other, features))
-    one.flush()
-    other.flush()
+    one.storage.flush()
+    other.storage.flush()
     same_tables(one.tables, other.tables, marks)
     same_tables(one.tables, other.tables, dict.fromkeys(one.tables, 0))
     state = other.state_dense()
@@ -110,11 +110,11 @@ def a_resumed_step_goes_on(target: Target, device: str) -> None:
     for step, seed in ((unbroken, 1), (resumed, 2)):
         for features, label in batches("both", seed):
             step.step(features, label)
-    unbroken.flush()
+    unbroken.storage.flush()
     for name, table in unbroken.tables.items():
         resumed.tables[name].clear()
         resumed.tables[name].assign(*table.export())
-    resumed.drop()
+    resumed.storage.drop()
     resumed.load_dense(unbroken.state_dense())
     same_steps(unbroken, resumed, batches("both", 3))
     fewer_rows_than_tables_have(resumed, BUDGET)
@@ -139,6 +139,6 @@ def ranks_train_alike(collectives: Collectives, target: Target, way: StepSetting
         one, other = plain.step(*examples), cached.step(*examples)
         for role, logits in one.logits.items():
             np.testing.assert_array_equal(logits, other.logits[role])
-    cached.flush()
+    cached.storage.flush()
     same_tables(plain.tables, cached.tables, dict.fromkeys(plain.tables, 0))
     fewer_rows_than_tables_have(cached, budget)

@@ -53,7 +53,7 @@ def test_a_gpu_over_dram_over_an_ssd_trains_the_same_tables(case: str, tmp_path:
         if number == 9 and isinstance(features, Features):
             np.testing.assert_array_equal(item_vectors(both, features), item_vectors(plain, features))
         if number in (2, checks.STEPS - 1):
-            both.flush()
+            both.storage.flush()
             for name, table in plain.tables.items():
                 for since in {0, marks[name]}:
                     assert rows_of(both.tables[name], since) == rows_of(table, since)

@@ -6,10 +6,9 @@ Redis has dropped the lists of changed keys of both. Rows are (memory now − me
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
+from bench.publish import publish
 from bench.rows import bounded
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
@@ -56,7 +55,7 @@ def row_bytes(width: int, count: int) -> float:
         publisher.start(None)
         exported, rows = table.export(state=False)
         for last in (count, count, *[1] * KEPT_VERSIONS):
-            _publish(
+            publish(
                 publisher,
                 VersionSnapshot(1, {"bench": (exported[:last], rows[:last])}, {"bench": count}, b""),
             )
@@ -64,10 +63,3 @@ def row_bytes(width: int, count: int) -> float:
         publisher.close()
         client.close()
     return float((held - before) / count)
-
-
-def _publish(publisher: Publisher, snapshot: VersionSnapshot) -> None:
-    publisher.begin(snapshot)
-    while publisher.busy:
-        publisher.observe([publisher.push.state])
-        time.sleep(0.001)

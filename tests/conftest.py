@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
-from tests.redis_servers import Cluster
+from livectr.local.redis_servers import Cluster
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]

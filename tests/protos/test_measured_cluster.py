@@ -12,11 +12,11 @@ from prometheus_client import REGISTRY
 from redis import exceptions
 from redis.sentinel import MasterNotFoundError, SlaveNotFoundError
 
+from livectr.local.redis_servers import Cluster
 from livectr.protos.measured_cluster import MeasuredCluster
 from livectr.protos.measured_redis import ScriptCall
 from livectr.protos.redis_client import connect_redis
 from livectr.protos.redis_errors import Outcome, of_cluster, outcome_of
-from tests.redis_servers import Cluster
 
 NAMES = [f"n:{{{tag}}}:{number}".encode() for tag in range(40) for number in range(5)]
 

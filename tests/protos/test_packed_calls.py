@@ -9,12 +9,12 @@ import pytest
 import redis
 from hiredis import pack_command
 
+from livectr.local.redis_servers import Cluster
 from livectr.protos.keyspace import Keyspace
 from livectr.protos.measured_cluster import MeasuredCluster
 from livectr.protos.packed_calls import PackedCall, framed, sha
 from livectr.protos.redis_client import connect_redis
 from livectr.protos.store import encode_slots, slot_matrix
-from tests.redis_servers import Cluster
 
 KEYS = np.arange(-50, 50)
 ROWS = np.arange(300, dtype=np.float32).reshape(100, 3)

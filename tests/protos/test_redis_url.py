@@ -15,12 +15,12 @@ from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
+from livectr.local.redis_servers import until
 from livectr.protos.redis_client import connect_redis
 from livectr.protos.redis_url import check_redis_url, is_clustered, parse_address
 from livectr.protos.store import without_password
 from livectr.secrets import has_password, with_password
 from tests.k8s_static.valkeys import server_program
-from tests.redis_servers import until
 from tests.serving.certificates import Authority
 
 PASSWORD = "p@ss /?&"

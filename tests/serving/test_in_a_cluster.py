@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from livectr.cli import main
+from livectr.local.redis_servers import Cluster
 from livectr.protos.manifest import VersionManifest
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from livectr.verify.live import LiveInputs
-from tests.redis_servers import Cluster, ClusterClient
+from tests.redis_servers import ClusterClient
 from tests.serving import test_content, test_integrity, test_rank
 from tests.serving.content_world import World as ContentWorld
 from tests.serving.content_world import make_store

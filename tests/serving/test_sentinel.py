@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import redis
 
+from livectr.local.redis_servers import until
 from livectr.protos.hold import Hold
 from livectr.protos.redis_client import connect_redis
 from livectr.protos.store import RowStatus
@@ -16,7 +17,7 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.version.reader import Reader
 from livectr.trainer.publish import outcome
 from livectr.versions.holding import hold, release
-from tests.redis_servers import Watched, stop_replicating, until
+from tests.redis_servers import Watched, stop_replicating
 from tests.serving.losses import traffic
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, served, trainer, wait_for

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+from livectr.local.redis_servers import Cluster, until
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import RowStatus
 from livectr.serving.version.reader import DownError, Reader
@@ -16,7 +17,7 @@ from livectr.trainer.publish.push import Share
 from livectr.trainer.publish.store_types import FencedError
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Push
-from tests.redis_servers import Cluster, stop_replicating, until
+from tests.redis_servers import stop_replicating
 from tests.trainer.publishing import Trainer, rows_at, snapshot
 
 KEYS = np.arange(3000)

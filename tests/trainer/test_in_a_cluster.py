@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import redis
 
+from livectr.local.redis_servers import Cluster, until
 from livectr.protos.keyspace import BUCKETS, spread_tag
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.measured_cluster import MeasuredCluster
@@ -16,7 +17,7 @@ from livectr.protos.store import RowStatus
 from livectr.serving.version.reader import Reader
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import LostError
-from tests.redis_servers import Cluster, ClusterClient, until
+from tests.redis_servers import ClusterClient
 from tests.trainer import test_lookout, test_publish
 from tests.trainer.publishing import Trainer, rows_at, snapshot, start
 

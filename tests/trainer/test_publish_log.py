@@ -10,11 +10,13 @@ import pytest
 import redis
 
 from livectr.ingest.pipeline import load_pipeline
+from livectr.local.redis_servers import Cluster
 from livectr.protos.keyspace import key_of
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import RowStatus, decode_rows
 from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
+from tests.redis_servers import ClusterClient
 from tests.trainer.cut_off import CUT_OFF
 from tests.trainer.test_left import PIPELINE, ROWS, write
 
@@ -24,15 +26,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(tmp_path_factory.mktemp("logs"))
 
 
-def held_by(client: redis.Redis, namespace: str = "livectr") -> VersionManifest:
+def held_by(client: redis.Redis | ClusterClient, namespace: str = "livectr") -> VersionManifest:
     return VersionManifest.from_json(client.get(f"{{{namespace}}}:manifest"))
 
 
-def served(client: redis.Redis, namespace: str) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+def served(
+    client: redis.Redis | ClusterClient, namespace: str
+) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     """Rows at the served version, and look-up rows and histories, by their names behind the bucket."""
     manifest = held_by(client, namespace)
     rows, values = {}, {}
-    for name in client.scan_iter(f"{namespace}:{{??}}:*", count=1000):
+    for name in client.scan_iter(f"{namespace}:{{*}}:*", count=1000):
         rest = name.split(b":", 2)[2]
         if (
             rest.startswith(manifest.row_set.encode() + b":")
@@ -48,7 +52,7 @@ def served(client: redis.Redis, namespace: str) -> tuple[dict[bytes, bytes], dic
     return rows, values
 
 
-def check_equal(client: redis.Redis, *, bits: bool) -> None:
+def check_equal(client: redis.Redis | ClusterClient, *, bits: bool) -> None:
     """Redis has the rows, look-up rows and histories of the unbroken run, and no others.
 
     Args:
@@ -76,6 +80,34 @@ def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) 
     assert ranks.returncode and CUT_OFF in written, written.decode()
 
 
+def check_goes_on_with_deltas(
+    folder: Path, source: str, url: str, client: redis.Redis | ClusterClient, kills: list[tuple[str, int]],
+    world: int,
+) -> None:  # fmt: skip
+    """Kill trainers one after the other; the next ones publish deltas, which end where an unbroken run ends.
+
+    Args:
+        kills: point and number of its call (tests.trainer.cut_off).
+        world: ranks of the trainers that are killed.
+    """
+    whole = options_of(source, url, folder / "unbroken", namespace="unbroken")
+    train(load_pipeline(PIPELINE), TrainOptions(**whole))
+    options = options_of(source, url, folder / "checkpoint")
+    row_sets, versions = set(), [0]
+    for point, calls in kills:
+        kill_at(options, point, calls, world)
+        manifest = held_by(client)
+        row_sets.add(manifest.row_set)
+        assert manifest.version >= versions[-1]
+        versions.append(manifest.version)
+    report = train(load_pipeline(PIPELINE), TrainOptions(**options))
+    manifest = held_by(client)
+    assert manifest.examples == ROWS and manifest.version > versions[-1]
+    assert row_sets == {manifest.row_set}, "all versions after the first were deltas"
+    assert report.complete_versions <= 1
+    check_equal(client, bits=world == 1)
+
+
 @pytest.mark.parametrize(
     ("world", "kills"),
     [
@@ -91,22 +123,20 @@ def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) 
 def test_a_killed_trainer_goes_on_with_deltas(
     tmp_path: Path, source: str, redis_url: str, client: redis.Redis, world: int, kills: list[tuple[str, int]]
 ) -> None:
-    whole = options_of(source, redis_url, tmp_path / "unbroken", namespace="unbroken")
-    train(load_pipeline(PIPELINE), TrainOptions(**whole))
-    options = options_of(source, redis_url, tmp_path / "checkpoint")
-    row_sets, versions = set(), [0]
-    for point, calls in kills:
-        kill_at(options, point, calls, world)
-        manifest = held_by(client)
-        row_sets.add(manifest.row_set)
-        assert manifest.version >= versions[-1]
-        versions.append(manifest.version)
-    report = train(load_pipeline(PIPELINE), TrainOptions(**options))
-    manifest = held_by(client)
-    assert manifest.examples == ROWS and manifest.version > versions[-1]
-    assert row_sets == {manifest.row_set}, "all versions after the first were deltas"
-    assert report.complete_versions <= 1
-    check_equal(client, bits=world == 1)
+    check_goes_on_with_deltas(tmp_path, source, redis_url, client, kills, world)
+
+
+@pytest.mark.parametrize(
+    ("world", "kills"),
+    [(1, [("rows", 40), ("unflipped", 3)]), (2, [("rows", 50), ("unflipped", 3)])],
+)
+def test_a_killed_trainer_goes_on_with_deltas_in_a_cluster(
+    tmp_path: Path, source: str, redis_cluster: Cluster, world: int, kills: list[tuple[str, int]]
+) -> None:
+    """Each bucket must name its last push: the namespace's node does not know those of other nodes."""
+    redis_cluster.empty()
+    with ClusterClient("127.0.0.1", redis_cluster.ports[0]) as client:
+        check_goes_on_with_deltas(tmp_path, source, redis_cluster.url, client, kills, world)
 
 
 def test_no_rank_writes_rows_before_all_have_listed_their_keys(

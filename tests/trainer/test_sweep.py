@@ -17,6 +17,7 @@ from livectr.ingest.join import histories, lookup
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.sources.source import open_source
 from livectr.local.ports import free_ports
+from livectr.local.redis_servers import Servers, until
 from livectr.protos.store import Keyspace
 from livectr.trainer import commits
 from livectr.trainer.build import build
@@ -28,7 +29,6 @@ from livectr.trainer.publish.snapshot import Left
 from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.sweep import sweep
 from livectr.trainer.run import Training, TrainOptions
-from tests.redis_servers import Servers, until
 from tests.trainer.test_left import PIPELINE, check_redis, write
 
 AWAY, BACK = 60, 150

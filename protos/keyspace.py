@@ -130,9 +130,9 @@ class Keyspace:
         """Redis keys of embedding rows, in the order of keys i64[n]."""
         return self._keys(f":{row_set}:{table}:", keys)
 
-    def row_matrix(self, row_set: str, table: str, keys: I64) -> npt.NDArray[np.uint8]:
-        """Redis keys of embedding rows as rows of a matrix u8[n, width], in the order of keys i64[n]."""
-        return self._matrix(f":{row_set}:{table}:", keys)
+    def row_head(self, row_set: str, table: str, bucket: int) -> bytes:
+        """Redis keys of a bucket's embedding rows, up to `key_bytes`."""
+        return bytes(_prefixes(self, f":{row_set}:{table}:")[bucket])
 
     def lookup_rows(self, table: str, keys: I64) -> list[bytes]:
         """Redis keys of look-up rows, in the order of keys i64[n]."""
@@ -228,18 +228,19 @@ class Keyspace:
         if len(keys) == 1:  # NumPy's calls cost more than the key
             key = int(keys[0])
             return [prefixes[_bucket_of(key)].tobytes() + key.to_bytes(8, "little", signed=True)]
-        return cut(self._matrix(middle, keys))
-
-    def _matrix(self, middle: str, keys: I64) -> npt.NDArray[np.uint8]:
-        prefixes, keys = _prefixes(self, middle), np.ascontiguousarray(keys, "<i8")
         matrix = np.empty((len(keys), prefixes.shape[1] + 8), np.uint8)
         matrix[:, :-8] = prefixes[buckets_of(keys)]
-        matrix[:, -8:] = keys.view(np.uint8).reshape(-1, 8)
-        return matrix
+        matrix[:, -8:] = key_bytes(keys)
+        return cut(matrix)
 
     def _bucket(self, bucket: int) -> str:
         """Prefix of the keys of a bucket."""
         return f"{self.namespace}:{{{spread_tag(bucket) if self.clustered else f'{bucket:02x}'}}}"
+
+
+def key_bytes(keys: I64) -> npt.NDArray[np.uint8]:
+    """End of the Redis keys of rows, look-up rows or histories, u8[n, 8]."""
+    return np.ascontiguousarray(keys, "<i8").view(np.uint8).reshape(-1, 8)
 
 
 def key_of(redis_key: bytes) -> int:

@@ -60,7 +60,7 @@ class PackedCall:
         head = b"".join(bulk(word) for word in words)
         args = b"".join(bulk(b"%d" % one if isinstance(one, int) else one) for one in self.head)
         size = b"*%d\r\n" % (3 + count + len(self.head) + len(self.values))
-        return b"".join((size, head, self.names.tobytes(), args, self.values.tobytes()))
+        return b"".join((size, head, self.names.data, args, self.values.data))
 
     def plain(self) -> ScriptCall:
         """The call for clients that pack it themselves."""
@@ -74,13 +74,13 @@ def bulk(word: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
-def framed(matrix: U8) -> U8:
-    """Each row of u8[n, w] as a bulk string of RESP."""
+def framed(matrix: U8, head: bytes = b"") -> U8:
+    """Each row of u8[n, w], behind a head that all have in common, as a bulk string of RESP."""
     n, width = matrix.shape
-    head = np.frombuffer(b"$%d\r\n" % width, np.uint8)
-    out = np.empty((n, len(head) + width + 2), np.uint8)
-    out[:, : len(head)] = head
-    out[:, len(head) : -2] = matrix
+    start = np.frombuffer(b"$%d\r\n%b" % (len(head) + width, head), np.uint8)
+    out = np.empty((n, len(start) + width + 2), np.uint8)
+    out[:, : len(start)] = start
+    out[:, len(start) : -2] = matrix
     out[:, -2:] = np.frombuffer(b"\r\n", np.uint8)
     return out
 

@@ -58,6 +58,7 @@ from livectr.protos.keyspace import Keyspace as Keyspace
 from livectr.protos.keyspace import buckets_of as buckets_of
 from livectr.protos.keyspace import by_bucket as by_bucket
 from livectr.protos.keyspace import cut
+from livectr.protos.keyspace import key_bytes as key_bytes
 from livectr.protos.keyspace import key_of as key_of
 
 KEPT_VERSIONS = 3
@@ -109,16 +110,21 @@ def slot_bytes(dim: int) -> int:
 
 def encode_slots(version: int, rows: F32) -> list[bytes]:
     """Encode rows f32[n, D] as n slots."""
-    return cut(slot_matrix(version, rows))
+    matrix = np.empty((len(rows), slot_bytes(rows.shape[1])), np.uint8)
+    matrix[:, :8] = np.frombuffer(slot_head(version), np.uint8)
+    matrix[:, 8:] = row_bytes(rows)
+    return cut(matrix)
 
 
-def slot_matrix(version: int, rows: F32) -> npt.NDArray[np.uint8]:
-    """Slots of rows f32[n, D] as rows of a matrix u8[n, slot_bytes(D)]."""
+def slot_head(version: int) -> bytes:
+    """Slots of a version up to `row_bytes`."""
+    return version.to_bytes(8, "little")
+
+
+def row_bytes(rows: F32) -> npt.NDArray[np.uint8]:
+    """Slots of rows f32[n, D] after `slot_head`, u8[n, 4 · D]."""
     n, dim = rows.shape
-    matrix = np.empty((n, slot_bytes(dim)), np.uint8)
-    matrix[:, :8] = np.array([version], "<u8").view(np.uint8)
-    matrix[:, 8:] = np.ascontiguousarray(rows, "<f4").view(np.uint8).reshape(n, 4 * dim)
-    return matrix
+    return np.ascontiguousarray(rows, "<f4").view(np.uint8).reshape(n, 4 * dim)
 
 
 def erased_slot(version: int, dim: int) -> bytes:

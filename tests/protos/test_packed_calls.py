@@ -10,11 +10,11 @@ import redis
 from hiredis import pack_command
 
 from livectr.local.redis_servers import Cluster
-from livectr.protos.keyspace import Keyspace
+from livectr.protos.keyspace import Keyspace, by_bucket, key_bytes
 from livectr.protos.measured_cluster import MeasuredCluster
 from livectr.protos.packed_calls import PackedCall, framed, sha
 from livectr.protos.redis_client import connect_redis
-from livectr.protos.store import encode_slots, slot_matrix
+from livectr.protos.store import encode_slots, row_bytes, slot_head
 
 KEYS = np.arange(-50, 50)
 ROWS = np.arange(300, dtype=np.float32).reshape(100, 3)
@@ -24,18 +24,23 @@ WRITE = "for i = 2, #KEYS do redis.call('SET', KEYS[i], ARGV[1 + i]) end return 
 
 def calls(space: Keyspace) -> Iterator[PackedCall]:
     """A call for each key, so that servers have more under way than they may."""
-    names, slots = framed(space.row_matrix("1-0", "ad", KEYS)), framed(slot_matrix(7, ROWS))
     for i in range(len(KEYS)):
-        key = space.bucket_epoch(space.bucket_of(space.rows("1-0", "ad", KEYS[i : i + 1])[0]))
-        yield PackedCall(WRITE, key, [i, b"two"], names[i : i + 1], slots[i : i + 1])
+        keys = KEYS[i : i + 1]
+        bucket = space.bucket_of(space.rows("1-0", "ad", keys)[0])
+        names = framed(key_bytes(keys), space.row_head("1-0", "ad", bucket))
+        slots = framed(row_bytes(ROWS[i : i + 1]), slot_head(7))
+        yield PackedCall(WRITE, space.bucket_epoch(bucket), [i, b"two"], names, slots)
 
 
 def test_the_bytes_are_those_of_redis_py() -> None:
-    names, slots = framed(SPACE.row_matrix("1-0", "ad", KEYS)), framed(slot_matrix(7, ROWS))
+    (bucket, at), *_ = by_bucket(KEYS)
+    assert len(at) > 1
+    names = framed(key_bytes(KEYS[at]), SPACE.row_head("1-0", "ad", bucket))
+    slots = framed(row_bytes(ROWS[at]), slot_head(7))
     call = PackedCall(WRITE, "key", [12, b"a\r\nb"], names, slots)
     plain = call.plain()
-    assert plain.keys == ["key", *SPACE.rows("1-0", "ad", KEYS)]
-    assert plain.args == [12, b"a\r\nb", *encode_slots(7, ROWS)]
+    assert plain.keys == ["key", *SPACE.rows("1-0", "ad", KEYS[at])]
+    assert plain.args == [12, b"a\r\nb", *encode_slots(7, ROWS[at])]
     words = ["EVALSHA", sha(WRITE), len(plain.keys), *plain.keys, *plain.args]
     assert call.command == pack_command(tuple(words))
     empty = PackedCall(WRITE, "key", [], names[:0], slots[:0])

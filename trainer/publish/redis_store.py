@@ -12,6 +12,7 @@ write their changes into it.
 
 import json
 import uuid
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +26,10 @@ from livectr.protos.store import (
     BUCKETS,
     VALUES,
     erased_slot,
+    key_bytes,
+    row_bytes,
     slot_bytes,
-    slot_matrix,
+    slot_head,
 )
 from livectr.trainer.publish.bucket_seals import (
     begin_buckets,
@@ -60,7 +63,7 @@ I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 PART_ROWS = 1 << 17
-"""Rows whose names and slots are in memory as bytes at once."""
+"""Rows that are grouped by bucket at once."""
 
 
 class RedisStore(StoreConnection):
@@ -293,18 +296,18 @@ class RedisStore(StoreConnection):
         """
         source = WRITE_VALUES if fresh else WRITE_ROWS
         head: list[bytes | int] = [] if fresh else [self._replaced(version), slot_bytes(rows.shape[1])]
+        names = [self.space.row_head(row_set, table, bucket) for bucket in range(BUCKETS)]
+
+        def calls(keys: I64, rows: F32) -> Iterator[PackedCall]:
+            for b, at in chunked(keys):  # the rows of a call stay in the core's cache until they are sent
+                epoch, slots = self.space.bucket_epoch(b), framed(row_bytes(rows[at]), slot_head(version))
+                yield PackedCall(
+                    source, epoch, [self.epoch, *head], framed(key_bytes(keys[at]), names[b]), slots
+                )
+
         for start in range(0, len(keys), PART_ROWS):
-            part, values = keys[start : start + PART_ROWS], rows[start : start + PART_ROWS]
-            buckets = [*chunked(part)]
-            order = np.concatenate([at for _, at in buckets])
-            names = framed(self.space.row_matrix(row_set, table, part[order]))
-            slots = framed(slot_matrix(version, values[order]))
-            ends = np.cumsum([len(at) for _, at in buckets]).tolist()
-            calls = (
-                PackedCall(source, self.space.bucket_epoch(b), [self.epoch, *head], names[i:j], slots[i:j])
-                for (b, _), i, j in zip(buckets, [0, *ends], ends, strict=False)
-            )
-            for answer in self.client.call_packed(calls, source):
+            part = slice(start, start + PART_ROWS)
+            for answer in self.client.call_packed(calls(keys[part], rows[part]), source):
                 self._check(answer)
 
     def erase_rows(self, version: int, row_set: str, table: str, keys: I64, dim: int) -> None:

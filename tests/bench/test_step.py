@@ -24,6 +24,8 @@ def test_the_parts_are_the_whole_step() -> None:
     assert FieldTables.forward is forward, "the marks are gone"
     assert shares.keys() == PARTS and all(share > 0 for share in shares.values())
     assert sum(shares.values()) == pytest.approx(1)
+    assert {step._part(f"aten::{name}") for name in ("mm", "addmm", "addmm_", "bmm")} == {step.PRODUCTS}
+    assert step._part("aten::addcmul_") == step.ELEMENTWISE
 
 
 def test_the_limit_counts_products_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,17 @@ def test_a_link_costs_its_bytes() -> None:
         assert more == pytest.approx(8e-9 * model.bytes(measured, fields) / 2)
 
 
+def test_bf16_saves_time_on_a_link_alone() -> None:
+    """On one machine, to round and widen numbers takes as long as what their bytes save."""
+    model, measured = scaling(16)
+    ways = [[way] * 32 for way in FIELD_EXCHANGES]
+    narrow = replace(model, width=2)
+    assert [narrow.seconds(measured, way) for way in ways] == [model.seconds(measured, way) for way in ways]
+    assert narrow.fastest(measured) == model.fastest(measured)
+    slow, slow_narrow = replace(model, gbit=1.0), replace(narrow, gbit=1.0)
+    assert all(slow_narrow.seconds(measured, way) < slow.seconds(measured, way) for way in ways)
+
+
 def test_partial_results_win_where_fields_are_many() -> None:
     model = CostModel(world=2, partial=10, dim=8, parameters=[64] * 200)
     many = Measured(1_000, np.full(200, 900.0), np.full(200, 400.0), np.full(200, 1_000.0))

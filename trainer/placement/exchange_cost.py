@@ -11,7 +11,7 @@ Seconds of a rank, beside what every exchange costs alike:
     partial   partial_s B S  once
     vectors   value_s B/N K
     rows      value_s B/N K + key_s n_f/N
-    each      (byte_s + link) bytes/N
+    each      (byte_s bytes of w = 4 + link bytes)/N
 
     w     bytes of a number on the wire
     S     numbers of an example's partial results
@@ -21,6 +21,8 @@ Seconds of a rank, beside what every exchange costs alike:
     U_f   unique keys of field f, summed over the ranks' own examples
     P_f   parameters of field f that are on every rank if the field is sample-parallel
     link  seconds of a byte between machines; 0 where all ranks are on one
+
+Numbers that travel as bf16 cost a rank as much as fp32: to round and widen them takes what their bytes save.
 
 The work's seconds are a table (`WORK`), the same on every machine: a clock would choose otherwise from run to
 run, and an exchange adds floats in an order of its own. The link is measured (`trainer.comm.link`).
@@ -32,7 +34,7 @@ keys repeat and the link is slow; vectors where fields are few and it is not.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,8 +162,12 @@ class CostModel:
         )
 
     def _seconds(self, measured: Measured) -> Costs:
-        sent = self._bytes(measured)
-        byte_s = WORK.byte_s + (0.0 if self.gbit is None else 8e-9 / self.gbit)
+        sent, wide = self._bytes(measured), replace(self, width=4)._bytes(measured)
+        link_s = 0.0 if self.gbit is None else 8e-9 / self.gbit
+
+        def moved(wide: F64 | float, sent: F64 | float) -> F64 | float:
+            return (WORK.byte_s * wide + link_s * sent) / self.world
+
         values = WORK.value_s * measured.samples / self.world * self.dim
         work: dict[FieldExchange, F64 | float] = {
             "partial": 0.0,
@@ -169,6 +175,6 @@ class CostModel:
             "rows": values + WORK.key_s * measured.read / self.world,
         }
         return Costs(
-            WORK.partial_s * measured.samples * self.partial + byte_s * sent.fixed / self.world,
-            {way: work[way] + byte_s * nbytes / self.world for way, nbytes in sent.fields.items()},
+            float(WORK.partial_s * measured.samples * self.partial + moved(wide.fixed, sent.fixed)),
+            {way: np.asarray(work[way] + moved(wide.fields[way], sent.fields[way])) for way in sent.fields},
         )

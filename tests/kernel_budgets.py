@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from livectr.kernels.runtime.columns import THREADS
 
 REGISTERS, WARPS, WARP, REGISTER_UNIT = 1 << 16, 64, 32, 256
-"""Of a multiprocessor of sm_90 (CUDA C++ Programming Guide, compute capabilities): registers; warps; threads
-of a warp; registers are given to a warp in units of 256."""
+"""Registers, warps and threads of a warp on a multiprocessor of sm_90 (CUDA C++ Programming Guide, compute
+capabilities), and the registers that a warp gets at a time."""
 SHARED_BYTES, SHARED_OF_CUDA = 228 << 10, 1 << 10
 """Shared memory of a multiprocessor of sm_90, and the part of each block that CUDA takes."""
 

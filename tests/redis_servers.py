@@ -1,4 +1,4 @@
-"""What tests do with Redis-protocol servers beside starting them: lag, reads over all slots, a sentinel."""
+"""Redis-protocol servers in tests: a replica that lags, reads over all slots, a sentinel."""
 
 from __future__ import annotations
 

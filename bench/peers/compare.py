@@ -47,6 +47,7 @@ CONTESTS = (
             ("fp32", TBE, "rate"): BESIDE_TBE,
             ("bf16", TBE, "rate"): 2.2,
             ("fp32", MCH, "rate"): 2.2,
+            ("bf16", MCH, "rate"): 2.2,
         },
     ),
     Contest(

@@ -7,7 +7,7 @@
 All three are exact and synchronous. With ⊕ as an all-reduce every rank finishes every example, and every
 field is `partial`; vectors that a model gathers besides go to all ranks. With ⊕ as a reduce-scatter a rank
 finishes its own examples. Fields that a model gathers are then `vectors` or `rows`; for the other fields
-`trainer.placement.exchange_cost` finds the cheapest exchange.
+`trainer.placement.exchange_cost` predicts the fastest exchange.
 
 The rows of a table that is split by key are on all ranks. Its fields are `rows`, and each key is requested
 from its owner.

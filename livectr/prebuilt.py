@@ -26,6 +26,7 @@ FIXED = (
     "kernels.keys.groups",
     "kernels.keys.keys",
     "kernels.keys.unique",
+    "kernels.network.field_sums",
     "kernels.network.packed",
     "kernels.network.forward",
     "kernels.network.reply",

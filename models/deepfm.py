@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
-from livectr.models.fm import fm_finish, fm_partial
+from livectr.models.fm import fm_partial
 from livectr.models.forward import ForwardLayers, LayeredModel
 from livectr.models.layers import MLP, FieldLinear, FirstOrder
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
@@ -87,9 +87,7 @@ class DeepFMModel(LayeredModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁ + 1 + K] → logits f32[B]."""
-        deep, fm = aggregated.split([self.hidden, aggregated.shape[1] - self.hidden], 1)  # type: ignore[no-untyped-call]
-        logits: Tensor = self.mlp(deep).squeeze(1)
-        return logits + fm_finish(fm) + self.bias
+        return self.mlp.with_pairs(aggregated) + self.bias
 
     def forward_layers(self) -> ForwardLayers | None:
         """See `LayeredModel.forward_layers`."""

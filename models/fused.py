@@ -1,5 +1,8 @@
 """Fused sub-operators and layers: few passes over their operands, with handwritten backward passes.
 
+On a CPU, sums over fields are a kernel's (`kernels.network.field_sums`), with the products of the same rows
+where `models.products` has factors for them.
+
 Written as plain tensor operations, a step of DeepFM spends as long on copies of [B, F, K] (the vectors
 without the first-order weight beside them, zeros around a slice's gradient, sums of gradients) as on sums.
 Tests compare both with the plain formulas. First derivatives only.
@@ -7,13 +10,15 @@ Tests compare both with the plain formulas. First derivatives only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from livectr.models.products import addmm, addmm_into, mm, mm_into
+from livectr.kernels.network import field_sums as host
+from livectr.models.products import addmm, addmm_into, factors, mm, mm_into
 
 
 def field_sums(
@@ -91,14 +96,26 @@ class _FieldSums(torch.autograd.Function):
         fields, width = values.shape[1:]
         hidden = weight.shape[2]
         padded = torch.nn.functional.pad(weight, (0, 0, 1, 0)).view(fields * width, hidden)
-        out = values.new_empty(len(values), hidden + width)
-        torch.sum(values, 1, out=out[:, hidden:])
-        out[:, hidden].sub_(values[..., 1:].square().sum((1, 2)), alpha=0.5)
-        out[:, hidden].add_((values[..., 0] * (scale - 1)).sum(1))  # equal rows, equal bits: no product
-        mm_into(out[:, :hidden], values.flatten(1), padded)
-        if x is not None and x_weight is not None and u is not None:
-            addmm_into(out[:, :hidden], x, x_weight)
-            out[:, hidden].add_((x * u).sum(1))
+        out = aligned_rows(values, hidden + width)
+        rows, products = values.flatten(1), out[:, :hidden]
+        here = of_x = None  # factors of the products that are computed with the sums
+        if _on_host(values):
+            here = factors(rows, padded)
+            dense = None
+            if x is not None and x_weight is not None and u is not None:
+                of_x = here and (factors(x, x_weight) or "fp32")
+                dense = _f32(x.contiguous()), _f32(x_weight.contiguous()), _f32(u)
+            host.field_sums(_f32(values), _f32(scale), _f32(padded), dense, _f32(out), here, of_x)
+        else:
+            torch.sum(values, 1, out=out[:, hidden:])
+            out[:, hidden].sub_(values[..., 1:].square().sum((1, 2)), alpha=0.5)
+            out[:, hidden].add_((values[..., 0] * (scale - 1)).sum(1))  # equal rows, equal bits: no product
+            if x is not None and u is not None:
+                out[:, hidden].add_((x * u).sum(1))
+        if here is None:
+            mm_into(products, rows, padded)
+        if of_x is None and x is not None and x_weight is not None:
+            addmm_into(products, x, x_weight)
         ctx.save_for_backward(values, scale, padded, x, x_weight, u)
         return out
 
@@ -106,17 +123,25 @@ class _FieldSums(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, padded, x, x_weight, u = ctx.saved_tensors
+        grad = grad if grad.stride(1) == 1 else grad.contiguous()
         fields, width = values.shape[1:]
         hidden = padded.shape[1]
         grad_products, grad_sums, grad_first = grad[:, :hidden], grad[:, hidden:], grad[:, hidden, None]
         grad_values = grad_scale = grad_weight = grad_x = grad_x_weight = grad_u = None
-        if ctx.needs_input_grad[0]:
+        if ctx.needs_input_grad[0] and _on_host(values):
+            grad_values, grad_scale = torch.empty_like(values), torch.empty_like(scale)
+            here = factors(grad_products, padded.t())
+            operands, found = (_f32(values), _f32(scale), _f32(padded)), (_f32(grad_values), _f32(grad_scale))
+            host.field_gradients(*operands, _f32(grad), *found, here)
+            if here is None:
+                addmm_into(grad_values.view(len(values), fields * width), grad_products, padded.t())
+        elif ctx.needs_input_grad[0]:
             slope = -grad_first.repeat(1, width)
             slope[:, 0] = 0.0
             grad_values = torch.addcmul(grad_sums.unsqueeze(1), slope.unsqueeze(1), values)
             grad_values[..., 0].addcmul_(grad_first, scale - 1)
             addmm_into(grad_values.view(len(values), fields * width), grad_products, padded.t())
-        if ctx.needs_input_grad[1]:
+        if ctx.needs_input_grad[1] and grad_scale is None:
             grad_scale = values[..., 0].t() @ grad[:, hidden]
         if ctx.needs_input_grad[2]:
             grad_weight = mm(values.flatten(1).t(), grad_products).view(fields, width, hidden)[:, 1:]
@@ -144,26 +169,93 @@ def perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
 
 
 class _Perceptron(torch.autograd.Function):
-    """Activations and their gradients overwrite sums and gradients."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
-        x = x + first_bias
-        inputs = []
-        for weight, bias in zip(layers[::2], layers[1::2], strict=True):
-            inputs.append(x.relu_())
-            x = addmm(bias, x, weight)
+        out, inputs = _layers(x, first_bias, layers)
         ctx.save_for_backward(*inputs, *layers[::2])
-        return x
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         count = len(ctx.saved_tensors) // 2
         inputs, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        grad_layers: list[Tensor] = []
-        for x, weight in zip(reversed(inputs), reversed(weights), strict=True):
-            grad_layers[:0] = [mm(x.t(), grad), grad.sum(0)]
-            grad = mm(grad, weight.t())
-            torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
-        return grad, grad.sum(0), *grad_layers
+        if not count:
+            return grad, grad.sum(0)
+        of_x = torch.empty_like(inputs[0])
+        return of_x, *_layer_gradients(grad, inputs, weights, of_x)
+
+
+def perceptron_and_pairs(sums: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
+    """MLP after the first layer, plus FM's substitution (DES eq. 6): the gradient of both is one tensor.
+
+    Args:
+        sums: f32[B, H₁ + 1 + K], results of `field_sums`.
+        first_bias, layers: as of `perceptron`, with a single last unit; at least one layer.
+
+    Returns:
+        f32[B], MLP + Σ s w − ½ Σ ‖v‖² + ½ ‖Σ v‖².
+    """
+    out: Tensor = _PerceptronAndPairs.apply(sums, first_bias, *layers)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _PerceptronAndPairs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
+        hidden = len(first_bias)
+        out, inputs = _layers(sums[:, :hidden], first_bias, layers)
+        vectors = sums[:, hidden + 1 :]
+        ctx.save_for_backward(vectors, *inputs, *layers[::2])
+        return out.squeeze(1).add_(sums[:, hidden]).add_(vectors.square().sum(1), alpha=0.5)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        vectors, *saved = ctx.saved_tensors
+        count, hidden = len(saved) // 2, saved[0].shape[1]
+        of_sums = aligned_rows(vectors, hidden + 1 + vectors.shape[1])
+        of_sums[:, hidden] = grad
+        torch.mul(vectors, grad.unsqueeze(1), out=of_sums[:, hidden + 1 :])
+        rest = _layer_gradients(grad.unsqueeze(1), saved[:count], saved[count:], of_sums[:, :hidden])
+        return of_sums, *rest
+
+
+def _layers(x: Tensor, first_bias: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """MLP's output, and the input of each layer; activations overwrite sums."""
+    x = x + first_bias
+    inputs = []
+    for weight, bias in zip(layers[::2], layers[1::2], strict=True):
+        inputs.append(x.relu_())
+        x = addmm(bias, x, weight)
+    return x, inputs
+
+
+def _layer_gradients(
+    grad: Tensor, inputs: Sequence[Tensor], weights: Sequence[Tensor], of_x: Tensor
+) -> list[Tensor]:
+    """Gradients of first bias, weights and biases; writes that of the MLP's argument, f32[B, H₁]."""
+    of_layers: list[Tensor] = []
+    for i in reversed(range(len(weights))):
+        x, weight = inputs[i], weights[i]
+        of_layers[:0] = [mm(x.t(), grad), grad.sum(0)]
+        into = torch.empty_like(x) if i else of_x
+        mm_into(into, grad, weight.t())
+        grad = torch.ops.aten.threshold_backward.grad_input(into, x, 0, grad_input=into)
+    return [of_x.sum(0), *of_layers]
+
+
+def aligned_rows(like: Tensor, width: int) -> Tensor:
+    """Uninitialised [B, width], its rows whole cache lines apart: products write them faster."""
+    line = 64 // like.element_size()
+    return like.new_empty_strided((len(like), width), (-(-width // line) * line, 1))
+
+
+def _f32(tensor: Tensor) -> host.F32:
+    """View of a host tensor."""
+    return tensor.detach().numpy()
+
+
+def _on_host(*tensors: Tensor) -> bool:
+    """True if the kernels of `kernels.network.field_sums` take these tensors."""
+    return all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)

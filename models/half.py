@@ -1,11 +1,11 @@
 """First layer on float16 features: x W + b, where x is stored as float16 and W is float32.
 
-In fp32 (`models.precision`) x becomes float32, and the product is float32. Where products may be
-reduced, x stays float16 and is multiplied by W and by gradients rounded to float16 (11 bits of
-mantissa; bf16 has 8). Products of 1,024 rows each are summed in float32. No float32 copy of x is made,
-and CPUs with AMX or AVX512-FP16 multiply several times as fast. Gradients are scaled by a power of two, so
-that they neither vanish nor overflow. Where layers round their factors to bf16 (`models.products`), x is
-kept as bf16.
+In fp32 (`models.precision`) the product is float32: the packed kernel reads x as it is, and torch's products
+read a float32 copy. Where products may be reduced, x stays float16 and is multiplied by W and by gradients
+rounded to float16 (11 bits of mantissa; bf16 has 8). Products of 1,024 rows each are summed in float32. No
+float32 copy of x is made, and CPUs with AMX or AVX512-FP16 multiply several times as fast. Gradients are
+scaled by a power of two, so that they neither vanish nor overflow. Where layers round their factors to bf16
+(`models.products`), x is kept as bf16.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from livectr.models.precision import operands
-from livectr.models.products import affine, rounds
+from livectr.models.products import affine, factors, rounds
 
 ROWS = 1024
 """Rows of a product of gradients. With the largest gradient scaled to ½, its sums stay below float16's
@@ -41,6 +41,8 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return out
     if x.dtype == torch.float16 and operands() and rounds(stored := x.bfloat16(), weight):
         return affine(bias, stored, weight)
+    if x.dtype == torch.float16 and factors(x, weight) == "fp32":
+        return affine(bias, x, weight)
     return affine(bias, x.float(), weight)
 
 

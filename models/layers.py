@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from livectr.models.base import Columns, Part
-from livectr.models.fused import perceptron
+from livectr.models.fused import perceptron, perceptron_and_pairs
 from livectr.models.products import affine, product
 
 Activation = Literal["relu", "prelu"]
@@ -175,8 +175,17 @@ class MLP(nn.Module):
             for slope, weight, bias in zip(self.slopes, self.weights, self.biases, strict=True):
                 x = affine(bias, nn.functional.prelu(x, slope), weight)
             return x
-        layers = itertools.chain.from_iterable(zip(self.weights, self.biases, strict=True))
-        return perceptron(first, self.first_bias, *layers)
+        return perceptron(first, self.first_bias, *self._layers())
+
+    def with_pairs(self, sums: Tensor) -> Tensor:
+        """Maps the results of `field_sums`, f32[B, sizes[0] + 1 + K], to MLP and FM's pairs, f32[B].
+
+        Activations are relu, and the last layer has one unit.
+        """
+        return perceptron_and_pairs(sums, self.first_bias, *self._layers())
+
+    def _layers(self) -> Iterator[Tensor]:
+        return itertools.chain.from_iterable(zip(self.weights, self.biases, strict=True))
 
 
 def select(tensor: Tensor, index: Sequence[int]) -> Tensor:

@@ -1,7 +1,8 @@
 """Library of the networks' fp32 products on a CPU: torch's own (MKL), or the packed kernel.
 
-MKL has the faster products on Intel's CPUs. On AMD's it computes with AVX2: the packed kernel
-(`kernels.network.packed`) uses AVX-512 there, at the rate of oneDNN, and its bits are the same on every CPU.
+MKL has the faster products on Intel's CPUs. On AMD's it computes with AVX2, and slowly where rows are no
+whole cache lines apart: the packed kernel (`kernels.network.packed`) uses AVX-512 there if the CPU has it,
+and FMA if not. Its bits are the same on every CPU.
 
 A rule of the CPU's maker and instructions chooses, not a clock: times differ from run to run, and the bits of
 a model must not. `rates` measures both, so that a log can tell where the rule is wrong.

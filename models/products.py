@@ -35,14 +35,14 @@ def affine(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
 
     Args:
         bias: f32[O] or f32[n, O].
-        x: f32[n, I], or bf16 where `rounds` is true; then it gets no gradient.
+        x: f32[n, I]; without a gradient also f16, or bf16 where `rounds` is true.
         weight: f32[I, O].
 
     Returns:
         f32[n, O].
     """
     if factors(x, weight) is None:
-        return torch.addmm(bias, x, weight)
+        return torch.addmm(bias, x.to(weight.dtype), weight)
     out: Tensor = _Affine.apply(bias, x, weight)  # type: ignore[no-untyped-call]
     return out
 
@@ -77,7 +77,7 @@ def factors(a: Tensor, b: Tensor) -> packed.Factors | None:
     if operands():
         return "bf16" if a.dtype in (torch.float32, torch.bfloat16) else None
     large = a.shape[0] * a.shape[1] * b.shape[1] >= SMALL
-    return "fp32" if large and packs() and a.dtype == torch.float32 else None
+    return "fp32" if large and packs() and a.dtype in (torch.float32, torch.float16) else None
 
 
 def rounds(a: Tensor, b: Tensor) -> bool:
@@ -103,7 +103,7 @@ def mm_into(out: Tensor, a: Tensor, b: Tensor) -> None:
 def addmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Computes bias + a b f32[m, n], with bias f32[n] or f32[m, n]."""
     if (kind := factors(a, b)) is None:
-        return torch.addmm(bias, a, b)
+        return torch.addmm(bias, a.to(b.dtype), b)
     sums = bias.detach().expand(len(a), -1).clone(memory_format=torch.contiguous_format)
     return _packed(kind, a, b, sums, add=True)
 

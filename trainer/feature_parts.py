@@ -80,6 +80,14 @@ def partials(
     return [groups.add(a, b) for a, b in zip(of_examples, of_groups, strict=True)]
 
 
+def split_roles(sums: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """Partial results f32[B, S] of each role, out of those of all roles.
+
+    A single role's are returned as they are, because the backward pass of a split copies.
+    """
+    return [sums] if len(widths) == 1 else list(torch.split(sums, list(widths), dim=1))
+
+
 def columns_of(fields: Sequence[int], common: Common, dense: int) -> tuple[Columns, Columns | None]:
     """Split the columns of a network over `fields` and `dense` dense features: common, and others."""
     if not common:

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#if defined(__AVX512F__) || defined(__FMA__)
+#if defined(__AVX512F__) || defined(__FMA__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -24,7 +24,9 @@ constexpr int LANES = 16, MR = 12;
 constexpr int LANES = 8, MR = 6;
 #endif
 constexpr int NR = 2 * LANES;
-constexpr int ROWS = 48;  // of A that are packed at once; whole tiles
+constexpr int ROWS = 48;    // of A that are packed at once; whole tiles
+constexpr int GROUP = 240;  // rows of a thread at a time, at most
+constexpr int AHEAD = 8;    // rows of a turned A that are fetched ahead
 
 typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -37,6 +39,29 @@ inline uint32_t rounded(float value) {
     return (bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FC0 : near;
 }
 inline uint32_t rounded(uint16_t bits) { return bits; }
+
+// A stored float16.
+struct Half {
+    uint16_t bits;
+};
+
+inline float widened(Half half) {
+#ifdef __F16C__
+    return _cvtsh_ss(half.bits);
+#else
+    const uint32_t sign = uint32_t(half.bits & 0x8000) << 16, rest = half.bits & 0x7FFF;
+    float value;
+    uint32_t bits = rest << 13;  // with float16's exponent, 112 below that of a float32
+    if (rest >= 0x7C00) {
+        bits |= rest > 0x7C00 ? 0x7FC00000 : 0x7F800000;
+        std::memcpy(&value, &bits, 4);
+    } else {
+        std::memcpy(&value, &bits, 4);
+        value *= 0x1p112f;
+    }
+    return sign ? -value : value;
+#endif
+}
 
 // Words of two bfloat16 factors.
 struct Pairs {
@@ -71,7 +96,11 @@ struct Singles {
         std::memcpy(&bits, &value, 4);
         return bits;
     }
-    static uint32_t word(float low, float, uint32_t) { return factor(low); }
+    static Factor factor(Half half) { return factor(widened(half)); }
+    template <typename T>
+    static uint32_t word(T low, T, uint32_t) {
+        return factor(low);
+    }
     static Vec dot(Vec sum, uint32_t a, Words b) {
         const Vec left = (Vec)(Words{} + a), right = (Vec)b;
 #ifdef __AVX512F__
@@ -93,6 +122,32 @@ struct Matrix {
     const T& at(int64_t i, int64_t j) const { return data[i * row + j * column]; }
 };
 
+// Packs words of adjacent numbers, `low` with the `high` ones that share their words.
+template <typename F, typename T>
+void pack_words(const T* low, const T* high, uint32_t mask, int count, uint32_t* out) {
+    for (int i = 0; i < count; ++i) out[i] = F::word(low[i], high[i], mask);
+}
+#ifdef __F16C__
+template <>
+inline void pack_words<Singles, Half>(const Half* low, const Half* high, uint32_t mask, int count, uint32_t* out) {
+    int i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low + i));
+        _mm256_storeu_ps(reinterpret_cast<float*>(out + i), _mm256_cvtph_ps(halves));
+    }
+    for (; i < count; ++i) out[i] = Singles::word(low[i], high[i], mask);
+}
+#endif
+
+// Packs factors of adjacent numbers.
+template <typename F, typename T>
+void pack_factors(const T* from, int count, typename F::Factor* out) {
+    if constexpr (F::EACH == 1)
+        pack_words<F>(from, from, 0, count, out);
+    else
+        for (int i = 0; i < count; ++i) out[i] = F::factor(from[i]);
+}
+
 // Packs columns [n, n + width) of B's rows [k, k + depth) → words[F::WORDS][NR], zeros where B ends.
 template <typename F, typename T>
 void pack_panel(const Matrix<T>& b, int64_t k, int depth, int64_t n, int width, uint32_t* words) {
@@ -101,8 +156,10 @@ void pack_panel(const Matrix<T>& b, int64_t k, int depth, int64_t n, int width, 
         const bool last = F::EACH * p + 1 == depth || F::EACH == 1;
         const T *low = &b.at(k + F::EACH * p, n), *high = last ? low : low + b.row;
         const uint32_t mask = last ? 0 : 0xFFFFFFFF;
-        if (b.column == 1)
-            for (int j = 0; j < width; ++j) out[j] = F::word(low[j], high[j], mask);
+        if (b.column == 1 && width == NR)
+            pack_words<F>(low, high, mask, NR, out);
+        else if (b.column == 1)
+            pack_words<F>(low, high, mask, width, out);
         else
             for (int j = 0; j < width; ++j) out[j] = F::word(low[j * b.column], high[j * b.column], mask);
         for (int j = width; j < NR; ++j) out[j] = 0;
@@ -121,7 +178,7 @@ void pack_rows(const Matrix<T>& a, int64_t m, int height, int64_t k, int depth, 
             const T* const from = &a.at(m + r, k);
             typename F::Factor* const out = reinterpret_cast<typename F::Factor*>(tiles[r / MR] + r % MR * ACROSS);
             if (a.column == 1)
-                for (int i = 0; i < depth; ++i) out[i] = F::factor(from[i]);
+                pack_factors<F>(from, depth, out);
             else
                 for (int i = 0; i < depth; ++i) out[i] = F::factor(from[i * a.column]);
             if (depth % F::EACH) out[depth] = 0;
@@ -133,10 +190,11 @@ void pack_rows(const Matrix<T>& a, int64_t m, int height, int64_t k, int depth, 
         const T *low = &a.at(m, k + F::EACH * p), *high = last ? low : low + a.column;
         const uint32_t mask = last ? 0 : 0xFFFFFFFF;
         uint32_t side[ROWS];
+        for (int r = 0; r < height; r += 64 / sizeof(T)) __builtin_prefetch(low + AHEAD * a.column + r);
         if (height == ROWS)
-            for (int r = 0; r < ROWS; ++r) side[r] = F::word(low[r], high[r], mask);
+            pack_words<F>(low, high, mask, ROWS, side);
         else
-            for (int r = 0; r < height; ++r) side[r] = F::word(low[r], high[r], mask);
+            pack_words<F>(low, high, mask, height, side);
         for (int r = 0; r < height; r += MR) std::memcpy(tiles[r / MR] + p * ALONG, side + r, sizeof(uint32_t) * MR);
     }
 }
@@ -172,6 +230,7 @@ void multiply(const uint32_t* a, const uint32_t* b, int words, float* c, int64_t
         for (int j = 0; j < width; ++j) c[r * ldc + j] = edge[r][j] + (add ? c[r * ldc + j] : 0);
 }
 
+// Rows [first, last) of the product, block by block of K: a block of panels stays in the cache for all the rows.
 template <typename F, int ACROSS, int ALONG, typename T>
 void rows(const Matrix<T>& a, const uint32_t* panels, int64_t first, int64_t last, int64_t n, int64_t k, float* c,
           int64_t ldc, bool add) {
@@ -180,40 +239,63 @@ void rows(const Matrix<T>& a, const uint32_t* panels, int64_t first, int64_t las
     const int64_t across = (n + NR - 1) / NR;
     for (int64_t at = 0; at < k; at += KC) {
         const int depth = static_cast<int>(std::min<int64_t>(KC, k - at)), words = (depth + F::EACH - 1) / F::EACH;
-        pack_rows<F, ACROSS, ALONG>(a, first, static_cast<int>(last - first), at, depth, tiles);
-        for (int64_t j = 0; j < across; ++j) {
-            const uint32_t* const panel = panels + (at / KC * across + j) * F::WORDS * NR;
-            const int width = static_cast<int>(std::min<int64_t>(NR, n - j * NR));
-            for (int64_t m = first; m < last; m += MR)
-                multiply<F, ACROSS, ALONG>(tiles[(m - first) / MR], panel, words, c + m * ldc + j * NR, ldc,
-                                        static_cast<int>(std::min<int64_t>(MR, last - m)), width, add || at > 0);
+        for (int64_t block = first; block < last; block += ROWS) {
+            const int height = static_cast<int>(std::min<int64_t>(ROWS, last - block));
+            pack_rows<F, ACROSS, ALONG>(a, block, height, at, depth, tiles);
+            for (int64_t j = 0; j < across; ++j) {
+                const uint32_t* const panel = panels + (at / KC * across + j) * F::WORDS * NR;
+                const int width = static_cast<int>(std::min<int64_t>(NR, n - j * NR));
+                for (int m = 0; m < height; m += MR)
+                    multiply<F, ACROSS, ALONG>(tiles[m / MR], panel, words, c + (block + m) * ldc + j * NR, ldc,
+                                               std::min(MR, height - m), width, add || at > 0);
+            }
         }
     }
 }
 
-template <typename F, typename T, typename U>
-void product(const Matrix<T>& a, const Matrix<U>& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
-             bool add) {
+// Rows that a thread takes at a time: equal shares of whole tiles, of which the sums fit a cache.
+inline int64_t share_of(int64_t m) {
+    const int64_t threads = pool().size, shares = threads * ((m + GROUP * threads - 1) / (GROUP * threads));
+    return ((m + shares - 1) / shares + MR - 1) / MR * MR;
+}
+
+// Packs all of B: for each block of K, panels of NR columns.
+template <typename F, typename T>
+std::unique_ptr<uint32_t[]> packed(const Matrix<T>& b, int64_t n, int64_t k) {
     constexpr int KC = F::EACH * F::WORDS;
     const int64_t across = (n + NR - 1) / NR, blocks = (k + KC - 1) / KC;
     std::unique_ptr<uint32_t[]> panels(new uint32_t[across * blocks * F::WORDS * NR]);
     parallel_for(across * blocks, [&](int64_t i) {
         const int64_t at = i / across * KC, column = i % across * NR;
         pack_panel<F>(b, at, static_cast<int>(std::min<int64_t>(KC, k - at)), column,
-                   static_cast<int>(std::min<int64_t>(NR, n - column)), &panels[i * F::WORDS * NR]);
+                      static_cast<int>(std::min<int64_t>(NR, n - column)), &panels[i * F::WORDS * NR]);
     });
-    parallel_chunks(m, ROWS, [&](int64_t first, int64_t last) {
-        if (a.row == 1)
-            rows<F, 1, MR>(a, panels.get(), first, last, n, k, c, ldc, add);
-        else
-            rows<F, F::WORDS, 1>(a, panels.get(), first, last, n, k, c, ldc, add);
+    return panels;
+}
+
+// Rows [first, last) of the product of A and a packed B.
+template <typename F, typename T>
+void multiply_rows(const Matrix<T>& a, const uint32_t* panels, int64_t first, int64_t last, int64_t n, int64_t k,
+                   float* c, int64_t ldc, bool add) {
+    if (a.row == 1)
+        rows<F, 1, MR>(a, panels, first, last, n, k, c, ldc, add);
+    else
+        rows<F, F::WORDS, 1>(a, panels, first, last, n, k, c, ldc, add);
+}
+
+template <typename F, typename T, typename U>
+void product(const Matrix<T>& a, const Matrix<U>& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
+             bool add) {
+    const auto panels = packed<F>(b, n, k);
+    parallel_chunks(m, share_of(m), [&](int64_t first, int64_t last) {
+        multiply_rows<F>(a, panels.get(), first, last, n, k, c, ldc, add);
     });
 }
 
 }  // namespace livectr::product
 
 // c f32[m, n] = a [m, k] · b f32[k, n], added to what c has where `add` is set; `kind` of the factors: 0 float32,
-// 1 float32 that are rounded to bfloat16, 2 as 1 with a stored as bfloat16. Strides are in numbers. Returns false
+// 1 float32 that are rounded to bfloat16, 2 as 1 with a stored as bfloat16, 3 as 0 with a stored as float16. Strides are in numbers. Returns false
 // without memory.
 extern "C" bool packed_product(int kind, const void* a, int64_t a_row, int64_t a_column, const float* b, int64_t b_row,
                                int64_t b_column, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc, bool add) {
@@ -224,6 +306,8 @@ extern "C" bool packed_product(int kind, const void* a, int64_t a_row, int64_t a
             product<Singles>(left, right, m, n, k, c, ldc, add);
         else if (kind == 1)
             product<Pairs>(left, right, m, n, k, c, ldc, add);
+        else if (kind == 3)
+            product<Singles>(Matrix<Half>{static_cast<const Half*>(a), a_row, a_column}, right, m, n, k, c, ldc, add);
         else
             product<Pairs>(Matrix<uint16_t>{static_cast<const uint16_t*>(a), a_row, a_column}, right, m, n, k, c, ldc,
                            add);
@@ -233,11 +317,13 @@ extern "C" bool packed_product(int kind, const void* a, int64_t a_row, int64_t a
     }
 }
 
-// Instructions that this library is compiled for: 2 AVX512-BF16, 1 AVX-512, 0 neither.
+// Instructions that this library is compiled for: 3 AVX512-BF16, 2 AVX-512, 1 FMA, 0 none of them.
 extern "C" int packed_level() {
 #if defined(__AVX512BF16__)
-    return 2;
+    return 3;
 #elif defined(__AVX512F__)
+    return 2;
+#elif defined(__FMA__)
     return 1;
 #else
     return 0;

@@ -20,7 +20,8 @@ def product(a: npt.NDArray[Any], b: F32, out: F32, factors: Factors, *, add: boo
     number.
 
     Args:
-        a: f32[m, k], or u16[m, k], the bits of bfloat16 numbers, with bf16 factors; any strides, as of b.
+        a: f32[m, k]; f16[m, k] with fp32 factors; u16[m, k], the bits of bfloat16 numbers, with bf16 factors.
+            Any strides, as of b.
         b: f32[k, n].
         out: f32[m, n], whose rows are contiguous.
         factors: "bf16" rounds a and b to bfloat16.
@@ -32,8 +33,10 @@ def product(a: npt.NDArray[Any], b: F32, out: F32, factors: Factors, *, add: boo
     """
     (m, k), n = a.shape, b.shape[1]
     fits = b.shape[0] == k and out.shape == (m, n) and (out.size <= len(out) or out.strides[1] == 4)
-    known = a.dtype == np.float32 or (a.dtype == np.uint16 and factors == "bf16")
-    if not (fits and known and b.dtype == out.dtype == np.float32):
+    kinds = {np.dtype(np.float32): 0, np.dtype(np.float16): 3}
+    if factors == "bf16":
+        kinds = {np.dtype(np.float32): 1, np.dtype(np.uint16): 2}
+    if not (fits and a.dtype in kinds and b.dtype == out.dtype == np.float32):
         raise ValueError(f"no product of {a.dtype}{a.shape}, {b.dtype}{b.shape} in {out.dtype}{out.shape}")
     if not (m and n and k):
         out[...] = out if add else 0
@@ -41,17 +44,14 @@ def product(a: npt.NDArray[Any], b: F32, out: F32, factors: Factors, *, add: boo
     of_a, of_b, of_out = (
         (array.ctypes.data, *(s // array.itemsize for s in array.strides)) for array in (a, b, out)
     )
-    kind = 0 if factors == "fp32" else 1 + (a.dtype == np.uint16)
-    if not _library().packed_product(kind, *of_a, *of_b, m, n, k, of_out[0], of_out[1], add):
+    if not _library().packed_product(kinds[a.dtype], *of_a, *of_b, m, n, k, of_out[0], of_out[1], add):
         raise MemoryError("no memory for a packed factor of a product")
     return out
 
 
 def native(factors: Factors) -> bool:
-    """True if the kernel uses this CPU's own instructions: AVX-512 for fp32, AVX512-BF16 for bf16. With
-    AVX2 it is about as fast as torch's fp32 products.
-    """
-    return bool(_library().packed_level() >= {"fp32": 1, "bf16": 2}[factors])
+    """True if the kernel uses this CPU's own instructions: FMA for fp32, AVX512-BF16 for bf16."""
+    return bool(_library().packed_level() >= {"fp32": 1, "bf16": 3}[factors])
 
 
 @functools.cache

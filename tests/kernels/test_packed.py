@@ -67,6 +67,24 @@ def test_fp32_equals_float64(m: int, n: int, k: int, of_a: str, of_b: str, add: 
     np.testing.assert_array_equal(out[:, n:], before[:, n:])
 
 
+@settings(deadline=None)
+@given(m=EDGES, n=EDGES, k=EDGES, of_a=LAYOUTS, add=st.booleans())
+def test_float16_equals_its_float32(m: int, n: int, k: int, of_a: str, add: bool) -> None:
+    """Features are stored as float16; a product has the bits of that of a float32 copy."""
+    halves = (made(m, k, of_a, 1) * 1e-3).astype(np.float16)  # some are below the least normal number
+    halves = np.asfortranarray(halves) if of_a == "turned" else halves
+    b, out = random(k, n, seed=2), random(m, n, seed=3)
+    expected = product(halves.astype(np.float32), b, out.copy(), "fp32", add=add)
+    np.testing.assert_array_equal(product(halves, b, out, "fp32", add=add), expected)
+
+
+def test_every_float16_is_widened() -> None:
+    """Factors of one: each number comes back as NumPy widens it."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
+    out = product(halves, np.ones((1, 1), np.float32), np.empty((1 << 16, 1), np.float32), "fp32")
+    np.testing.assert_array_equal(out, halves.astype(np.float32))
+
+
 @pytest.mark.parametrize("factors", ["fp32", "bf16"])
 def test_what_is_not_finite_stays_so(factors: Factors) -> None:
     a = np.zeros((16, 16), np.float32)
@@ -96,7 +114,11 @@ def digest(factors: Factors, **environment: str) -> str:
         "r = np.random.default_rng(0);"
         "a, b = r.standard_normal((500, 300), np.float32), r.standard_normal((300, 70), np.float32);"
         f"out = product(a, b, np.empty((500, 70), np.float32), {factors!r});"
-        "print(hashlib.sha256(out).hexdigest())"
+        "halves = np.r_[a.ravel(), 1e-7, np.inf, -0.0].astype(np.float16)[:, None];"
+        f"kind = halves if {factors!r} == 'fp32' else halves.astype(np.float32);"
+        "one = np.ones((1, 1), np.float32);"
+        f"more = product(kind, one, np.empty((len(halves), 1), np.float32), {factors!r});"
+        "print(hashlib.sha256(out.tobytes() + more.tobytes()).hexdigest())"
     )
     return subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, **environment},
@@ -109,7 +131,7 @@ def test_the_same_bits_with_any_number_of_threads(factors: Factors) -> None:
     assert digest(factors, LIVECTR_THREADS="1") == digest(factors, LIVECTR_THREADS="3")
 
 
-@pytest.mark.parametrize("fewer", ["-mno-avx512f", "-mno-avx512f -mno-fma"])
+@pytest.mark.parametrize("fewer", ["-mno-avx512f", "-mno-avx512f -mno-fma -mno-f16c"])
 def test_fp32_has_the_same_bits_on_a_cpu_without_avx512(tmp_path: Path, fewer: str) -> None:
     """A run that began on one make of CPU goes on with the same sums on another."""
     compiler = tmp_path / "compiler"

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from livectr.models.fused import field_sums, perceptron
+from livectr.models.fused import field_sums, perceptron, perceptron_and_pairs
+from livectr.models.library import Library, library
 
 B, F, K, DENSE = 6, 3, 4, 2
 
@@ -80,3 +81,37 @@ def test_perceptron(widths: tuple[int, ...]) -> None:
     torch.testing.assert_close(perceptron(*arguments), plain_perceptron(*arguments))
     assert torch.equal(arguments[0], before), "its argument is the caller's"
     assert torch.autograd.gradcheck(perceptron, arguments)
+
+
+@pytest.mark.parametrize("widths", [(5, 1), (5, 4, 1)])
+def test_perceptron_and_pairs(widths: tuple[int, ...]) -> None:
+    layers = [tensor for a, b in itertools.pairwise(widths) for tensor in (random(a, b), random(b))]
+    sums, first_bias = random(B, widths[0] + 1 + K), random(widths[0])
+
+    def plain(sums: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
+        deep, first, vectors = sums.split([widths[0], 1, K], 1)  # type: ignore[no-untyped-call]
+        pairs = first.squeeze(1) + 0.5 * vectors.square().sum(1)
+        return plain_perceptron(deep, first_bias, *layers).squeeze(1) + pairs
+
+    given = (sums, first_bias, *layers)
+    torch.testing.assert_close(perceptron_and_pairs(*given), plain(*given))
+    assert torch.autograd.gradcheck(perceptron_and_pairs, given)
+
+
+@pytest.mark.parametrize("products", ["torch", "packed"])
+@pytest.mark.parametrize("rows", [1, 264, 1000])
+@pytest.mark.parametrize("dense", [0, 3, 20])
+def test_sums_of_float32_rows(rows: int, dense: int, products: Library) -> None:
+    """The host's kernel, with its own products and with torch's, beside the formulas in float64."""
+    shapes = [(rows, 26, 17), (26,), (26, 16, 64), *([(rows, dense), (dense, 64), (dense,)] if dense else [])]
+    exact = [random(*shape) for shape in shapes]
+    given = [t.detach().float().requires_grad_() for t in exact]
+    upstream = random(rows, 64 + 17).detach()
+    blank = [None] * (6 - len(shapes))
+    expected = plain_sums(*exact, *blank)  # type: ignore[arg-type]
+    with library(products):
+        out = field_sums(*given, *blank)  # type: ignore[arg-type]
+        ours = torch.autograd.grad(out, given, upstream.float())
+    wanted = torch.autograd.grad(expected, exact, upstream)
+    for a, b in zip((out, *ours), (expected, *wanted), strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-3)

@@ -20,7 +20,7 @@ from livectr.trainer.des.partials import OwnerPartials
 from livectr.trainer.des.reading import Leaves
 from livectr.trainer.des.route import Route
 from livectr.trainer.des.strategy import Scores
-from livectr.trainer.feature_parts import GatheredInputs, join_dense, ragged, to_tensor
+from livectr.trainer.feature_parts import GatheredInputs, join_dense, ragged, split_roles, to_tensor
 
 
 class FieldParallel:
@@ -41,7 +41,7 @@ class FieldParallel:
         if own is None:
             own = leaves.own.new_zeros(len(batch), sum(widths))
         total = self.collectives.aggregate(own, "sum") if sum(widths) else own
-        return list(torch.split(total, widths, dim=1)), self._gathered(leaves, batch)
+        return split_roles(total, widths), self._gathered(leaves, batch)
 
     def scores(self, own: Mapping[str, F32], batch: GlobalBatch) -> Callable[[], Scores]:
         """Every rank has all logits and labels. See `Strategy`."""

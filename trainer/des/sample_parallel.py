@@ -38,6 +38,7 @@ from livectr.trainer.feature_parts import (
     per_example,
     ragged,
     rows_at,
+    split_roles,
     to_tensor,
 )
 
@@ -139,7 +140,7 @@ class SampleParallel:
                 total = piece if total is None else total + piece
         widths = [model.partial_size for model in self.models.values()]
         return _Received(
-            partials=None if total is None else list(torch.split(total, widths, dim=1)),
+            partials=None if total is None else split_roles(total, widths),
             common=[parts[1].view(groups, self._vectors[r][0], self.dim) for r, parts in enumerate(split)],
             own=[parts[2].view(rows, self._vectors[r][1], self.dim) for r, parts in enumerate(split)],
             rows=torch.cat([parts[3].view(-1, self.dim) for parts in split]),

@@ -1,0 +1,101 @@
+"""Host kernels of a first layer and FM over fields: sums, gradients and products of rows in one pass.
+
+`models.fused.field_sums` has the formulas. Arrays are f32 and C-contiguous, but for rows of `out` and `grad`,
+which may lie further apart. B examples, F fields, rows of W = 1 + K numbers, D dense features, H units.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.network.packed import Factors
+from livectr.kernels.runtime.compiler import compile_host
+
+F32 = npt.NDArray[np.float32]
+_KINDS: dict[Factors | None, int] = {None: 0, "fp32": 1, "bf16": 2}
+
+
+def field_sums(
+    values: F32,
+    scale: F32,
+    weight: F32,
+    dense: tuple[F32, F32, F32] | None,
+    out: F32,
+    factors: Factors | None,
+    of_dense: Factors | None,
+) -> None:
+    """Writes the partial results; products only where they have factors.
+
+    Args:
+        values: f32[B, F, W].
+        scale: f32[F].
+        weight: f32[F · W, H], zeros for the first number of a row.
+        dense: x f32[B, D], its weight f32[D, H] and its first order f32[D]; None: no dense features.
+        out: f32[B, H + W].
+        factors, of_dense: of the rows' products, and of the dense features'; None: the caller computes them.
+
+    Raises:
+        MemoryError: no memory.
+    """
+    x, x_weight, u = dense if dense is not None else (None, None, None)
+    sizes = _sizes(values, 0 if x is None else x.shape[1], weight.shape[1])
+    arguments = *map(_at, (values, scale, weight, x, x_weight, u)), *_rows(out)
+    if not _library().field_sums(sizes.ctypes.data, *arguments, _KINDS[factors], _KINDS[of_dense]):
+        raise MemoryError("no memory for the first layer of a batch")
+
+
+def field_gradients(
+    values: F32, scale: F32, weight: F32, grad: F32, of_values: F32, of_scale: F32, factors: Factors | None
+) -> None:
+    """Writes the gradients of values and scale; the products' are added where they have factors.
+
+    Args:
+        values, scale, weight, factors: as of `field_sums`.
+        grad: f32[B, H + W], gradient of its `out`.
+        of_values: f32[B, F, W].
+        of_scale: f32[F].
+
+    Raises:
+        MemoryError: no memory.
+    """
+    sizes = _sizes(values, 0, weight.shape[1])
+    arguments = *map(_at, (values, scale, weight)), *_rows(grad), _at(of_values), _at(of_scale)
+    if not _library().field_gradients(sizes.ctypes.data, *arguments, _KINDS[factors]):
+        raise MemoryError("no memory for the gradients of a batch")
+
+
+def _sizes(values: F32, dense: int, hidden: int) -> npt.NDArray[np.int64]:
+    return np.array([*values.shape, dense, hidden], np.int64)
+
+
+def _at(array: npt.NDArray[Any] | None) -> int | None:
+    """Address of a contiguous array."""
+    if array is None:
+        return None
+    if not array.flags.c_contiguous or array.dtype != np.float32:
+        raise ValueError(
+            f"the kernel needs contiguous float32, not {array.dtype} with strides {array.strides}"
+        )
+    return array.ctypes.data
+
+
+def _rows(array: F32) -> tuple[int, int]:
+    """Address, and numbers from row to row, of an array whose rows are contiguous."""
+    if array.dtype != np.float32 or (array.size > len(array) and array.strides[1] != 4):
+        raise ValueError(f"the kernel needs contiguous rows of float32, not strides {array.strides}")
+    return array.ctypes.data, array.strides[0] // 4
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host('#include "network/field_sums.hpp"\n', name="field sums")
+    pointer, number, kind = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    library.field_sums.restype = library.field_gradients.restype = ctypes.c_bool
+    library.field_sums.argtypes = [*[pointer] * 8, number, kind, kind]
+    library.field_gradients.argtypes = [*[pointer] * 5, number, pointer, pointer, kind]
+    return library

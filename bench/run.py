@@ -16,8 +16,12 @@ from typing import Any
 
 from bench.machine import commit, hardware
 from livectr.kernels.errors import ConfigError, InternalError
+from livectr.trainer.process import share_cores
 
 ROW = ("figure", "workload", "unit", "ours", "peer_name", "peer", "ratio", "goal", "met")
+
+STEPS = ("peers", "step", "train", "mesh", "network", "scaling", "images", "common")
+"""Benchmarks of training steps. Theirs and their peers' OpenMP threads sleep while they wait."""
 
 
 def run_benchmark(
@@ -34,6 +38,8 @@ def run_benchmark(
     Raises:
         ConfigError: the benchmark has no such option.
     """
+    if name in STEPS:
+        share_cores()  # before torch is imported, as `livectr train` does
     run = importlib.import_module(f"bench.{name.replace('-', '_')}").run
     takes = inspect.signature(run).parameters
     for option in options:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from bench.images import request, scaling, step_time, sweep, table_2
-from livectr.trainer.process import share_cores
 
 
 def result(quick: bool) -> dict[str, object]:
     """All rows, and the tables in the shape of the paper's."""
-    share_cores()  # of the ranks that are started from here, as `livectr train` does
     rows, tables = table_2.result(quick)
     for part in (step_time, scaling, request, sweep):
         rows += part.rows(quick)

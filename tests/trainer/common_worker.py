@@ -18,6 +18,7 @@ from livectr.ingest.plan.features import Features
 from livectr.models import FM, LR, DeepFM, ModelConfig, TwoTower
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.step import DesStep
+from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import StepSettings
 
 STEPS, SIZE = 4, 240
@@ -35,8 +36,9 @@ SETTINGS = {
     "sample-parallel": StepSettings(
         "reducescatter", {"user": "vectors", "liked": "rows", "ad": "vectors", "words": "rows"}
     ),
+    "vectors": StepSettings("reducescatter", "vectors"),
 }
-WAYS = [(form, how) for form in FORMS for how in SETTINGS]
+WAYS = [(form, how) for form in FORMS for how in SETTINGS if how != "vectors"]
 """user and liked are common fields, ad and words are not; liked and ad share a table."""
 
 
@@ -90,12 +92,19 @@ def batch(rng: np.random.Generator, rows: int, groups: int) -> tuple[CommonFeatu
     return CommonFeatures(common, own, index, *nothing), (rng.random(rows) < 0.3).astype(np.float32)
 
 
-def train(name: str, form: str, how: str, collectives: Collectives, out: Path) -> None:
+def train(
+    name: str,
+    form: str,
+    how: str,
+    collectives: Collectives,
+    out: Path,
+    placement: FieldPlacement | None = None,
+) -> None:
     """Train a model; write logits, tables, dense state and the collectives' bytes."""
     rank, world = collectives.rank, collectives.world
     built = pipeline(*ROLES[name])
     common = Common.of(built)
-    des = DesStep(built, seed=5, collectives=collectives, settings=SETTINGS[how])
+    des = DesStep(built, seed=5, collectives=collectives, settings=SETTINGS[how], placement=placement)
     rng, tensors, checksums = np.random.default_rng(0), {}, []
     for step in range(STEPS):
         features, label = batch(rng, SIZE, SIZE // 6)

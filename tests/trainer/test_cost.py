@@ -159,6 +159,28 @@ def test_vectors_win_for_long_lists_that_do_not_repeat() -> None:
     assert model.fastest(lists) == ["vectors"]
 
 
+def lists(length: int, world: int) -> tuple[CostModel, Measured]:
+    """A field of W whose table is split by key: lists of `length` keys, two fifths of a rank's unique."""
+    read = 4096.0 * length
+    model = CostModel(world=world, partial=265, dim=9, parameters=[0], split=(0,))
+    return model, Measured(4096, np.array([4 * read]), np.array([0.4 * read]), np.array([read]))
+
+
+def test_partial_sums_win_for_long_lists_of_a_split_table() -> None:
+    """Each rank sends a vector: N times the bytes and the work, whatever the length of the lists is."""
+    for world in (2, 4):
+        model, measured = lists(12, world)
+        assert model.fastest(measured, never_partial=(0,)) == ["vectors"]
+        whole = replace(model, split=())
+        added = model.bytes(measured, ["vectors"]) - whole.bytes(measured, ["vectors"])
+        assert added == 8 * (world - 1) ** 2 / world * 4096 * 9
+        seconds = whole.seconds(measured, ["rows"]) / model.seconds(measured, ["vectors"])
+        assert seconds > 2
+    for length, world in ((1, 4), (12, 32)):
+        model, measured = lists(length, world)
+        assert model.fastest(measured, never_partial=(0,)) == ["rows"]
+
+
 def test_gathered_fields_are_never_partial() -> None:
     model = CostModel(world=2, partial=1, dim=8, parameters=[0] * 3)
     sizes = Measured(10, np.full(3, 80.0), np.full(3, 10.0), np.full(3, 10.0))

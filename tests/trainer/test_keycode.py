@@ -233,3 +233,15 @@ def test_offsets_that_do_not_fit_the_keys() -> None:
         keycode.encode(Segments.of(np.array([0, 2, 1, 2], np.int32), np.arange(2), 3))
     with pytest.raises(ValueError, match="no fields of 2"):
         Segments.of(np.array([0, 1, 1, 2], np.int32), np.arange(2), 2)
+
+
+def test_segments_of_different_numbers_of_cells() -> None:
+    keys = np.arange(7)
+    segments = Segments.ragged(np.array([0, 2, 2, 3, 7], np.int32), keys, np.array([2, 0, 2]))
+    coded = keycode.encode(segments)
+    offsets, found = decoded(coded, segments.cells)
+    assert (offsets.tolist(), found.tolist()) == ([0, 2, 2, 3, 7], keys.tolist())
+    assert keycode.measure(coded.header, segments.cells)[0].tolist() == [2, 0, 5]
+    for offsets, cells in ([0, 2, 8], [1, 1]), ([0, 2, 1], [1, 1]), ([0, 2, 3], [1, 2]):
+        with pytest.raises(ValueError, match="do not fit"):
+            Segments.ragged(np.array(offsets, np.int32), keys, np.array(cells))

@@ -1,5 +1,6 @@
 """Any placement gives the model of one rank, and so do tables that are split by key."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -17,27 +18,40 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 from livectr.trainer.step_settings import StepSettings
 from tests.ranks import run_ranks
-from tests.trainer.des_worker import train
-from tests.trainer.split_worker import CASES, SPLIT, placed
+from tests.trainer import common_worker
+from tests.trainer.des_worker import ROLES, train
+from tests.trainer.split_worker import CASES, COMMON, COMMON_SPLIT, FULL, SPLIT, placed
 from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts
 
 ROOT = Path(__file__).parents[2]
+SENT: dict[str, set[str]] = {
+    "auto": set(),
+    "partial": {"rows"},
+    "rows": {"rows"},
+    "vectors": {"vectors"},
+    "mixed": {"rows", "vectors"},
+}
+"""Collectives of a split table's fields, by exchange."""
 
 
 @pytest.fixture(scope="module", params=[2, 4])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """World size, and folder with its ranks' results."""
     world, folder = request.param, tmp_path_factory.mktemp("split")
-    run_ranks(world, "tests.trainer.split_worker", str(folder))
+    full = ["full"] if request.config.getoption("--full") else []
+    run_ranks(world, "tests.trainer.split_worker", str(folder), *full)
     return world, folder
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with a single rank's results."""
     folder = tmp_path_factory.mktemp("one")
-    for name in dict.fromkeys(name for name, _, _ in CASES):
+    full = FULL if request.config.getoption("--full") else []
+    for name in dict.fromkeys(name for name, _, _ in [*CASES, *full]):
         train(name, "auto", Collectives(), folder)
+    for name in dict.fromkeys(name for name, _, _ in COMMON):
+        common_worker.train(name, "plain", "partial", Collectives(), folder)
     return folder
 
 
@@ -61,13 +75,8 @@ def merged(files: list[Path], split: frozenset[str]) -> dict[str, Tensor]:
     return whole
 
 
-@pytest.mark.parametrize(("name", "way", "kind"), CASES)
-def test_ranks_equal_one(runs: tuple[int, Path], one: Path, name: str, way: str, kind: str) -> None:
-    world, folder = runs
-    files = sorted((folder / kind).glob(f"{name}.{way}.rank*.safetensors"))
-    assert len(files) == world
-    many = merged(files, SPLIT if kind == "split" else frozenset())
-    want = load_file(one / f"{name}.auto.rank0.safetensors")
+def assert_equal(many: dict[str, Tensor], want: dict[str, Tensor]) -> None:
+    """Equal up to the order of sums."""
     many.pop(f"dense.{FIELD_EXCHANGE_KEY}", None)
     assert want.keys() == many.keys()
     for key, tensor in want.items():
@@ -76,11 +85,51 @@ def test_ranks_equal_one(runs: tuple[int, Path], one: Path, name: str, way: str,
         else:
             tolerance = LOGITS if key.startswith("logits.") else WEIGHTS
             torch.testing.assert_close(many[key], tensor, **tolerance, msg=lambda m, k=key: f"{k}: {m}")
+
+
+ALL_CASES = [*CASES, *(pytest.param(*case, marks=pytest.mark.full) for case in FULL)]
+
+
+@pytest.mark.parametrize(("name", "way", "kind"), ALL_CASES)
+def test_ranks_equal_one(runs: tuple[int, Path], one: Path, name: str, way: str, kind: str) -> None:
+    world, folder = runs
+    files = sorted((folder / kind).glob(f"{name}.{way}.rank*.safetensors"))
+    assert len(files) == world
+    many = merged(files, SPLIT if kind == "split" else frozenset())
+    assert_equal(many, load_file(one / f"{name}.auto.rank0.safetensors"))
     reported = facts(folder / kind, f"{name}.{way}")
     assert all(rank["checksums"] == reported[0]["checksums"] for rank in reported)
     assert all(rank["placement"] == list(placed(kind, world).owner) for rank in reported)
-    if kind == "split":
-        assert all(rank["bytes"]["rows"] > 0 for rank in reported)
+    for rank in reported if kind == "split" else ():
+        sent = {collective for collective in ("rows", "vectors") if rank["bytes"].get(collective)}
+        assert sent >= SENT[way]
+        assert way != "vectors" or "rows" not in sent or ROLES[name][0].gathers(()).sequences
+
+
+@pytest.mark.parametrize(("name", "form", "how"), COMMON)
+def test_groups_equal_one(runs: tuple[int, Path], one: Path, name: str, form: str, how: str) -> None:
+    """Partial sums of common fields are those of groups."""
+    world, folder = runs
+    files = sorted((folder / "common").glob(f"{name}.{form}.{how}.rank*.safetensors"))
+    assert len(files) == world
+    assert_equal(merged(files, COMMON_SPLIT), load_file(one / f"{name}.plain.partial.rank0.safetensors"))
+
+
+def test_partial_sums_cost_what_is_predicted(runs: tuple[int, Path]) -> None:
+    world, folder = runs
+    found = [json.loads((folder / f"cost{rank}.json").read_text()) for rank in range(world)]
+    assert found[0]["forced"] == ["vectors"] * 4
+    assert sum(rank["sent"] for rank in found) == pytest.approx(found[0]["predicted"], rel=0.1)
+
+
+def test_a_table_that_is_split_anew_lets_a_batch_choose(runs: tuple[int, Path]) -> None:
+    """Its checkpoint has an exchange that it cannot go on with; the next checkpoint has one that it can."""
+    world, folder = runs
+    for rank in range(world):
+        found = json.loads((folder / f"cost{rank}.json").read_text())
+        assert found["anew, undecided"] and not found["resumed, undecided"]
+        assert found["anew"] == found["resumed"] == found["fastest"]
+        assert "partial" not in (found["anew"][1], found["anew"][3])
 
 
 def test_an_all_reduce_refuses_a_split_table() -> None:

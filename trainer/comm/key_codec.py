@@ -80,6 +80,24 @@ class Segments:
         return Segments(table, (offsets, keys))
 
     @staticmethod
+    def ragged(offsets: I32, keys: I64, cells: I64) -> Segments:
+        """M segments of cells[s] cells each.
+
+        Args:
+            offsets: i32[Σ cells + 1], segment by segment.
+            keys: i64[nnz].
+            cells: i64[M].
+        """
+        first = _starts(cells)
+        if len(offsets) != first[-1] + 1 or (np.diff(offsets[first]) < 0).any() or offsets[-1] > len(keys):
+            raise ValueError(f"{len(offsets)} offsets do not fit {first[-1]} cells and {len(keys)} keys")
+        table = np.zeros((len(cells), 4), np.int64)
+        table[:, 0] = keys.ctypes.data
+        table[:, 1] = offsets.ctypes.data + 4 * first[:-1]
+        table[:, 2] = cells
+        return Segments(table, (offsets, keys))
+
+    @staticmethod
     def lists(keys: I64, bounds: I64) -> Segments:
         """Segments of a single cell: keys[bounds[s] : bounds[s + 1]]."""
         keys = contiguous(keys, np.int64, (None,))

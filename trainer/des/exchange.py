@@ -3,7 +3,8 @@
 Every rank extracts features of its own Kafka partitions. An all-gather tells the sizes. Then one all-to-all
 carries, from each rank to each other rank (`trainer.des.route`):
 
-    keys       deduplicated keys of the receiver's fields, of all own examples (`trainer.comm.key_codec`)
+    keys       deduplicated keys of the receiver's fields, of all own examples (`trainer.comm.key_codec`); of
+               `Route.split_vectors`, the keys that the receiver owns
     requests   unique keys of the receiver's tables, for own fields whose exchange is `rows`; of a table that
                is split by key, the keys that the receiver owns
     labels     where every rank finishes every example; then also dense features, to the rank that holds them
@@ -89,9 +90,14 @@ class Exchange:
         holders = np.array([rank for _, rank in route.row_sources], int)
         self._read = [route.read_by_owner(r) for r in range(route.world)]
         self._requests = [np.arange(len(holders))[holders == r] for r in range(route.world)]
-        group_of = fields + len(holders)
+        group_of, split = fields + len(holders), len(route.split_vectors)
         parts = [
-            np.r_[read, fields + requests, [group_of] * self._needs_groups(r)].astype(np.int64)
+            np.r_[
+                read[: len(read) - split],
+                group_of + 1 + np.arange(r * split, (r + 1) * split),
+                fields + requests,
+                [group_of] * self._needs_groups(r),
+            ].astype(np.int64)
             for r, (read, requests) in enumerate(zip(self._read, self._requests, strict=True))
         ]
         self._bounds = np.cumsum([0, *map(len, parts)])
@@ -119,7 +125,8 @@ class Exchange:
         to_self = np.zeros(len(self._order), bool)
         to_self[self._bounds[self.rank] : self._bounds[self.rank + 1]] = True
         group_of = own.group_of.astype(np.int64) if own.group_of is not None else _NO_KEYS
-        segments = Segments.concat([own.segments, _lists([*requests, group_of])])
+        lists = _lists([*requests, group_of])
+        segments = Segments.concat([own.segments, lists, self._reader.by_owner(own)])
         encoded = encode(segments.take(self._order).plain(to_self))
         share = _Share(features.rows, groups, encoded.header)
         shares = [_Share.read(header) for header in self.collectives.all_gather(share.header(), "sizes")]

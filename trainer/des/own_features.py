@@ -95,6 +95,23 @@ class FeatureReader:
                 keys[f] = part.keys[offsets[f][0] : offsets[f][-1]]
         return OwnFeatures(offsets, keys, Segments.empty(0), dense[1], dense[0], group_of), parts_of
 
+    def by_owner(self, own: OwnFeatures) -> Segments:
+        """Keys of `Route.split_vectors`, each for its owner: a segment of each field for rank 0, then for
+        rank 1, and so on. A segment has all cells, of which those without a key of the rank are empty."""
+        fields, world = self.route.split_vectors, self.route.world
+        if not fields:
+            return Segments.empty(0)
+        lengths = [np.diff(own.offsets[f]) for f in fields]
+        cells = np.array([len(part) for part in lengths], np.int64)
+        count = int(cells.sum())
+        keys = np.concatenate([own.keys[f] for f in fields])
+        owner = owners_by_key(keys, world)
+        cell = owner * count + np.repeat(np.arange(count), np.concatenate(lengths))
+        offsets = np.zeros(world * count + 1, np.int32)
+        np.cumsum(np.bincount(cell, minlength=world * count), out=offsets[1:])
+        order = np.argsort(owner.astype(np.min_scalar_type(world)), kind="stable")
+        return Segments.ragged(offsets, keys[order], np.tile(cells, world))
+
     def request(self, own: OwnFeatures) -> tuple[RequestedRows, list[I64]]:
         """Rows that own examples need, and the unique keys of each of `Route.row_sources`."""
         fields, world = self.route.rows, self.route.world

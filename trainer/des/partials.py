@@ -16,7 +16,7 @@ from livectr.trainer.feature_parts import FeaturePart, columns_of, partials, per
 
 
 class OwnerPartials:
-    """Partial results and pooled vectors of one rank's own fields, for the examples of all ranks.
+    """Partial results of one rank's own fields, for the examples of all ranks.
 
     Args:
         route: exchange of every field.
@@ -42,17 +42,9 @@ class OwnerPartials:
         self._dense_here = not route.scatter and route.placement.dense_owner == rank
         self._columns = columns_of(summed, route.common, dense_width)
         self._any = bool(summed) or (self._dense_here and dense_width > 0)
-        read = route.read_by_owner(rank)
         self._fields = [
-            tuple(f for f in read if (f in route.common.fields) is common) for common in (True, False)
+            tuple(f for f in summed if (f in route.common.fields) is common) for common in (True, False)
         ]
-        self._partial, self._vectors = (
-            [
-                tuple(i for i, f in enumerate(part) if route.field_exchange[f] == exchange)
-                for part in self._fields
-            ]
-            for exchange in ("partial", "vectors")
-        )
 
     @property
     def widths(self) -> list[int]:
@@ -67,18 +59,10 @@ class OwnerPartials:
             to_tensor(array, self._device) if self._dense_here else None
             for array in (batch.common, batch.dense)
         ]
-        values = [
-            _columns(leaf, at) for leaf, at in zip((leaves.common, leaves.own), self._partial, strict=True)
-        ]
-        common, own = (FeaturePart(*part) for part in zip(values, dense, self._columns, strict=True))
-        return torch.cat(partials(self.models, self.slices, common, own, batch.group_of), dim=1)
-
-    def vectors(self, leaves: Leaves) -> tuple[Tensor, Tensor]:
-        """Pooled vectors that are sent: f32[G, ·, K] of common fields and f32[B, ·, K] of the others."""
         common, own = (
-            _columns(leaf, at) for leaf, at in zip((leaves.common, leaves.own), self._vectors, strict=True)
+            FeaturePart(*part) for part in zip((leaves.common, leaves.own), dense, self._columns, strict=True)
         )
-        return common, own
+        return torch.cat(partials(self.models, self.slices, common, own, batch.group_of), dim=1)
 
     def pooled(self, field: int, leaves: Leaves, batch: GlobalBatch) -> Tensor:
         """Pooled vector f32[B, K] of an own field."""
@@ -86,10 +70,3 @@ class OwnerPartials:
         fields = self._fields[0 if common else 1]
         values = (leaves.common if common else leaves.own)[:, fields.index(field)]
         return per_example(values, batch.group_of) if common else values
-
-
-def _columns(values: Tensor, at: tuple[int, ...]) -> Tensor:
-    """Select fields of f32[n, F, K], each once; `values` itself when these are all."""
-    if len(at) == values.shape[1]:
-        return values
-    return values.index_select(1, torch.tensor(at, dtype=torch.long, device=values.device))

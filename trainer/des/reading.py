@@ -1,6 +1,7 @@
 """Rows of a step: read from this rank's tables as leaves of the autograd graph, and trained.
 
-    fields of `Route.read_by_owner`   pooled: common f32[G, F, K], own f32[B, F, K]
+    fields of `Route.read_by_owner`   pooled: common f32[G, F, K], own f32[B, F, K]; a pair of blocks of the
+                                      fields of each exchange
     gathered sequences                f32[nnz, K] each, not pooled; only where a rank finishes all examples
     requested keys                    f32[U, K] of each table that ranks request from this rank, by rank
 
@@ -26,14 +27,19 @@ from livectr.trainer.des.batch import I32, I64, GlobalBatch
 from livectr.trainer.des.route import Route
 from livectr.trainer.tables.rank_tables import RankTables
 
+POOLED = 6
+"""Blocks of pooled rows: `Leaves.common`, `Leaves.own` and `Leaves.vectors`."""
+
 
 @dataclass(frozen=True)
 class Leaves:
     """Rows of a step, in the shapes of the module's docstring.
 
     Attributes:
-        common: pooled rows of the common fields
-        own: pooled rows of the other fields
+        common: pooled rows of the common fields whose exchange is `partial`
+        own: pooled rows of the other fields whose exchange is `partial`
+        vectors: pooled rows that are sent: of common fields and others of `Route.vectors`, then of
+            `Route.split_vectors`, partial sums
         sequences: field → rows of all its keys
         lengths: field → i32[cells], keys of each cell of a sequence
         requested: rows of each table that ranks request
@@ -41,12 +47,13 @@ class Leaves:
 
     common: Tensor
     own: Tensor
+    vectors: tuple[Tensor, ...]
     sequences: dict[int, Tensor]
     lengths: dict[int, I32]
     requested: list[Tensor]
 
     def __iter__(self) -> Iterator[Tensor]:
-        yield from (self.common, self.own, *self.sequences.values(), *self.requested)
+        yield from (self.common, self.own, *self.vectors, *self.sequences.values(), *self.requested)
 
     def clear(self, columns: list[int]) -> None:
         """Set the gradients of some columns of the rows to zero."""
@@ -84,7 +91,11 @@ class Reading:
         reads = [(names[f], route.tables[f]) for f in (*self.fields, *self.sequences)]
         reads += [(table, table) for table in self.requested_tables]
         extra = len(reads) - len(self.fields)
-        blocks = [*(int(not common) for common in self.common), *range(2, 2 + extra)]
+        pair = [
+            2 * (route.field_exchange[f] == "vectors") + 2 * (f in route.split_vectors) for f in self.fields
+        ]
+        blocks = [at + (not common) for at, common in zip(pair, self.common, strict=True)]
+        blocks += range(POOLED, POOLED + extra)
         self._front = tables.front(reads, blocks)
         self._rows_on = torch.device("cpu")
 
@@ -127,15 +138,18 @@ class Reading:
             start = int(offsets[-1])
             offsets = np.r_[offsets, np.arange(start + 1, start + added + 1, dtype=np.int32)]
             keys = np.concatenate([keys, *single])
-        results = self._front.forward(offsets, keys, groups, rows, *map(len, single))
+        pooled = (groups, rows) * (POOLED // 2)
+        results = self._front.forward(offsets, keys, *pooled, *map(len, single))
         values = [from_dlpack(array) for array in results]
         self._rows_on = values[0].device
         leaves = [value.to(self.device) for value in values]
-        singles = [leaf.squeeze(1).requires_grad_() for leaf in leaves[2:]]
+        blocks = [leaf.requires_grad_() for leaf in leaves[:POOLED]]
+        singles = [leaf.squeeze(1).requires_grad_() for leaf in leaves[POOLED:]]
         count = len(self.sequences)
         return Leaves(
-            common=leaves[0].requires_grad_(),
-            own=leaves[1].requires_grad_(),
+            common=blocks[0],
+            own=blocks[1],
+            vectors=tuple(blocks[2:]),
             sequences=dict(zip(self.sequences, singles[:count], strict=True)),
             lengths=lengths,
             requested=singles[count:],

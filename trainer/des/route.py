@@ -9,8 +9,15 @@ field is `partial`; vectors that a model gathers besides go to all ranks. With â
 finishes its own examples. Fields that a model gathers are then `vectors` or `rows`; for the other fields
 `trainer.placement.exchange_cost` predicts the fastest exchange.
 
-The rows of a table that is split by key are on all ranks. Its fields are `rows`, and each key is requested
-from its owner.
+The rows of a table that is split by key are on all ranks. For its fields
+
+    vectors   every rank reads and pools the rows that it holds of each example, and sends its partial sum to
+              the example's own rank, which adds the N sums up: âŠ• of a pooled vector (DES eq. 1)
+    rows      each key is requested from its owner
+
+They are never `partial`: a model may square the pooled vector of a field (FM), and the square of a sum is not
+the sum of its parts' squares. Besides, every rank would compute the field's part of the first layer for all
+B examples.
 
 A `partial` field is field-parallel: the owner computes its part of the first layer for all B examples. The
 others are sample-parallel: their part of the first layer is on every rank, as shared parameters are.
@@ -59,16 +66,25 @@ class Route:
         return self.placement.world
 
     def read_by_owner(self, rank: int) -> tuple[int, ...]:
-        """Fields of a rank that it reads for the examples of all ranks (`partial`, `vectors`), ascending."""
-        return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] != "rows")
+        """Fields of a rank that it reads for the examples of all ranks (`partial`, `vectors`), ascending;
+        `split_vectors` come last."""
+        whole = (f for f in self.placement.fields_of(rank) if self.field_exchange[f] != "rows")
+        return (*(f for f in whole if f not in self.split_vectors), *self.split_vectors)
 
     def field_parallel(self, rank: int) -> tuple[int, ...]:
         """Fields of a rank whose exchange is `partial`."""
         return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] == "partial")
 
     def vectors(self, rank: int) -> tuple[int, ...]:
-        """Fields of a rank whose exchange is `vectors`."""
-        return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] == "vectors")
+        """Fields of a rank whose exchange is `vectors`, without `split_vectors`."""
+        own = (f for f in self.placement.fields_of(rank) if self.field_exchange[f] == "vectors")
+        return tuple(f for f in own if f not in self.split_vectors)
+
+    @cached_property
+    def split_vectors(self) -> tuple[int, ...]:
+        """Fields of split tables whose exchange is `vectors`: all ranks have partial sums of them."""
+        fields = self.placement.split_fields(self.tables)
+        return tuple(f for f in fields if self.field_exchange[f] == "vectors")
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
@@ -100,8 +116,9 @@ class Route:
     @cached_property
     def sample_parallel(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """All fields that are not `partial`: common fields, and the others. `rows` come first, then the
-        `vectors` of each rank."""
-        ordered = [*self.rows, *(f for r in range(self.world) for f in self.vectors(r))]
+        `vectors` of each rank, then `split_vectors`."""
+        whole = (f for r in range(self.world) for f in self.vectors(r))
+        ordered = [*self.rows, *whole, *self.split_vectors]
         common = tuple(f for f in ordered if f in self.common.fields)
         return common, tuple(f for f in ordered if f not in self.common.fields)
 
@@ -133,8 +150,8 @@ def route(
 ) -> Route:
     """Route of a pipeline's fields.
 
-    A field that is gathered becomes `rows` where it would be `partial`. Sequences, and fields of tables that
-    are split by key, are always `rows`.
+    A field that is gathered, or whose table is split by key, becomes `rows` where it would be `partial`.
+    Sequences are always `rows`.
 
     Args:
         placement: rank of each field.
@@ -166,8 +183,6 @@ def route(
     if not scatter:
         chosen = ["partial"] * len(fields)
     else:
-        for f in (*pooled, *sequences):
+        for f in (*pooled, *sequences, *placement.split_fields(tables)):
             chosen[f] = "rows" if f in sequences or chosen[f] == "partial" else chosen[f]
-        for f in placement.split_fields(tables):
-            chosen[f] = "rows"
     return Route(placement, tuple(tables), tuple(chosen), scatter, sequences, pooled, gathers.dense, common)

@@ -3,7 +3,8 @@
 Each rank sends one float32 message to each other rank; the gradients go back the same way:
 
     sum       partial results f32[b, S], which the receiver adds up: ⊕ as a reduce-scatter
-    vectors   pooled vectors: f32[g, ·, K] of common fields, f32[b, ·, K] of the others
+    vectors   pooled vectors: f32[g, ·, K] of common fields, f32[b, ·, K] of the others; then of fields whose
+              table is split by key, as partial sums that the receiver adds up
     rows      f32[U, K] of the unique keys that the receiver has requested
 
 Vectors, and rows once they are pooled, are inputs of the sample-parallel networks. These hold the fields'
@@ -12,6 +13,7 @@ blocks of the first layer on every rank; their gradients are summed over the ran
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -49,8 +51,9 @@ class _Received:
 
     Attributes:
         partials: f32[b, S] of each role, summed over the ranks; None where no field is field-parallel
-        common: f32[g, ·, K] from each rank, vectors of common fields
-        own: f32[b, ·, K] from each rank, vectors of the others
+        common: f32[g, ·, K] from each rank, vectors of common fields; then those of split tables, summed
+            over the ranks
+        own: f32[b, ·, K], the same of the other fields
         rows: f32[U, K], requested rows
     """
 
@@ -92,7 +95,11 @@ class SampleParallel:
         self._size = sum(model.partial_size for model in models.values())
         self._sums = [bool(route.field_parallel(r)) for r in range(route.world)]
         self._vectors = [
-            tuple(sum((f in route.common.fields) is part for f in route.vectors(r)) for part in (True, False))
+            tuple(
+                sum((f in route.common.fields) is part for f in fields)
+                for fields in (route.vectors(r), route.split_vectors)
+                for part in (True, False)
+            )
             for r in range(route.world)
         ]
 
@@ -124,8 +131,7 @@ class SampleParallel:
         sizes = [
             [
                 rows * self._size * self._sums[r],
-                groups * self._vectors[r][0] * self.dim,
-                rows * self._vectors[r][1] * self.dim,
+                *self._vector_sizes(r, groups, rows),
                 batch.requested_rows.received[r] * self.dim,
             ]
             for r in range(self.route.world)
@@ -139,12 +145,25 @@ class SampleParallel:
                 piece = parts[0].view(rows, self._size)
                 total = piece if total is None else total + piece
         widths = [model.partial_size for model in self.models.values()]
+
+        def vectors(kind: int, cells: int) -> list[Tensor]:
+            whole, sums = (
+                [parts[1 + k].view(cells, self._vectors[r][k], self.dim) for r, parts in enumerate(split)]
+                for k in (kind, kind + 2)
+            )
+            return [*whole, functools.reduce(torch.add, sums)]
+
         return _Received(
             partials=None if total is None else split_roles(total, widths),
-            common=[parts[1].view(groups, self._vectors[r][0], self.dim) for r, parts in enumerate(split)],
-            own=[parts[2].view(rows, self._vectors[r][1], self.dim) for r, parts in enumerate(split)],
-            rows=torch.cat([parts[3].view(-1, self.dim) for parts in split]),
+            common=vectors(0, groups),
+            own=vectors(1, rows),
+            rows=torch.cat([parts[-1].view(-1, self.dim) for parts in split]),
         )
+
+    def _vector_sizes(self, rank: int, groups: int, rows: int) -> list[int]:
+        """Numbers of each of `Leaves.vectors` that a rank sends for these groups and examples."""
+        cells = groups, rows, groups, rows
+        return [n * count * self.dim for n, count in zip(cells, self._vectors[rank], strict=True)]
 
     def _outgoing(self, leaves: Leaves, batch: GlobalBatch) -> list[Tensor]:
         """Message to each rank: partial results and vectors of its examples, and the rows it requested."""
@@ -160,9 +179,9 @@ class SampleParallel:
         own = self.owner_partials.compute(leaves, batch)
         if own is not None:
             send(own, list(batch.rows))
-        common, others = self.owner_partials.vectors(leaves)
-        send(common, list(batch.groups))
-        send(others, list(batch.rows))
+        cells = (list(batch.groups), list(batch.rows)) * 2
+        for values, counts in zip(leaves.vectors, cells, strict=True):
+            send(values, counts)
         for leaf, keys in zip(leaves.requested, batch.requested_keys, strict=True):
             send(leaf, [len(part) for part in keys])
         return [torch.cat([piece.reshape(-1) for piece in to_rank]) for to_rank in pieces]
@@ -171,20 +190,19 @@ class SampleParallel:
         """Numbers that this rank sends to others: its values forward, gradients of theirs backward."""
         rows = len(batch) - batch.rows[self.rank]
         groups = sum(batch.groups) - batch.groups[self.rank]
-        vectors = self._vectors[self.rank]
         requested = sum(
             len(keys) for parts in batch.requested_keys for r, keys in enumerate(parts) if r != self.rank
         )
         forward = (
             rows * self._size * self._sums[self.rank],
-            groups * vectors[0] * self.dim + rows * vectors[1] * self.dim,
+            sum(self._vector_sizes(self.rank, groups, rows)),
             requested * self.dim,
         )
         others = [parts for r, parts in enumerate(sizes) if r != self.rank]
         backward = (
             sum(parts[0] for parts in others),
-            sum(parts[1] + parts[2] for parts in others),
-            sum(parts[3] for parts in others),
+            sum(sum(parts[1:-1]) for parts in others),
+            sum(parts[-1] for parts in others),
         )
         names = ("sum", "vectors", "rows")
         return {name: a + b for name, a, b in zip(names, forward, backward, strict=True) if a + b}

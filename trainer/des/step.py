@@ -191,7 +191,9 @@ class DesStep:
         """Bytes and seconds of a step by field exchange, where all ranks are on one machine."""
         partial = sum(model.partial_size for model in self.models.values())
         width = 2 if self.collectives.wire == "bf16" else 4
-        return CostModel(self.placement.world, partial, self.layout.dim, self._parameters, width)
+        split = self.placement.split_fields(self.table_of)
+        world, dim = self.placement.world, self.layout.dim
+        return CostModel(world, partial, dim, self._parameters, width, split=split)
 
     def _build(self, field_exchange: Sequence[FieldExchange] | None) -> None:
         """Build networks, optimizer and collectives for this exchange of every field."""
@@ -374,7 +376,8 @@ class DesStep:
     def load_dense(self, state: Mapping[str, Tensor]) -> None:
         """Restore from the merged `state_dense` of all ranks.
 
-        With as many ranks as before, the saved field exchange is used: a resumed run has the same bits.
+        With as many ranks as before, the saved field exchange is used: a resumed run has the same bits. Where
+        it does not fit the placement, since a table is split by key now, a batch chooses.
 
         Raises:
             MismatchError: the state belongs to another model.
@@ -382,7 +385,7 @@ class DesStep:
         used = None if self.undecided else self.route.field_exchange
         if (saved := exchange_choice.saved_exchange(state, self.collectives, used)) is not None:
             self._build(saved)
-            self.undecided = False
+            self.undecided = self.route.field_exchange != tuple(saved)
         self._biases_trained = BIASES_TRAINED_KEY in state
         self.dense.load(state)
 

@@ -3,13 +3,13 @@
 Bytes that all N ranks send in a step of B examples:
 
     partial   2 w (N − 1) B S  once, for all partial fields together,  and  k_f (N − 1)/N  for each
-    vectors   2 w (N − 1)/N B K + k_f (N − 1)/N + 2 w (N − 1) P_f
+    vectors   2 w (N − 1)/N B K + k_f (N − 1)/N + 2 w (N − 1) P_f;  of a split table 2 w (N − 1) B K + …
     rows      (2 w K + 8) U_f (N − 1)/N + 2 w (N − 1) P_f
 
 Seconds of a rank, beside what every exchange costs alike:
 
     partial   partial_s B S  once
-    vectors   value_s B/N K
+    vectors   value_s B/N K;  of a split table 2 value_s B K
     rows      value_s B/N K + key_s n_f/N
     each      (byte_s bytes of w = 4 + link bytes)/N
 
@@ -29,6 +29,10 @@ run, and an exchange adds floats in an order of its own. The link is measured (`
 
 Partial results are fastest where fields, or keys of an example, are many: N S < F K. Rows are fastest where
 keys repeat and the link is slow; vectors where fields are few and it is not.
+
+The vector of a field whose table is split by key comes as N partial sums, one from each rank. Each is a value
+twice: where it is pooled, of all B examples, and where it is added up. They do not grow with the keys of an
+example, so they are fastest where lists are long beside N K.
 """
 
 from __future__ import annotations
@@ -126,6 +130,7 @@ class CostModel:
         parameters: P_f of each field
         width: w, 4 or 2
         gbit: Gbit/s of a rank between machines; None: all ranks are on one
+        split: fields whose table is split by key
     """
 
     world: int
@@ -134,6 +139,7 @@ class CostModel:
     parameters: Sequence[int]
     width: int = 4
     gbit: float | None = None
+    split: Collection[int] = ()
 
     def bytes(self, measured: Measured, field_exchange: Sequence[FieldExchange]) -> float:
         """Bytes that all ranks send with this exchange of every field."""
@@ -151,15 +157,20 @@ class CostModel:
         n, w = self.world, self.width
         share = (n - 1) / n
         keys = share * measured.keys
+        vectors = 2 * w * share * measured.samples * self.dim * self._if_split(measured, n)
         blocks = 2 * w * (n - 1) * np.asarray(self.parameters, np.float64)
         return Costs(
             2.0 * w * (n - 1) * measured.samples * self.partial,
             {
                 "partial": keys,
-                "vectors": 2 * w * share * measured.samples * self.dim + keys + blocks,
+                "vectors": vectors + keys + blocks,
                 "rows": (2 * w * self.dim + 8) * share * measured.unique + blocks,
             },
         )
+
+    def _if_split(self, measured: Measured, factor: int) -> F64:
+        """`factor` of fields whose table is split by key, 1 of others, f64[F]."""
+        return np.where(np.isin(np.arange(len(measured.keys)), list(self.split)), float(factor), 1.0)
 
     def _seconds(self, measured: Measured) -> Costs:
         sent, wide = self._bytes(measured), replace(self, width=4)._bytes(measured)
@@ -171,7 +182,7 @@ class CostModel:
         values = WORK.value_s * measured.samples / self.world * self.dim
         work: dict[FieldExchange, F64 | float] = {
             "partial": 0.0,
-            "vectors": values,
+            "vectors": values * self._if_split(measured, 2 * self.world),
             "rows": values + WORK.key_s * measured.read / self.world,
         }
         return Costs(

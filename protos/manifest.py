@@ -82,8 +82,9 @@ class VersionManifest:
         changed: blob of changed keys of each rank: of tables, and of look-up tables after
             `protos.store.LOOKUP`.
         earlier: `changed` of earlier versions that are still kept and extend the same row set.
-        item_vectors: blobs of item vectors, each item in one; () without a pre-rank model.
-        content: content name → blobs of vectors of all ranks; an id is in only one blob.
+        item_vectors: blobs of item vectors; () without a pre-rank model. Of an item in two, the later counts.
+            A blob of vectors without numbers lists items that have left.
+        content: content name → blobs of vectors of all ranks; of an id in two, the later counts.
         freshness: event times that the version learned.
         seed: of the tables; a server computes from it the initial values of a row that was never published.
         sentinel: value of the sentinels of the row set, drawn by the complete publish that began it.

@@ -13,9 +13,9 @@ from safetensors.torch import load as load_tensors
 from livectr.kernels.errors import MismatchError
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, I64, RowStatus, decode_changed
-from livectr.protos.vectors import decode_vectors
 from livectr.serving.version.content import Contents, ContentVectors
-from livectr.serving.version.id_vectors import IdVectors, joined
+from livectr.serving.version.id_vectors import IdVectors
+from livectr.serving.version.items import ItemVectors
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
 
@@ -26,16 +26,21 @@ class ModelVersion:
 
     Args:
         dense: all dense tensors of the version, by their published names.
-        items: item vectors, if the role reads them.
+        item_vectors: item vectors and their blobs, if the role reads them.
         scorer: the role's models with their weights.
         content: content name → vectors, for content that the model reads.
     """
 
     manifest: VersionManifest
     dense: Mapping[str, torch.Tensor]
-    items: IdVectors | None
+    item_vectors: ItemVectors | None
     scorer: object
     content: Mapping[str, ContentVectors]
+
+    @property
+    def items(self) -> IdVectors | None:
+        """Matrix of the item vectors."""
+        return self.item_vectors.matrix if self.item_vectors is not None else None
 
     @property
     def number(self) -> int:
@@ -109,7 +114,9 @@ class VersionLoader:
         content_names = self._spec.contents.blobs(manifest.content, loaded)
         added = [name for name, blobs in content_names.items() if len(blobs) < len(manifest.content[name])]
         item_names = manifest.item_vectors if self._spec.with_items else ()
-        names = [*item_names, *chain.from_iterable(content_names.values())]
+        known = before.item_vectors if before is not None else None
+        new_items = [name for name in item_names if known is None or name not in known.ids]
+        names = [*new_items, *chain.from_iterable(content_names.values())]
         dense: dict[str, torch.Tensor] = {}
         for blob in self._reader.blobs(manifest.dense):
             if blob is None:
@@ -121,8 +128,7 @@ class VersionLoader:
             return None
         items = None
         if item_names:
-            ids, rows = joined([decode_vectors(vectors.pop(name)) for name in item_names])
-            items = IdVectors(ids, rows, before.items if before else None)
+            items = ItemVectors.of(item_names, {name: vectors.pop(name) for name in new_items}, known)
         content = self._spec.contents.decode(
             {name: [vectors[blob] for blob in parts] for name, parts in content_names.items()},
             dense,

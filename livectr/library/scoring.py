@@ -33,6 +33,7 @@ from livectr.library.features import extracted
 from livectr.library.tables import root_columns, to_pipeline
 from livectr.models.base import CTRModel, Gathered, Gathers, Ragged, role_slices, row_segments
 from livectr.models.embedding import SubModel, SubNetwork
+from livectr.models.two_tower import TwoTowerModel
 from livectr.protos.store import CONTENT
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.configs import model_configs
@@ -94,6 +95,7 @@ class CheckpointScorer:
         prerank: load the pre-rank model, too.
         vectors: name of a content → ids i64[n] and vectors f32[n, out] that count more than its sub-model.
             The item tower's images have none: item vectors are made by the sub-model of their version.
+        items: keys i64[n] of items and their pre-rank vectors f32[n, out], which count more than the tower.
 
     Attributes:
         champion: role of the ranking model.
@@ -113,6 +115,7 @@ class CheckpointScorer:
         *,
         prerank: bool = False,
         vectors: Mapping[str, tuple[I64, F32]] = MappingProxyType({}),
+        items: tuple[I64, F32] | None = None,
     ) -> None:
         self._plan = pipeline.plan
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
@@ -135,6 +138,7 @@ class CheckpointScorer:
         wanted = [field for model in self._models.values() for field in model.gathers.content]
         self._contents = _contents(pipeline, wanted, restored.root, folders, dense)
         self._vectors = {name: _Vectors.of(*given) for name, given in vectors.items()}
+        self._items = _Vectors.of(*items) if items is not None else None
         self._item_images = getattr(configs.get(PRERANK), "item_images", ())
         self._content_of = {field: name for name, content in pipeline.content.items()
                             for field in content.fields}  # fmt: skip
@@ -161,7 +165,30 @@ class CheckpointScorer:
         Args:
             role: "prerank" for the two towers; None: the ranking model.
         """
-        model = self._models[role or self.champion]
+        network, *inputs = self._inputs(features, role or self.champion)
+        logits: F32 = network(*inputs).numpy()
+        return logits
+
+    @torch.inference_mode()
+    def prerank_logits(self, features: Features, keys: I64) -> F32:
+        """Logits f32[B] of the two towers for B rows, at least one, with the given item vectors.
+
+        Args:
+            keys: i64[B], of the rows' items.
+        """
+        if self._items is None:
+            return self.logits(features, PRERANK)
+        network, values, dense, gathered = self._inputs(features, PRERANK)
+        assert isinstance(network, TwoTowerModel)
+        sums = network.partial(values, dense)
+        user = network.user_vector(sums, network.user.pooled_images(gathered))
+        item = network.item_vector(sums, network.item.pooled_images(gathered))
+        logits: F32 = ((user * self._items.over(item, keys)).sum(dim=1) + network.bias).numpy()
+        return logits
+
+    def _inputs(self, features: Features, role: str) -> tuple[CTRModel, Tensor, Tensor, Gathered | None]:
+        """Network of a role and its inputs."""
+        model = self._models[role]
         lists = {name: features.field(i) for i, (name, _) in enumerate(self._fields)}
         vectors = {
             name: torch.from_numpy(self.tables[table].lookup(lists[name][1])[:, model.values])
@@ -175,8 +202,7 @@ class CheckpointScorer:
             items = self._item_images if role == PRERANK else ()
             content = {n: self._content(n, *lists[n], given=n not in items) for n in wanted.content}
             gathered = Gathered(pooled[:, columns], sequences, numbers if wanted.dense else None, content)
-        logits: F32 = model.network(pooled, numbers, gathered).numpy()
-        return logits
+        return model.network, pooled, numbers, gathered
 
     def _content(self, field: str, offsets: I32, ids: I64, *, given: bool) -> Ragged:
         """Vectors of the content of a field's ids: given ones, or the sub-model's."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.table import MISSING_ROW
 from livectr.library.features import extracted
@@ -18,9 +19,10 @@ from livectr.library.scoring import PRERANK, CheckpointScorer
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify.live import LiveInputs, Names, Values
 from livectr.verify.questions import Question
-from livectr.verify.vectors import Vectors
+from livectr.verify.vectors import ITEMS, Vectors
 
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _LOGIT_LIMIT = 1e-12
 """Distance from 0 and 1 at which logits of float32 probabilities are cut off."""
@@ -96,7 +98,10 @@ class Judge:
         vectors: Mapping[str, Vectors] = MappingProxyType({}),
     ) -> None:
         self._pipeline, self._live, self._tolerance = pipeline, live, tolerance
-        self._scorer = CheckpointScorer(pipeline, restored, folders, prerank=True, vectors=vectors)
+        content, items = {n: v for n, v in vectors.items() if n != ITEMS}, vectors.get(ITEMS)
+        self._scorer = CheckpointScorer(
+            pipeline, restored, folders, prerank=True, vectors=content, items=items
+        )
         self.keys = self.known = 0
 
     def judge(self, answers: Sequence[Answer], before: Values, after: Values) -> list[Judgement]:
@@ -144,17 +149,26 @@ class Judge:
                 for i in places
             ]  # fmt: skip
             ends = np.cumsum([part.num_rows for part in parts])
-            logits = self._score(pa.Table.from_batches(parts), kind)
+            keys = None
+            if kind == PRERANK:  # the only column of a candidate is its item
+                lists = [next(iter(answers[i].question.candidates.values())) for i in places]
+                keys = np.concatenate([key_of(pa.array(items)) for items in lists])
+            logits = self._score(pa.Table.from_batches(parts), kind, keys)
             found |= dict(zip(places, np.split(logits, ends[:-1]), strict=True))
         return [found[i] for i in range(len(answers))]
 
-    def _score(self, columns: pa.Table, kind: str) -> F64:
-        """Logits f64[n] of rows, at least one; counts their keys."""
+    def _score(self, columns: pa.Table, kind: str, items: I64 | None) -> F64:
+        """Logits f64[n] of rows, at least one, of pre-rank with items' keys i64[n]; counts their keys."""
         plan, scorer = self._pipeline.plan, self._scorer
         (batch,) = columns.combine_chunks().to_batches()
-        parts = []
+        parts, done = [], 0
         for features in extracted(plan, batch, scorer.statistics):
-            parts.append(scorer.logits(features, PRERANK if kind == PRERANK else None).astype(np.float64))
+            if items is None:
+                logits = scorer.logits(features)
+            else:
+                logits = scorer.prerank_logits(features, items[done : done + features.rows])
+            done += features.rows
+            parts.append(logits.astype(np.float64))
             for spec in self._pipeline.fields:
                 keys = features.field(spec.index)[1]
                 self.keys += len(keys)

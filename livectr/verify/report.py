@@ -13,6 +13,7 @@ from livectr.inspection.show import make_console
 from livectr.kernels.process.logs import tell
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.verify.judge import Judge, Judgement
+from livectr.verify.vectors import ITEMS
 
 SHOWN = 5
 """Candidates that differ, and are shown."""
@@ -31,7 +32,8 @@ class Report:
         other_version: replies of a version without a generation; asked again.
         refused: replies that the server refused or did not give in time; asked again.
         degraded: replies that the server marked; not compared.
-        vectors: content whose vectors were taken as they were published, as some were older than the version.
+        vectors: content, or `ITEMS`, whose vectors were taken as they were published, as some were older than
+            the version.
     """
 
     def __init__(self, tolerance: float) -> None:
@@ -124,7 +126,8 @@ class Report:
             "live_inputs": self._live,
             "live_inputs_in_redis": self._live_there,
             "asked_about": self.asked_about,
-            "content_as_published": sorted(self.vectors),
+            "content_as_published": sorted(self.vectors - {ITEMS}),
+            "items_as_published": ITEMS in self.vectors,
         }
 
     def _lines(self) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Published vectors of content that are older than their version (`content_refresh_s`).
+"""Published vectors of content and items that are older than their version (`content_refresh_s`).
 
-The checkpoint has the sub-model of the version's step alone, which does not explain a vector of an earlier
-step. So such a version's vectors are taken as they were published, and all else is recomputed.
+The checkpoint has the sub-model and the item tower of the version's step alone, which do not explain a
+vector of an earlier step. So such a version's vectors are taken as they were published, and all else is
+recomputed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from livectr.protos.redis_url import is_clustered
 from livectr.protos.store import Keyspace, without_password
 from livectr.protos.vectors import decode_vectors
 
+ITEMS = "item vectors"
+"""Name of the vectors of items, beside names of content."""
+
 Vectors = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
 """Ids i64[n], and their vectors f32[n, out]; of a repeated id the last counts."""
 
@@ -35,30 +39,38 @@ class PublishedVectors:
 
     def __init__(self, pipeline: Pipeline, url: str, namespace: str) -> None:
         self._url, self._space = url, Keyspace(namespace, clustered=is_clustered(url))
-        self._redis = connect_redis("verify", url, timeout_s=30) if pipeline.content else None
+        self._redis = (
+            connect_redis("verify", url, timeout_s=30) if pipeline.content or pipeline.prerank else None
+        )
 
     def manifest(self) -> VersionManifest | None:
-        """Manifest of the newest version; None: there is none, or the pipeline has no content."""
+        """Manifest of the newest version; None: there is none, or the pipeline has no vectors."""
         text = self._get(self._space.manifest)
         return VersionManifest.from_json(text) if text is not None else None
 
     def older(self, manifest: VersionManifest | None) -> Mapping[str, Vectors] | None:
-        """Content that has vectors of earlier versions → all of its vectors; None: they are gone from Redis.
+        """Content, or `ITEMS`, that has vectors of earlier versions → all of its vectors; None: they are gone
+        from Redis.
 
         Args:
-            manifest: of the version; None: the pipeline has no content.
+            manifest: of the version; None: the pipeline has no vectors.
         """
+        if manifest is None:
+            return {}
         found: dict[str, Vectors] = {}
-        for name, blobs in manifest.content.items() if manifest is not None else ():
-            assert manifest is not None
+        for name, blobs in {**manifest.content, ITEMS: manifest.item_vectors}.items():
             if all(blob.startswith(self._space.blob(manifest.version, "")) for blob in blobs):
                 continue
             values = [self._get(blob) for blob in blobs]
             parts = [decode_vectors(value) for value in values if value is not None]
             if len(parts) < len(blobs):
                 return None
-            ids, vectors = zip(*parts, strict=True)
+            gone = [ids for ids, vectors in parts if not vectors.shape[1]]
+            ids, vectors = zip(*(part for part in parts if part[1].shape[1]), strict=True)
             found[name] = np.concatenate(ids), np.concatenate(vectors)
+            if gone:
+                stay = ~np.isin(found[name][0], np.concatenate(gone))
+                found[name] = found[name][0][stay], found[name][1][stay]
         return found
 
     def close(self) -> None:

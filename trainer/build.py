@@ -36,6 +36,7 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.control import Control
 from livectr.trainer.commits import Committer
 from livectr.trainer.content.contents import Contents
+from livectr.trainer.content.item_refresh import item_refresh_of
 from livectr.trainer.content.refresh import refreshes_of
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.step import DesStep
@@ -171,6 +172,7 @@ def build(
         publisher=publisher,
         progress=progress,
         refreshes=refreshes,
+        item_refresh=item_refresh_of(pipeline, options.content_rule),
     )
     return parts, stages
 

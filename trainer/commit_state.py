@@ -140,4 +140,5 @@ def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
         champion,
         parts.refreshes,
         parts.progress.event_ms,
+        parts.item_refresh,
     )

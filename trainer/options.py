@@ -94,7 +94,7 @@ class TrainOptions:
         content: folders with the features of the pipeline's content, "images=DIR,texts=DIR2"
             (ingest.content.store). The default for content with a topic is a folder beside the checkpoint, or
             a temporary folder.
-        content_refresh_s, content_tolerance: which vectors of content a version computes again
+        content_refresh_s, content_tolerance: which vectors of content and items a version computes again
             (ingest.content.refresh_rule.RefreshRule).
         metrics_port: Prometheus endpoint; rank r of a machine answers at port + r; 0: none.
         metrics_listen: its address.
@@ -264,7 +264,7 @@ class TrainOptions:
 
     @property
     def content_rule(self) -> RefreshRule:
-        """Content vectors that a version computes. Raises ConfigError for values that cannot work."""
+        """Vectors that a version computes. Raises ConfigError for values that cannot work."""
         return RefreshRule(int(self.content_refresh_s * 1000), self.content_tolerance)
 
     @property

@@ -19,6 +19,7 @@ from livectr.ingest.plan.features import Features
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.contents import Contents
+from livectr.trainer.content.item_refresh import ItemRefresh
 from livectr.trainer.content.refresh import ContentRefresh
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.step import DesStep
@@ -73,7 +74,8 @@ class Parts:
         gate: holds versions of a bad model; of rank 0, if versions are published.
         record: writes the run log; of rank 0, if there is one.
         checkpoint, publisher: None if the run has no place for them.
-        refreshes: content → its refresh, with `content_refresh`.
+        refreshes: content → its refresh, with `content_refresh_s`.
+        item_refresh: of the item vectors, with `content_refresh_s`.
     """
 
     pipeline: Pipeline
@@ -99,3 +101,4 @@ class Parts:
     publisher: Publisher | None
     progress: Progress
     refreshes: Mapping[str, ContentRefresh]
+    item_refresh: ItemRefresh | None

@@ -113,6 +113,17 @@ CONTENT_DRIFT = Gauge(
     "Largest movement of a sample's published vectors since they were computed, with content_tolerance.",
     ["content"],
 )
+COMPUTED_ITEMS = Counter(
+    "livectr_computed_items", "Items whose pre-rank vector was computed for a version that is served."
+)
+OLDEST_ITEM = Gauge(
+    "livectr_items_oldest_seconds",
+    "Event time between the oldest published item vector and the newest version.",
+)
+ITEM_DRIFT = Gauge(
+    "livectr_items_drift_ratio",
+    "Largest movement of a sample's published item vectors since they were computed, with content_tolerance.",
+)
 PUBLISHED_VERSION = Gauge("livectr_published_version", "Newest version that servers can use.")
 PUBLISHED_TIMESTAMP = Gauge(
     "livectr_published_timestamp_seconds", "Time of the newest version, seconds since 1970; 0: none yet."
@@ -235,6 +246,9 @@ OF_RANK_0 = (
     OBSERVED_CTR,
     WINDOW_EXAMPLES,
     WINDOW_CLICKS,
+    COMPUTED_ITEMS,
+    OLDEST_ITEM,
+    ITEM_DRIFT,
     PUBLISHED_VERSION,
     PUBLISHED_TIMESTAMP,
     PUBLISH_SECONDS,

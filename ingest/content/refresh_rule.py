@@ -1,4 +1,4 @@
-"""Settings of the vectors of content that a version computes again (trainer.content.refresh)."""
+"""Settings of the vectors of content and items that a version computes again (trainer.content)."""
 
 from __future__ import annotations
 

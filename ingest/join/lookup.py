@@ -170,11 +170,13 @@ class LookupTable:
         self._current += 1
         return self._current - 1
 
-    def changed(self, since: int = 0) -> tuple[I64, list[list[Any] | None]]:
-        """Rows that changed, in the order in which their keys first appeared.
+    def touched(self, since: int) -> tuple[I64, npt.NDArray[np.bool_]]:
+        """Keys int64[m] of `changed`, and bool[m]: they have a row."""
+        changed = np.flatnonzero(self._generation > since)
+        return self._keys[changed], self._row[changed] >= 0
 
-        Args:
-            since: generation number from `mark`; 0 for all rows.
+    def changed(self, since: int = 0) -> tuple[I64, list[list[Any] | None]]:
+        """Rows that changed after a generation of `mark` (0: all), in the order in which keys first appeared.
 
         Returns:
             Keys int64[m] and m rows. A row lists the columns in declared order as JSON types: binary as
@@ -192,10 +194,9 @@ class LookupTable:
         return self._keys[changed], rows
 
     def forget(self, time_ms: int, reached_ms: int = FIRST) -> bool:
-        """Drop the rows that no look-up as of a time or later needs, once they are many; true: some were.
+        """Drop rows that no look-up as of a time (ms) or later needs, once they are many; true: some were.
 
         Args:
-            time_ms: in ms.
             reached_ms: time up to which all rows are there.
         """
         if self.versions is None:
@@ -271,10 +272,9 @@ class LookupTable:
         return self._log.bytes + index + (0 if self.versions is None else self.versions.bytes)
 
     def export(self, time_ms: int, share: tuple[int, int] = (0, 1)) -> pa.Table:
-        """Rows of a versioned table that a look-up as of a time or later may need; deleted keys have nulls.
+        """Rows of a versioned table for look-ups as of a time (ms) or later; deleted keys have nulls.
 
         Args:
-            time_ms: in ms.
             share: (rank, ranks): the keys that the rank saves.
         """
         self._timed.horizon = max(self._timed.horizon, time_ms)

@@ -281,7 +281,7 @@ class TrainSettings:
     )
     content_refresh_s: float = setting(
         T.content_refresh_s,
-        "event time in which every vector of images or texts is computed again, such as 1h (0: each version)",
+        "event time in which vectors of images, texts and items are made anew, such as 1h (0: each version)",
         commands=TRAIN,
         least=0,
     )

@@ -254,7 +254,7 @@ def _version(
         tables=dict(snapshot.table_rows),
         dense=(blob(number, f"dense-{epoch}-0"),),
         changed=(blob(number, f"changed-{epoch}-0"),),
-        item_vectors=tuple(blob(number, f"items-{epoch}-{i}") for i in range(snapshot.item_blobs)),
+        item_vectors=snapshot.item_names(lambda tag: blob(number, f"items-{epoch}-{tag}"), None),
         content={
             name: tuple(blob(number, f"content-{name}-{epoch}-0-{tag}") for tag in precompute.tags)
             for name, precompute in snapshot.content.items()

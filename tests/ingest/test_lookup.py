@@ -44,6 +44,9 @@ def test_equals_a_dict(batches: list[list[tuple[tuple[object, ...], bool]]], req
                 latest[row[0]] = row
         assert len(table) == len(latest)
         changed, values = table.changed(since)
+        touched, there = table.touched(since)
+        assert touched.tolist() == changed.tolist()
+        assert there.tolist() == [row is not None for row in values]
         copy |= zip(changed.tolist(), values, strict=True)
         since = table.mark()
     found = table.take(keys(requested))

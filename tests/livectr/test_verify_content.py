@@ -1,8 +1,9 @@
-"""Replies that were made with content vectors older than their version, by `livectr verify`."""
+"""Replies that were made with vectors of content and items older than their version, by `livectr verify`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,14 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
 from livectr.verify import verify as steps
 from livectr.verify.report import Report
+from livectr.verify.vectors import ITEMS, Vectors
 from livectr.verify.verify import VerifyOptions, verify
 from tests.serving.content_world import SEED, make_store, pipeline
 from tests.serving.test_trained_content import write_logs
+
+
+def without_items(found: Mapping[str, Vectors] | None) -> Mapping[str, Vectors] | None:
+    return {name: some for name, some in found.items() if name != ITEMS} if found is not None else None
 
 
 @pytest.mark.parametrize("role", ["rank", "prerank"])
@@ -52,6 +58,7 @@ def test_replies_are_explained_by_the_published_vectors(
         manifest = VersionManifest.from_json(client.get("{livectr}:manifest") or b"")
     versions = {int(name.split(":")[2]) for name in manifest.content["images"]}
     assert manifest.step >= 9 and min(versions) < manifest.version, "all vectors are of the first version"
+    assert min(int(name.split(":")[2]) for name in manifest.item_vectors) < manifest.version
 
     app = App(role, pipeline, ServeOptions(redis_url))
     app.start()
@@ -76,8 +83,13 @@ def test_replies_are_explained_by_the_published_vectors(
         report = verified()
         assert report.compared[role] == report.equal == 12 and report.code == 0
         report.show(as_json=True)
-        assert json.loads(capsys.readouterr().out)["content_as_published"] == ["images"]
-        # by the sub-model of the version's step, the vectors are others
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["content_as_published"] == ["images"] and facts["items_as_published"]
+        # by the sub-model and the item tower of the version's step, the vectors are others
+        older = steps.PublishedVectors.older
+        if role == "prerank":
+            monkeypatch.setattr(steps.PublishedVectors, "older", lambda *a: without_items(older(*a)))
+            assert verified().different > 0
         monkeypatch.setattr(steps.PublishedVectors, "older", lambda *_: {})
         assert verified().different > 0
     finally:

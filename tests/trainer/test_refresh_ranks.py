@@ -12,8 +12,9 @@ import redis
 from livectr.protos.keyspace import Keyspace
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.vectors import decode_vectors
+from livectr.serving.version.items import ItemVectors
 from tests.ranks import Processes
-from tests.serving.content_world import make_store
+from tests.serving.content_world import ADS, make_store
 from tests.serving.test_trained_content import write_logs
 from tests.trainer.processes import finish
 
@@ -44,13 +45,22 @@ def held(client: redis.Redis) -> tuple[VersionManifest, list[int], np.ndarray, n
     return manifest, versions, np.concatenate(ids)[order], np.concatenate(vectors)[order]
 
 
+def held_items(client: redis.Redis) -> tuple[set[str], ItemVectors]:
+    """Versions of the slots' blobs, and the item vectors of the newest version as a server loads them."""
+    manifest = VersionManifest.from_json(client.get(Keyspace().manifest) or b"")
+    names = manifest.item_vectors
+    slots = {name.split(":")[2] for name in names if name.rpartition("-")[2].isdigit()}
+    blobs = dict(zip(names, client.mget(names), strict=True))
+    return slots, ItemVectors.of(names, blobs, None)
+
+
 def test_ranks_share_the_work_and_publish_the_same_vectors(
     tmp_path: Path, redis_url: str, client: redis.Redis
 ) -> None:
     """Nothing is due after the first version, which is of the step before the first example."""
     write_logs(tmp_path / "logs", 400)
     store = make_store(tmp_path / "images")
-    found = []
+    found, found_items = [], []
     for world in (1, 2, 4):
         client.flushall()
         run(world, tmp_path, redis_url)
@@ -59,6 +69,11 @@ def test_ranks_share_the_work_and_publish_the_same_vectors(
         assert versions == [1] and manifest.version > 1
         assert ids.tolist() == sorted(store.ids.tolist())
         found.append(vectors)
+        slots, items = held_items(client)
+        assert slots == {"1"} and items.matrix.ids.tolist() == list(ADS)
+        found_items.append(items.matrix.vectors)
+    for some in found_items[1:]:
+        np.testing.assert_allclose(some, found_items[0], rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found[2], found[0], rtol=1e-5, atol=1e-6)
 
@@ -76,3 +91,33 @@ def test_a_run_that_goes_on_on_other_ranks_computes_all_vectors_first(
     manifest, versions, ids, _ = held(client)
     assert manifest.row_set == before.row_set, "it went on with what Redis held"
     assert versions == [before.version + 1] and ids.tolist() == sorted(store.ids.tolist())
+    slots, items = held_items(client)
+    assert slots == {str(before.version + 1)} and items.matrix.ids.tolist() == list(ADS)
+
+
+def test_ranks_measure_the_movement_of_item_vectors_together(
+    tmp_path: Path, redis_url: str, client: redis.Redis
+) -> None:
+    """Every step moves vectors by more than the one tolerance, and none by more than the other."""
+    write_logs(tmp_path / "logs", 400)
+    make_store(tmp_path / "images")
+    for tolerance, moves in ((1e-9, True), (100.0, False)):
+        client.flushall()
+        run(2, tmp_path, redis_url, content_tolerance=tolerance)
+        manifest, (slots, items) = held(client)[0], held_items(client)
+        assert manifest.world == 2 and manifest.version > 1
+        assert slots == {str(manifest.version if moves else 1)} and items.matrix.ids.tolist() == list(ADS)
+
+
+def test_slots_that_are_due_with_every_version_hold_what_a_run_without_refresh_publishes(
+    tmp_path: Path, redis_url: str, client: redis.Redis
+) -> None:
+    write_logs(tmp_path / "logs", 400)
+    make_store(tmp_path / "images")
+    found = []
+    for period_s in (0.0, 0.001):
+        client.flushall()
+        run(1, tmp_path, redis_url, content_refresh_s=period_s)
+        found.append(held_items(client)[1].matrix)
+    assert found[0].ids.tolist() == found[1].ids.tolist() == list(ADS)
+    np.testing.assert_allclose(found[1].vectors, found[0].vectors, rtol=1e-5, atol=1e-6)

@@ -22,7 +22,8 @@ from livectr.models.embedding import SubNetwork
 from livectr.trainer.comm.control import Control
 
 SAMPLE = 256
-_HASHES = 1 << 62
+HASHES = 1 << 62
+"""Hashes by which samples are drawn."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -91,7 +92,7 @@ class Drift:
         if not self.redrawn:
             return
         ids = self._store.ids
-        hashes, shards = shard_of(ids, _HASHES), self._store.shard_of(ids)
+        hashes, shards = shard_of(ids, HASHES), self._store.shard_of(ids)
         of_shard = -(-SAMPLE // self._store.shards)
         chosen = []
         for shard in np.flatnonzero(np.bincount(shards)).tolist():

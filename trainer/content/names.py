@@ -1,4 +1,4 @@
-"""Names of the blobs of a version's content vectors: those that its ranks write, and those that stay."""
+"""Names of the blobs of a version's content and item vectors: of those that are written and that stay."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 
 from livectr.trainer.content.precompute import Precompute
 from livectr.trainer.content.refresh import NEWER
+
+LEFT = "left"
+"""Tag of the blob of items that have left."""
 
 
 def described(content: Mapping[str, Precompute]) -> dict[str, Any]:
@@ -69,6 +72,20 @@ def names_of(
         name: ContentNames.of([share[name] for share in shares], partial(blob, name), before.get(name, ()))
         for name in shares[0]
     }
+
+
+def item_names(
+    tags: Sequence[str], blob: Callable[[str], str], before: Sequence[str], *, whole: bool
+) -> tuple[str, ...]:
+    """Names of the blobs of item vectors of a version, which rank 0 writes.
+
+    Args:
+        tags: of the blobs that are written.
+        blob: name of a blob by tag, ending with the tag.
+        before: names of the version before; () if this one is complete.
+        whole: none of them stays.
+    """
+    return ContentNames.of([{"tags": tags, "whole": whole}], lambda _, tag: blob(tag), before).all
 
 
 def tag_of(name: str) -> str:

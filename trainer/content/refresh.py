@@ -35,15 +35,14 @@ from livectr.trainer.content import precompute
 from livectr.trainer.content.drift import Drift
 from livectr.trainer.content.precompute import F16, F32, I64, Embedder
 from livectr.trainer.content.slots import SLOT_IDS, Slots
+from livectr.trainer.content.turns import NEVER, Turns
 
 NEWER = "newer"
 """Tag of the blob of ids whose features are newer than their slot's blob."""
 NEWER_SHARE = 16
 """A slot is computed again when more than 1/NEWER_SHARE of its ids are newer."""
-NEVER = -1
 
 I32 = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 
 
 class ContentRefresh:
@@ -64,8 +63,7 @@ class ContentRefresh:
         self._drift = Drift(store, control, rule.tolerance) if rule.tolerance else None
         self._moment = self._plans = 0
         self._begun = False  # a version of this process is served; alike on every rank
-        self._times: I64 = np.empty(0, np.int64)
-        """Event time at which each slot was computed; 0: before the first example, NEVER: not yet."""
+        self._turns = Turns(rule.period_ms)
         self._versions: I64 = np.empty(0, np.int64)
         """Number of the plan that computed each slot."""
         self._newer: I64 = np.empty(0, np.int64)
@@ -90,7 +88,7 @@ class ContentRefresh:
         )
         redrawn = self._drift is not None and self._drift.redrawn
         whole = whole or not self._begun
-        due = self._due(now_ms) | np.isin(self._versions, list(moved))
+        due = self._turns.due(self._slots.phases, now_ms) | np.isin(self._versions, list(moved))
         of_ids = self._slots.of_ids
         if whole or redrawn:
             due[:] = True
@@ -121,26 +119,18 @@ class ContentRefresh:
         return self._slots.tags[slot]
 
     def _grow(self, now_ms: int) -> None:
-        """Make room for new slots; learn the time of vectors that were computed before the first example."""
-        more = len(self._slots) - len(self._times)
-        self._times = np.append(self._times, np.full(more, NEVER))
+        """Make room for new slots."""
+        more = len(self._slots) - len(self._versions)
         self._versions = np.append(self._versions, np.full(more, NEVER))
-        self._times[self._times == 0] = now_ms
-
-    def _due(self, now_ms: int) -> Bools:
-        """Slots that were never computed, or whose turn has come since."""
-        period = self._rule.period_ms
-        shift = (np.array(self._slots.phases) * period).astype(np.int64)
-        due: Bools = (self._times == NEVER) | ((now_ms + shift) // period > (self._times + shift) // period)
-        return due
+        self._turns.grow(len(self._slots), now_ms)
 
     def published(self, plan: RefreshPlan, newer: tuple[I64, F32]) -> None:
         """Take over a plan whose version is served."""
         self._begun, self._moment = True, plan.moment
-        self._times[plan.due], self._versions[plan.due] = plan.now_ms, plan.number
+        self._turns.computed(plan.due, plan.now_ms)
+        self._versions[plan.due] = plan.number
         self._newer, self._vectors = newer
-        oldest = int(self._times.min(initial=plan.now_ms)) if plan.now_ms else 0
-        telemetry.OLDEST_CONTENT.labels(self.name).set((plan.now_ms - oldest) / 1000 if oldest > 0 else 0.0)
+        telemetry.OLDEST_CONTENT.labels(self.name).set(self._turns.oldest_s(plan.now_ms))
         if self._drift is not None:
             self._drift.published(plan.number)
             telemetry.CONTENT_DRIFT.labels(self.name).set(self._drift.most)
@@ -235,8 +225,10 @@ def refreshes_of(
     """
     if not rule.period_ms:
         return {}
-    if not pipeline.content:
-        raise ConfigError("content_refresh_s is for images and texts; the pipeline has none, leave it out")
+    if not pipeline.content and (pipeline.prerank is None or pipeline.items is None):
+        raise ConfigError(
+            "content_refresh_s is for images, texts and item vectors; the pipeline has none, leave it out"
+        )
     if pipeline.log.impressions.time is None:
         raise ConfigError("content_refresh_s needs event times: name the impressions' time column (time=)")
     return {name: ContentRefresh(name, store, control, rule) for name, store in stores.items()}

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.content.store import ContentStore
+from livectr.trainer.content.turns import phase
 
 SLOT_IDS = 1 << 16
-_GOLDEN = 0.6180339887498949
-"""Multiples of it, modulo 1, are spread evenly, however many there are."""
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -78,7 +77,7 @@ class Slots:
         slot = self._numbers.setdefault((shard, number), len(self.tags))
         if slot == len(self.tags):
             self.tags.append(f"{shard}.{number}")
-            self.phases.append((shard + number * self._store.shards) * _GOLDEN % 1.0)
+            self.phases.append(phase(shard + number * self._store.shards))
         return slot
 
 

@@ -261,7 +261,7 @@ class Publisher:
             dense=tuple(blob(version, f"dense-{epoch}-{r}") for r in range(world)),
             changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
             earlier=earlier_blobs(earlier),
-            item_vectors=tuple(blob(version, f"items-{epoch}-{i}") for i in range(snapshot.item_blobs)),
+            item_vectors=snapshot.item_names(lambda tag: blob(version, f"items-{epoch}-{tag}"), earlier),
             content={name: names.all for name, names in content.items()},
             freshness=self._unpublished,
             examples=learned,
@@ -278,7 +278,7 @@ class Publisher:
         rows = sum(share["written"] for share in shares)
         own_blobs = {name: names.ranks[self.control.rank] for name, names in content.items()}
         self._entry = LogEntry.of(manifest, rows, earlier) if needed is not None else None
-        pending = Pending(manifest, manifest.to_json(), rows, self.full, tuple(snapshot.content.values()))
+        pending = Pending(manifest, manifest.to_json(), rows, self.full, snapshot.published)
         self.push(pending, Share(self.control.rank, snapshot, manifest, own_blobs, self.full, self._entry))
 
     def observe(self, flags: Sequence[int]) -> Published | None:
@@ -392,8 +392,8 @@ class Publisher:
                 self.log.kept[manifest.version] = self._entry
             self.log.expire(manifest.row_set, sum(manifest.tables.values()))
             self._garbage.flipped(manifest, full=pending.full)
-        for precompute in pending.content:
-            precompute.published()
+        for note in pending.published:
+            note()
         self.full, self.last = False, manifest
         self.store.cut_off = ()
         self._watch()

@@ -22,6 +22,7 @@ from livectr.protos.store import decode_erased, encode_changed
 from livectr.protos.vectors import encode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
+from livectr.trainer.content.names import tag_of
 from livectr.trainer.content.precompute import StoppedError, workers
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.log.entries import LogEntry
@@ -115,8 +116,9 @@ class Share:
             sweep(store, snapshot.kept)
         store.write_blob(manifest.dense[self.rank], snapshot.dense)
         if snapshot.items is not None and items is not None and self.rank == 0:
-            for blob, part in zip(manifest.item_vectors, snapshot.items.parts(items), strict=True):
-                store.write_blob(blob, encode_vectors(*part))
+            names = {tag_of(name): name for name in manifest.item_vectors}
+            for tag, part in zip(snapshot.items.blobs.tags, snapshot.items.parts(items), strict=True):
+                store.write_blob(names[tag], encode_vectors(*part))
         for name, precompute in snapshot.content.items():
             for blob, part in zip(self.content[name], precompute.run(stopped), strict=True):
                 store.write_blob(blob, encode_vectors(*part))

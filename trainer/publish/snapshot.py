@@ -43,18 +43,20 @@ from livectr.protos.store import (
 )
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
+from livectr.trainer.content.item_refresh import ItemRefresh
 from livectr.trainer.content.precompute import ContentPrecompute, Precompute
 from livectr.trainer.content.refresh import ContentRefresh
 from livectr.trainer.des.item_vectors import ItemCopy
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.spool import Spool
-from livectr.trainer.publish.version import Items, VersionSnapshot, is_served
+from livectr.trainer.publish.version import ItemBlobs, Items, VersionSnapshot, is_served
 
 if TYPE_CHECKING:
     from livectr.trainer.publish.store_types import Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 
 LISTED_ROWS = 1_000_000
 """Changes of a table that may be listed, however few rows it has."""
@@ -146,6 +148,11 @@ def _sum(control: Control, part: torch.Tensor) -> torch.Tensor:
     return control.all_reduce(part)
 
 
+def _vectors(copied: ItemCopy, control: Control) -> F32:
+    """Vectors f32[n, out] of copied items. Collective."""
+    return copied.vectors(partial(_sum, control))
+
+
 @dataclass(frozen=True)
 class Snapshotter:
     """Copies a rank's share of versions.
@@ -157,6 +164,7 @@ class Snapshotter:
         champion: role of the ranking model that is published.
         refreshes: content → its refresh; of other content, all vectors are computed.
         now_ms: event time of this step boundary.
+        item_refresh: refresh of the item vectors; None: all are computed.
     """
 
     pipeline: Pipeline
@@ -169,6 +177,7 @@ class Snapshotter:
     champion: str = "rank"
     refreshes: Mapping[str, ContentRefresh] = field(default_factory=dict)
     now_ms: int = 0
+    item_refresh: ItemRefresh | None = None
 
     def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
         """Copy changes after `since`, or everything (None). Collective.
@@ -194,7 +203,7 @@ class Snapshotter:
             table_rows={name: len(table) for name, table in self.step.tables.items()},
             dense=safetensors.torch.save({**self._weights(), **self._statistics()}),
             values=[*self._lookup_rows(lookup_rows), *self._histories(histories)],
-            items=self._items(),
+            items=self._items(since),
             erased={name: keys for name, keys in erased.items() if len(keys)},
             content=self._content(whole=since is None),
             spool=spool,
@@ -307,23 +316,54 @@ class Snapshotter:
             for name in names
         }
 
-    def _items(self) -> Items | None:
-        """Items that rank 0 knows, and a copy of what their vectors depend on; None without a pre-rank model.
-        Collective.
+    def _items(self, since: Boundary | None) -> Items | None:
+        """Items that rank 0 knows, all or those of its plan, and a copy of what their vectors depend on; None
+        without a pre-rank model. Collective.
         """
         if self.pipeline.prerank is None or self.pipeline.items is None:
             return None
-        packed = b""
-        if self.control.rank == 0:
-            ids, rows = self.source.tables[self.pipeline.items.topic].rows()
+        refresh, plan, sample = self.item_refresh, None, None
+        table = self.source.tables[self.pipeline.items.topic] if self.control.rank == 0 else None
+        generation = since.lookup_rows if since is not None else 0
+        if refresh is not None and refresh.drift is not None:
+            drawn = refresh.drift.sample(table, generation) if table is not None else None
+            drawn, _, copied = self._copied(table, drawn)
+            sample = drawn, _vectors(copied, self.control)
+        if table is not None and refresh is not None:
+            plan = refresh.plan(table, generation, self.now_ms, whole=since is None, sample=sample)
+        ids, failed, copied = self._copied(table, plan.ids if plan is not None else None)
+        compute = partial(_vectors, copied)
+        if refresh is None:
+            return Items(ids, copied.out, compute, ItemBlobs.of_all(len(ids), copied.out))
+        if plan is not None:
+            plan = plan.without(failed)
+        told = self.control.broadcast_json([plan.tags, plan.whole] if plan is not None else [])
+        if plan is None:
+            return Items(ids, copied.out, compute, ItemBlobs(told[0], (), told[1]))
+        blobs = ItemBlobs(plan.tags, plan.sizes, plan.whole, plan.left, plan.published)
+        return Items(ids, copied.out, compute, blobs)
+
+    def _copied(self, table: LookupTable | None, ids: I64 | None) -> tuple[I64, Bools, ItemCopy]:
+        """Copy what the vectors of some of rank 0's items depend on. Collective.
+
+        Args:
+            table: of the items; None on the other ranks.
+            ids: i64[n]; of rank 0. None: all.
+
+        Returns:
+            Ids without those that cannot be extracted, which servers report as unknown; bool[n], which are
+            these; the copy.
+        """
+        packed, failed = b"", np.empty(0, bool)
+        if table is not None:
+            ids, rows = table.rows() if ids is None else (ids, table.take(ids))
             features = self.extract(self.pipeline.item_columns(rows), self.statistics)
-            kept = np.flatnonzero(~features.failed)
-            if len(kept) < len(ids):  # servers report the others as unknown
-                ids, features = ids[kept], features.take(kept)
+            failed = features.failed
+            if failed.any():
+                ids, features = ids[~failed], features.take(np.flatnonzero(~failed))
             packed = safetensors.numpy.save(
                 {"ids": ids, "offsets": features.offsets, "keys": features.keys, "dense": features.dense}
             )
         items = safetensors.numpy.load(self.control.broadcast_bytes(packed))
         features = Features(len(items["ids"]), items["offsets"], items["keys"], items["dense"])
-        copied = ItemCopy.of(self.step, features)
-        return Items(items["ids"], copied.out, lambda control: copied.vectors(partial(_sum, control)))
+        return items["ids"], failed, ItemCopy.of(self.step, features)

@@ -16,6 +16,7 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import KEPT_VERSIONS
 from livectr.protos.vectors import blob_count, blob_rows
 from livectr.trainer.comm.control import Control
+from livectr.trainer.content.names import item_names
 from livectr.trainer.content.precompute import Precompute
 from livectr.trainer.publish.spool import Spool
 
@@ -71,35 +72,60 @@ def is_served(segment: str, champion: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Items:
-    """Items whose vectors a version holds.
+class ItemBlobs:
+    """Blobs of item vectors that a version writes.
 
     Attributes:
-        ids: i64[n].
+        tags: last parts of their names.
+        sizes: items of each blob; `left` has a blob behind them.
+        whole: no blob of the version before stays.
+        left: items of blobs that stay, which have left: i64[m]; None: there is no such blob.
+        published: notes that the version is served.
+    """
+
+    tags: Sequence[str]
+    sizes: Sequence[int]
+    whole: bool = True
+    left: I64 | None = None
+    published: Callable[[], None] = lambda: None
+
+    @staticmethod
+    def of_all(n: int, dim: int) -> ItemBlobs:
+        """Blobs of all n items with vectors of `dim` numbers."""
+        rows, count = blob_rows(dim), blob_count(n, dim)
+        sizes = [min(rows, n - rows * number) for number in range(count)]
+        return ItemBlobs([str(number) for number in range(count)], sizes)
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items whose vectors a version computes.
+
+    Attributes:
+        ids: i64[n], in the order of the blobs.
         dim: numbers of a vector.
         compute: computes the vectors f32[n, dim], from a thread beside the training. Collective by the
             Control that it is given.
+        blobs: what is written.
     """
 
     ids: I64
     dim: int
     compute: Callable[[Control], F32]
+    blobs: ItemBlobs
 
     @staticmethod
     def of(ids: I64, vectors: F32) -> Items:
         """Items whose vectors f32[n, dim] are there."""
-        return Items(ids, vectors.shape[1], lambda _: vectors)
-
-    @property
-    def blobs(self) -> int:
-        """Blobs of the vectors."""
-        return blob_count(len(self.ids), self.dim)
+        dim = vectors.shape[1]
+        return Items(ids, dim, lambda _: vectors, ItemBlobs.of_all(len(ids), dim))
 
     def parts(self, vectors: F32) -> Iterator[tuple[I64, F32]]:
         """Ids and vectors of each blob."""
-        rows = blob_rows(self.dim)
-        for start in range(0, max(len(self.ids), 1), rows):
-            yield self.ids[start : start + rows], vectors[start : start + rows]
+        ends = np.cumsum(self.blobs.sizes)[:-1]
+        yield from zip(np.split(self.ids, ends), np.split(vectors, ends), strict=True)
+        if self.blobs.left is not None:
+            yield self.blobs.left, np.empty((len(self.blobs.left), 0), np.float32)
 
 
 @dataclass(frozen=True)
@@ -157,10 +183,23 @@ class VersionSnapshot:
         if self.spool is not None:
             yield from self.spool
 
+    def item_names(self, blob: Callable[[str], str], before: VersionManifest | None) -> tuple[str, ...]:
+        """Names of the blobs of item vectors; () without a pre-rank model.
+
+        Args:
+            blob: name of a blob by tag, ending with the tag.
+            before: version that this one extends; None: it is complete.
+        """
+        if self.items is None:
+            return ()
+        blobs, names = self.items.blobs, before.item_vectors if before is not None else ()
+        return item_names(blobs.tags, blob, names, whole=blobs.whole)
+
     @property
-    def item_blobs(self) -> int:
-        """Blobs of the vectors of items; 0 without a pre-rank model."""
-        return 0 if self.items is None else self.items.blobs
+    def published(self) -> tuple[Callable[[], None], ...]:
+        """Functions that note that the version is served, of its content and its items."""
+        items = (self.items.blobs.published,) if self.items is not None else ()
+        return (*(precompute.published for precompute in self.content.values()), *items)
 
 
 @dataclass(frozen=True)
@@ -185,14 +224,14 @@ class Pending:
         text: of the manifest.
         rows: table rows that all ranks write.
         full: the version holds everything.
-        content: vectors that this rank computes.
+        published: functions that note that it is served.
     """
 
     manifest: VersionManifest
     text: bytes
     rows: int
     full: bool
-    content: Sequence[Precompute] = ()
+    published: Sequence[Callable[[], None]] = ()
 
 
 def blobs_of(manifest: VersionManifest) -> tuple[str, ...]:

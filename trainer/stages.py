@@ -48,7 +48,8 @@ from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, Records, records, roles_of
 from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
-from livectr.trainer.stream.batcher import Batcher, Cut
+from livectr.trainer.stream.batcher import Batcher
+from livectr.trainer.stream.cut import Cut
 from livectr.trainer.stream.feed import Batch, Feed
 from livectr.trainer.tables.policies import Policies
 

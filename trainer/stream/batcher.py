@@ -11,12 +11,11 @@ not while a run catches up: as long as the logs hold a batch of unread rows, onl
 Finals (ingest.join.label_join) ride along: they take no example's place, and a batch has at most as many
 finals as it may have examples.
 
-`cut` is the policy, a pure function. `Batcher` runs it on every rank over two small all-gathers: a header,
-and the orders of the examples that are ready.
+`trainer.stream.cut` is the policy. `Batcher` runs it on every rank over two small all-gathers: a header with a
+sample of the examples that are ready, and the orders of those that the batch may hold.
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -25,79 +24,9 @@ import numpy.typing as npt
 
 from livectr.trainer.comm.control import Control
 from livectr.trainer.ramp import BatchRamp
+from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, cut, needed, sample
 
 I64 = npt.NDArray[np.int64]
-NEVER = np.iinfo(np.int64).max
-"""Frontier of a rank whose partitions give nothing more for now."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The next batch, as prefixes of the ranks' ready examples.
-
-    Attributes:
-        counts: int64[N], length of each rank's prefix.
-        sequence: int64[B]; sequence[i] is the row, in rank-major order, of the batch's i-th example in the
-            global sequence.
-        order: int64[B], orders of the batch's examples in the global sequence.
-        examples: how many of the B are no finals.
-    """
-
-    counts: I64
-    sequence: I64
-    order: I64
-    examples: int
-
-
-def cut(
-    orders: Sequence[I64],
-    partitions: Sequence[I64],
-    finals: Sequence[I64] | None = None,
-    *,
-    frontier: int,
-    ended: bool,
-    batch_size: int,
-    interval_ms: int | None,
-) -> Cut | None:
-    """Choose the examples of the next batch; None if there are too few below the frontier.
-
-    The batch is the shortest prefix of the global sequence with B examples, or with B finals.
-
-    Args:
-        orders: int64[≤ B] per rank, non-decreasing: orders of its first ready examples; with finals
-            int64[< 2 B].
-        partitions: int64[≤ B] per rank: their partitions.
-        finals: int64[≤ B] per rank: 1 is a final; None: there are none.
-        frontier: every example that is not ready yet has order ≥ frontier, on every rank.
-        ended: no more examples will come, so that the last batch may be smaller.
-        batch_size: B, over all ranks.
-        interval_ms: width of an event-time tick. A batch does not cross from one tick into the next, and a
-            complete tick is cut even if it does not fill a batch. None: only full batches until the end.
-    """
-    order = np.concatenate(orders)
-    settled = np.ones(len(order), bool) if ended else order < frontier
-    if not settled.any():
-        return None
-    rank = np.repeat(np.arange(len(orders)), [len(o) for o in orders])
-    row = np.flatnonzero(settled)
-    row = row[np.lexsort((np.concatenate(partitions)[row], order[row]))]
-    final = np.zeros(len(order), bool) if finals is None else np.concatenate(finals) != 0
-    rides = np.cumsum(final[row])
-    most = np.maximum(rides, np.arange(1, len(row) + 1) - rides)  # examples or finals so far
-    batch = row[: np.searchsorted(most, batch_size) + 1]
-    full = most[len(batch) - 1] == batch_size
-    if interval_ms is not None:
-        tick = order[batch] // interval_ms
-        full &= tick[-1] == tick[0]
-        batch = batch[tick == tick[0]]
-    if not full and not ended:
-        complete = interval_ms is not None and frontier // interval_ms > order[batch[0]] // interval_ms
-        if not complete:
-            return None
-    counts = np.bincount(rank[batch], minlength=len(orders)).astype(np.int64)
-    # Each rank takes a prefix of its offers, so the batch's rank-major rows are its offers in rising order.
-    examples = int(np.count_nonzero(~final[batch]))
-    return Cut(counts, np.argsort(np.argsort(batch)), order[batch], examples)
 
 
 class Ready(Protocol):
@@ -218,31 +147,38 @@ class Batcher:
         size = self.ramp.size(self.seen)
         limit = 2 * size if self.finals else size
         moved = self._fetch(limit)
-        order, partition = self.source.orders(limit)
+        rows = self._rows(limit)
         frontier, ended = self.source.frontier, self.source.ended
-        late = self._is_overdue(order, frontier)
-        head = np.array([len(order), frontier, ended, moved, late, *flags], np.int64)
-        heads = self.control.gather(head)
-        counts, common = heads[:, 0], int(heads[:, 1].min())
+        late = self._is_overdue(rows[0], frontier)
+        head = np.array([rows.shape[1], frontier, ended, moved, late, *flags], np.int64)
+        gathered = self.control.gather(np.concatenate([head, sample(rows, limit).ravel()]))
+        heads, samples = gathered[:, : len(head)], gathered[:, len(head) :].reshape(-1, 2, SAMPLES)
+        ready, common, first = heads[:, 0], int(heads[:, 1].min()), int(samples[:, 0].min())
         all_flags = tuple(_flags(row) for row in heads[:, 5:])
         # Rows that fill the batch lie in the logs: it waits for them, and stays a function of the logs.
         catches_up = sum(f.unread for f in all_flags) >= size
         all_ended, overdue = bool(heads[:, 2].all()), bool(heads[:, 4].any()) and not catches_up
-        partial = all_ended or overdue or self._times.interval_ms is not None
+        below = NEVER if all_ended else common
+        partial = all_ended or overdue
+        if (interval_ms := self._times.interval_ms) is not None:
+            tick_ends = (first // interval_ms + 1) * interval_ms
+            partial |= common >= tick_ends
+            below = below if overdue else min(below, tick_ends)
+        offered = needed(samples[:, 0], samples[:, 1] >> 1, ready, limit=limit, below=below)
         next_cut = None
-        if counts.sum() >= size or (counts.any() and partial):
-            columns = [order, partition.astype(np.int64)]
-            if self.finals:
-                columns.append(self.source.finals(limit).astype(np.int64))
-            offers = self.control.gather_ragged(np.stack(columns, axis=1), counts)
+        if offered.sum() >= size or (partial and offered.any()):
+            if limit <= SAMPLES:  # every example is a sample
+                offers = [own.T[:n] for own, n in zip(samples, offered.tolist(), strict=True)]
+            else:
+                offers = self.control.gather_ragged(rows.T[: offered[self.control.rank]], offered)
             next_cut = cut(
                 [o[:, 0] for o in offers],
-                [o[:, 1] for o in offers],
-                [o[:, 2] for o in offers] if self.finals else None,
+                [o[:, 1] >> 1 for o in offers],
+                [o[:, 1] & 1 for o in offers] if self.finals else None,
                 frontier=common,
                 ended=all_ended,
                 batch_size=min(size, _settled(offers, common)) if overdue else size,
-                interval_ms=self._times.interval_ms,
+                interval_ms=interval_ms,
             )
         if next_cut is not None:
             self.seen += next_cut.examples
@@ -251,9 +187,15 @@ class Batcher:
         return Round(
             flags=all_flags,
             cut=next_cut,
-            ended=all_ended and not counts.any(),
+            ended=all_ended and not ready.any(),
             moved=bool(heads[:, 3].any()),
         )
+
+    def _rows(self, limit: int) -> I64:
+        """Orders, and 2 · partition + final, of this rank's first `limit` examples: int64[2, ≤ limit]."""
+        order, partition = self.source.orders(limit)
+        final = self.source.finals(limit) if self.finals else False
+        return np.stack([order, partition.astype(np.int64) * 2 + final])
 
     def _is_overdue(self, order: I64, frontier: int) -> bool:
         """Return true if the rank's first example has been below its frontier for longer than it may wait."""
@@ -281,10 +223,11 @@ class Batcher:
         return self.source.poll(self._times.poll_s if self._wait and not self.source.ended else 0.0)
 
 
-def _settled(offers: Sequence[I64], frontier: int) -> int:
+def _settled(offers: list[I64], frontier: int) -> int:
     """Examples below the frontier, or finals if they are more; at least 1."""
-    settled = np.concatenate([offer[offer[:, 0] < frontier] for offer in offers])
-    finals = int(np.count_nonzero(settled[:, 2])) if settled.shape[1] > 2 else 0
+    rows = np.concatenate(offers)
+    settled = rows[rows[:, 0] < frontier]
+    finals = int(np.count_nonzero(settled[:, 1] & 1))
     return max(1, finals, len(settled) - finals)
 
 

@@ -33,7 +33,7 @@ from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.losses import LATE
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
-from livectr.trainer.stream.batcher import Cut
+from livectr.trainer.stream.cut import Cut
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

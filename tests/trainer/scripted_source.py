@@ -1,0 +1,61 @@
+"""Example source of tests of the batcher: a log in memory that arrives as a seed says."""
+
+import random
+
+import numpy as np
+
+from livectr.trainer.stream.cut import NEVER
+
+Log = dict[int, list[int]]
+"""partition → non-decreasing orders of its examples"""
+Batch = list[tuple[int, int, int]]
+"""(order, partition, number) of each example"""
+
+
+def is_final(order: int, partition: int, number: int) -> bool:
+    """Two thirds of an uneven partition are finals, and a third of an even one."""
+    return (order + number) % 3 <= partition % 2
+
+
+class ScriptedSource:
+    """A rank's share of a log that arrives a few examples at a time, as a random generator says.
+
+    Args:
+        most: examples of a partition that arrive in a poll.
+    """
+
+    def __init__(self, log: Log, seed: int, most: int = 3) -> None:
+        self.rng, self.most = random.Random(seed), most
+        self.waiting = {p: [(o, p, i) for i, o in enumerate(orders)] for p, orders in log.items()}
+        self.ready: Batch = []
+        self.polls = 0
+
+    @property
+    def frontier(self) -> int:
+        return min((left[0][0] for left in self.waiting.values() if left), default=NEVER)
+
+    @property
+    def ended(self) -> bool:
+        return not any(self.waiting.values())
+
+    def poll(self, max_wait_s: float) -> bool:
+        self.polls += 1
+        moved = False
+        for left in self.waiting.values():
+            arrived = self.rng.randint(0, self.most)
+            self.ready += left[:arrived]
+            moved |= bool(left[:arrived])
+            del left[:arrived]
+        self.ready.sort()
+        return moved
+
+    def finals(self, limit: int) -> np.ndarray:
+        return np.array([is_final(*e) for e in self.ready[:limit]], np.bool_)
+
+    def orders(self, limit: int) -> tuple[np.ndarray, np.ndarray]:
+        first = self.ready[:limit]
+        return np.array([e[0] for e in first], np.int64), np.array([e[1] for e in first], np.int32)
+
+    def pop(self, k: int) -> Batch:
+        taken, self.ready = self.ready[:k], self.ready[k:]
+        return taken

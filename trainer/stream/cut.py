@@ -1,0 +1,152 @@
+"""Policy of the global cut: pure functions, which every rank computes alike.
+
+    each rank    sample     places in the sequence of some of its ready examples   ─► all-gather
+    all ranks    needed     how many of its first examples each rank offers
+    each rank               these examples                                         ─► all-gather
+    all ranks    cut        the next batch
+
+The global sequence is sorted by (order, partition, number inside the partition). A batch of B examples takes few
+of the B that each of N ranks has ready. From the samples all ranks know which rows suffice: about B, and the rows
+between two samples for each rank. So no rank sorts N·B rows, however unevenly the ranks have them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+NEVER = np.iinfo(np.int64).max
+"""Frontier of a rank whose partitions give nothing more for now."""
+SAMPLES = 64
+"""Samples of a rank."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The next batch, as prefixes of the ranks' ready examples.
+
+    Attributes:
+        counts: int64[N], length of each rank's prefix.
+        sequence: int64[B]; sequence[i] is the row, in rank-major order, of the batch's i-th example in the
+            global sequence.
+        order: int64[B], orders of the batch's examples in the global sequence.
+        examples: how many of the B are no finals.
+    """
+
+    counts: I64
+    sequence: I64
+    order: I64
+    examples: int
+
+
+def sample(rows: I64, limit: int) -> I64:
+    """Sample a rank's first ready examples: the first, every so many, and the last.
+
+    Args:
+        rows: int64[W, ≤ limit], of each example its order and whatever else.
+
+    Returns:
+        int64[W, SAMPLES]; an example may be there twice. NEVER without examples.
+    """
+    ready = rows.shape[1]
+    if not ready:
+        return np.full((len(rows), SAMPLES), NEVER)
+    return rows[:, _places(np.array([ready]), limit)[0] - 1]
+
+
+def needed(order: I64, partition: I64, ready: I64, *, limit: int, below: int) -> I64:
+    """Count the examples that each rank offers, int64[N].
+
+    They hold the first `limit` examples of the global sequence whose order is less than `below`. They are at
+    most `limit` + (N + 1) · the distance of two samples.
+
+    Args:
+        order, partition: int64[N, SAMPLES], of the samples.
+        ready: int64[N], examples of each rank that were sampled.
+    """
+    places = _places(ready, limit)
+    apart = places.copy()
+    apart[:, 1:] -= places[:, :-1]
+    order = order.ravel()
+    by = np.lexsort((partition.ravel(), order))
+    rows = apart.ravel()[by].cumsum()
+    first = by[: min(int(rows.searchsorted(limit)) + 1, int(order[by].searchsorted(below)))]
+    passed = np.bincount(first // SAMPLES, minlength=len(ready))
+    # Examples between a rank's last sample among the first and its next may belong to the first, too.
+    ends = np.hstack([np.zeros((len(ready), 1), np.int64), places, ready[:, None] + 1])
+    rank = np.arange(len(ready))
+    return np.maximum(ends[rank, passed], ends[rank, passed + 1] - 1)
+
+
+def cut(
+    orders: Sequence[I64],
+    partitions: Sequence[I64],
+    finals: Sequence[I64] | None = None,
+    *,
+    frontier: int,
+    ended: bool,
+    batch_size: int,
+    interval_ms: int | None,
+) -> Cut | None:
+    """Choose the examples of the next batch; None if there are too few below the frontier.
+
+    The batch is the shortest prefix of the global sequence with B examples, or with B finals.
+
+    Args:
+        orders: int64[≤ B] per rank, non-decreasing: orders of its first ready examples; with finals
+            int64[< 2 B].
+        partitions: int64[≤ B] per rank: their partitions.
+        finals: int64[≤ B] per rank: 1 is a final; None: there are none.
+        frontier: every example that is not ready yet has order ≥ frontier, on every rank.
+        ended: no more examples will come, so that the last batch may be smaller.
+        batch_size: B, over all ranks.
+        interval_ms: width of an event-time tick. A batch does not cross from one tick into the next, and a
+            complete tick is cut even if it does not fill a batch. None: only full batches until the end.
+    """
+    order = np.concatenate(orders)
+    row = _in_sequence(order, np.concatenate(partitions), len(orders))
+    order = order[row]
+    if not ended:
+        order = order[: np.searchsorted(order, frontier)]
+    if not len(order):
+        return None
+    examples = np.arange(1, len(order) + 1)
+    if finals is None:
+        most = examples
+    else:
+        examples -= (rides := np.cumsum(np.concatenate(finals)[row[: len(order)]]))
+        most = np.maximum(rides, examples)
+    size = min(int(np.searchsorted(most, batch_size)) + 1, len(order))
+    full, complete = int(most[size - 1]) == batch_size, False
+    if interval_ms is not None:
+        tick = int(order[0]) // interval_ms
+        inside = int(np.searchsorted(order[:size] // interval_ms, tick, "right"))
+        full, size = full and inside == size, inside
+        complete = frontier // interval_ms > tick
+    if not (full or complete or ended):
+        return None
+    batch = row[:size]
+    offered = np.array([len(o) for o in orders])
+    rank = np.repeat(np.arange(len(orders)), offered)[batch]
+    counts = np.bincount(rank, minlength=len(orders)).astype(np.int64)
+    # Each rank takes a prefix of its offers; before them lie the rows that lower ranks offered and keep.
+    kept = np.cumsum(offered - counts) - (offered - counts)
+    return Cut(counts, batch - kept[rank], order[:size], int(examples[size - 1]))
+
+
+def _places(ready: I64, limit: int) -> I64:
+    """Number of examples up to and with each sample, int64[N, SAMPLES], for `ready` ≤ limit of each rank."""
+    distance = -(-(limit - 1) // (SAMPLES - 1))
+    return np.minimum(1 + distance * np.arange(SAMPLES), ready[:, None])
+
+
+def _in_sequence(order: I64, partition: I64, ranks: int) -> I64:
+    """Sort rows by (order, partition, row): merge the ranks' runs, as one number if both fit into one."""
+    if ranks == 1 or not len(order):
+        return np.arange(len(order))
+    width, first = int(partition.max()) + 1, int(order.min())
+    if (int(order.max()) - first + 1) * width > NEVER:
+        return np.lexsort((partition, order))
+    return np.argsort((order - first) * width + partition, kind="stable")

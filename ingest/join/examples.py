@@ -27,7 +27,7 @@ from livectr.ingest.join.histories import BehaviorHistories, changes_of
 from livectr.ingest.join.label_join import label_columns, required_columns, used_columns
 from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.lookups import Lookups
-from livectr.ingest.join.partition import Partition, check_copartitioned
+from livectr.ingest.join.partition import Partition, check_copartitioned, in_sequence
 from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER
 from livectr.ingest.join.read_options import ReadOptions as ReadOptions
 from livectr.ingest.join.stalls import StallWatch
@@ -42,9 +42,12 @@ WAITING_ROWS = 1 << 16
 """Records of a topic that may wait for another topic of their partition; with more, the topic is paused."""
 READY_ROWS = 1 << 17
 """Ready examples of all partitions, while a partition is behind; with more, those ahead are paused."""
+AHEAD = 2
+"""Examples that are sorted at once, as a multiple of those that are asked for."""
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
+NO_EXAMPLES = np.empty(0, np.int64), np.empty(0, np.int32)
 
 
 class ExampleSource:
@@ -84,7 +87,7 @@ class ExampleSource:
         self._finished, self._generation = False, 1
         self._events = dict.fromkeys(self._topics, 0)
         self._share, self._tables_reach = (rank, world), FIRST
-        self._selected: tuple[I64, I32] | None = None
+        self._selected: tuple[I64, I32] = NO_EXAMPLES
         self._paused: frozenset[TopicPartition] = frozenset()
         self._examples = self._clicked = 0
         letters = dead_letters if rank == 0 else DeadLetters(None)  # every rank reads every table
@@ -222,13 +225,10 @@ class ExampleSource:
         Returns:
             Their orders int64[k] and partitions int32[k].
         """
-        if self._selected is None or len(self._selected[0]) < limit:
-            parts = [partition.ready.orders(limit) for partition in self._partitions.values()]
-            order = np.concatenate([*parts, np.empty(0, np.int64)])
-            numbers = np.array(list(self._partitions), np.int32)
-            partition = np.repeat(numbers, [len(part) for part in parts])
-            first = np.argsort(order, kind="stable")[:limit]
-            self._selected = order[first], partition[first]
+        ready = sum(len(partition.ready) for partition in self._partitions.values())
+        if len(self._selected[0]) < min(limit, ready):
+            queues = {number: partition.ready for number, partition in self._partitions.items()}
+            self._selected = in_sequence(queues, AHEAD * limit)
         return self._selected[0][:limit], self._selected[1][:limit]
 
     def finals(self, limit: int) -> npt.NDArray[np.bool_]:
@@ -253,7 +253,7 @@ class ExampleSource:
         order, partition = self.orders(k)
         if len(order) < k:
             raise ValueError(f"cannot pop {k} examples: {len(order)} are ready")
-        self._selected = None
+        self._selected = self._selected[0][k:], self._selected[1][k:]
         parts = [
             part
             for number, queue in self._partitions.items()
@@ -369,7 +369,7 @@ class ExampleSource:
         if not self._finished and self._stalls.due(now_s := time.monotonic()):
             self._stalls.check(self._partitions, self._arrivals.unread - self._paused, idle, now_s)
         if moved:
-            self._selected = None
+            self._selected = NO_EXAMPLES
             self._reporter.report(self.stats)
         return moved
 

@@ -23,11 +23,14 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.known import joined
 
+I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 META = {"#label": pa.float32(), "#order": pa.int64(), "#late": pa.bool_()}
 """Columns of saved examples besides their rows."""
+PIECES = 64
+"""Pieces of a partition's first ready examples, of which the last orders are compared."""
 
 
 class ReadyQueue:
@@ -84,6 +87,28 @@ class ReadyQueue:
         while self._parts and self._start >= len(self._parts[0]):
             self._start -= len(self._parts.popleft())
         return popped
+
+
+def in_sequence(queues: Mapping[int, ReadyQueue], limit: int) -> tuple[I64, I32]:
+    """Look at the first k = min(limit, ready) examples of partitions in the global sequence.
+
+    Args:
+        queues: of each partition, by rising number.
+
+    Returns:
+        Their orders int64[k] and partitions int32[k].
+    """
+    parts = [queue.orders(limit) for queue in queues.values()]
+    # Before the order that is the last of enough pieces of equal length lie `limit` examples: sort no others.
+    piece = 1 + limit // PIECES
+    lasts = np.sort(np.concatenate([*(part[piece - 1 :: piece] for part in parts), np.empty(0, np.int64)]))
+    if len(lasts) * piece >= limit > 0:
+        last = lasts[-(-limit // piece) - 1]
+        parts = [part[: part.searchsorted(last, "right")] for part in parts]
+    order = np.concatenate([*parts, np.empty(0, np.int64)])
+    partition = np.repeat(np.array(list(queues), np.int32), [len(part) for part in parts])
+    first = np.argsort(order, kind="stable")[:limit]
+    return order[first], partition[first]
 
 
 class Partition:

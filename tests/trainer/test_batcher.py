@@ -14,9 +14,10 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import train
 from livectr.trainer.stream.batcher import Batcher, Flags, Times
-from livectr.trainer.stream.cut import NEVER, cut
+from livectr.trainer.stream.cut import cut
 from tests.trainer.ad_logs import ad_pipeline, write_kafka
 from tests.trainer.scripted_source import Batch, Log, ScriptedSource, is_final
+
 
 def logs() -> st.SearchStrategy[Log]:
     orders = st.lists(st.integers(-30, 60), max_size=25).map(sorted)

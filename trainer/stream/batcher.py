@@ -11,8 +11,8 @@ not while a run catches up: as long as the logs hold a batch of unread rows, onl
 Finals (ingest.join.label_join) ride along: they take no example's place, and a batch has at most as many
 finals as it may have examples.
 
-`trainer.stream.cut` is the policy. `Batcher` runs it on every rank over two small all-gathers: a header with a
-sample of the examples that are ready, and the orders of those that the batch may hold.
+`trainer.stream.cut` is the policy. `Batcher` runs it on every rank over two small all-gathers: a header with
+a sample of the examples that are ready, and the orders of those that the batch may hold.
 """
 
 import time

@@ -5,9 +5,9 @@
     each rank               these examples                                         ─► all-gather
     all ranks    cut        the next batch
 
-The global sequence is sorted by (order, partition, number inside the partition). A batch of B examples takes few
-of the B that each of N ranks has ready. From the samples all ranks know which rows suffice: about B, and the rows
-between two samples for each rank. So no rank sorts N·B rows, however unevenly the ranks have them.
+The global sequence is sorted by (order, partition, number inside the partition). A batch of B examples takes
+few of the B that each of N ranks has ready. From the samples all ranks know which suffice: about B, and for
+each rank those between two samples. So no rank sorts N·B rows, however unevenly the ranks have them.
 """
 
 from collections.abc import Sequence

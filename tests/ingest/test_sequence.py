@@ -1,7 +1,9 @@
 """First ready examples of some partitions: those of a sort of all, however they were looked at before."""
 
 import random
+from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -38,22 +40,42 @@ def test_few_orders_are_sorted(orders: dict[int, list[int]], limit: int, pieces:
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_what_was_looked_at_stays_first(tmp_path: Path, world: int) -> None:
-    """Whatever was popped and read since."""
+    """Whatever was popped and became ready since."""
     rng = random.Random(5)
-    pipe = pipeline()
-    (source, *others) = open_ranks(pipe, write_logs(tmp_path, random_logs(3)), world)
-    seen = 0
-    while not source.ended or len(source.orders(1)[0]):
-        queues = {number: each.ready for number, each in source._partitions.items()}
-        for limit in rng.sample(range(40), 5):
+    (source, *others) = open_ranks(pipeline(), write_logs(tmp_path, random_logs(3)), world)
+    while not source.ended:
+        source.poll(0.01)
+    queues = {number: each.ready for number, each in source._partitions.items()}
+    for each in source._partitions.values():  # its examples become ready again, a few at a time
+        parts = each.ready.pop(len(each.ready))
+        later = [
+            Ready(*(column[i : i + 4] for column in columns(part)))
+            for part in parts
+            for i in range(0, len(part), 4)
+        ]
+        each.advance = partial(become_ready, each.ready, later)  # type: ignore[method-assign]
+    source._advance()  # what is ready has changed
+    popped = 0
+    while source.poll(0.0) or any(map(len, queues.values())):
+        for limit in rng.sample(range(12), 5):
             order, partition = source.orders(limit)
             want_order, want_partition = in_sequence(queues, 1 << 20)
             assert order.tolist() == want_order[:limit].tolist()
             assert partition.tolist() == want_partition[:limit].tolist()
-        seen += (k := min(rng.randint(0, 25), len(source.orders(25)[0])))
+        k = min(rng.randint(0, 9), sum(map(len, queues.values())))
         source.pop(k)
-        if rng.random() < 0.3:
-            source.poll(0.01)
-    assert seen > 50
+        popped += k
+    assert popped > 50
     for each in (source, *others):
         each.close()
+
+
+def columns(part: Ready) -> tuple[Any, ...]:
+    return part.rows, part.label, part.order, part.late
+
+
+def become_ready(queue: ReadyQueue, later: list[Ready], *_: object, **__: object) -> bool:
+    if not later:
+        return False
+    queue.append(later.pop(0))
+    return True

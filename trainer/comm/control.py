@@ -54,7 +54,7 @@ class Control:
     def gather_ragged(self, values: I64, counts: I64) -> list[I64]:
         """All-gather int64[counts[rank], ...]; every rank passes the same counts int64[N].
 
-        An all-gather sends N times the longest array; an all-reduce, over disjoint rows, sends all rows twice.
+        An all-gather sends N times the longest array; an all-reduce over disjoint rows sends all rows twice.
         If one rank has most rows, that is less.
         """
         if self.world == 1:

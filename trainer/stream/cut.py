@@ -77,7 +77,8 @@ def needed(order: I64, partition: I64, ready: I64, *, limit: int, below: int) ->
     # Examples between a rank's last sample among the first and its next may belong to the first, too.
     ends = np.hstack([np.zeros((len(ready), 1), np.int64), places, ready[:, None] + 1])
     rank = np.arange(len(ready))
-    return np.maximum(ends[rank, passed], ends[rank, passed + 1] - 1)
+    offered: I64 = np.maximum(ends[rank, passed], ends[rank, passed + 1] - 1)
+    return offered
 
 
 def cut(
@@ -128,12 +129,13 @@ def cut(
     if not (full or complete or ended):
         return None
     batch = row[:size]
-    offered = np.array([len(o) for o in orders])
+    offered = np.array([len(o) for o in orders], np.int64)
     rank = np.repeat(np.arange(len(orders)), offered)[batch]
     counts = np.bincount(rank, minlength=len(orders)).astype(np.int64)
     # Each rank takes a prefix of its offers; before them lie the rows that lower ranks offered and keep.
-    kept = np.cumsum(offered - counts) - (offered - counts)
-    return Cut(counts, batch - kept[rank], order[:size], int(examples[size - 1]))
+    kept: I64 = np.cumsum(offered - counts) - (offered - counts)
+    sequence: I64 = batch - kept[rank]
+    return Cut(counts, sequence, order[:size], int(examples[size - 1]))
 
 
 def _places(ready: I64, limit: int) -> I64:

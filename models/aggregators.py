@@ -29,7 +29,7 @@ from livectr.models.attention import ActivationUnit
 from livectr.models.base import Ragged
 from livectr.models.layers import matrix
 from livectr.models.products import product
-from livectr.models.ragged import lengths, list_max, list_mean, list_sum, newest
+from livectr.models.ragged import lengths, list_max, list_mean, list_sum, newest, pooled
 
 AggregatorName = Literal["concat", "sum", "mean", "max", "attentive", "multi_query_attentive"]
 AGGREGATORS: tuple[str, ...] = get_args(AggregatorName)
@@ -79,7 +79,7 @@ class Sum(Aggregator):
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
-        return list_sum(behaviors.values, behaviors.offsets)
+        return pooled(behaviors, list_sum)
 
 
 class Mean(Sum):
@@ -87,7 +87,7 @@ class Mean(Sum):
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
-        return list_mean(behaviors.values, behaviors.offsets)
+        return pooled(behaviors, list_mean)
 
 
 class Max(Sum):
@@ -95,7 +95,7 @@ class Max(Sum):
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
-        return list_max(behaviors.values, behaviors.offsets)
+        return pooled(behaviors, list_max)
 
 
 class Attentive(Aggregator):
@@ -125,8 +125,8 @@ class Attentive(Aggregator):
             channels.append(self.image(behaviors, _required(ad_image, "the ad's image")))
         if self.id is not None and self.project is not None:
             channels.append(self.id(behaviors, product(_required(ad, "the ad's ID vector"), self.project)))
-        pooled = torch.cat(channels, dim=1)
-        return pooled / lengths(behaviors.offsets, pooled)
+        sums = torch.cat(channels, dim=1)
+        return sums / lengths(behaviors.offsets, sums)
 
 
 POOLINGS: dict[str, type[Sum]] = {"sum": Sum, "mean": Mean, "max": Max}

@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -27,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from livectr.kernels.network.attention import AttentionKernel
 from livectr.models.base import Ragged
 from livectr.models.layers import matrix
-from livectr.models.ragged import list_sum, per_vector, shared_list
+from livectr.models.ragged import SharedLists, list_sum, per_vector, shared_list
 
 
 class ActivationUnit(nn.Module):
@@ -93,8 +94,9 @@ def fused(
 ) -> Tensor:
     """Activation unit as a host kernel, for units with a hidden layer; arguments as of `composed`.
 
-    Arrays are f32 or f64, all alike; first derivatives only. Without gradients, lists that are all equal
-    (`Ragged.same`) are read once, with the same bits.
+    Arrays are f32 or f64, all alike; first derivatives only. Lists that examples share (`SharedLists`) are read
+    once, and so are lists that are all equal (`Ragged.same`) where no gradient is wanted. Copies of a list would
+    give the same bits.
     """
     parameters = torch.cat([tensor.reshape(-1) for tensor in (*weights, *biases, *slopes)])
     widths = tuple(len(slope) for slope in slopes)
@@ -102,8 +104,11 @@ def fused(
     if once is not None:
         kernel = _kernel(once.shape[1], widths, once.dtype)
         p, values, queries = (tensor.detach().numpy() for tensor in (parameters, once, query))
-        return torch.from_numpy(kernel.forward(p, values, None, queries))
-    out: Tensor = _Fused.apply(parameters, seen.values, query, seen.offsets, widths)  # type: ignore[no-untyped-call]
+        offsets, list_of = np.array([0, len(values)]), np.zeros(len(queries), np.int64)
+        return torch.from_numpy(kernel.forward(p, values, offsets, queries, list_of))
+    lists, list_of = (seen.once, seen.list_of) if isinstance(seen, SharedLists) else (seen, None)
+    given = parameters, lists.values, query, lists.offsets, list_of
+    out: Tensor = _Fused.apply(*given, widths)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -127,17 +132,22 @@ class _Fused(torch.autograd.Function):
         values: Tensor,
         query: Tensor,
         offsets: Tensor,
+        list_of: Tensor | None,
         widths: tuple[int, ...],
     ) -> Tensor:
-        ctx.save_for_backward(parameters, values, query, offsets)
+        ctx.save_for_backward(parameters, values, query, offsets, list_of)
         ctx.kernel = _kernel(values.shape[1], widths, values.dtype)
-        arrays = (tensor.detach().numpy() for tensor in (parameters, values, offsets, query))
+        arrays = (_array(tensor) for tensor in (parameters, values, offsets, query, list_of))
         return torch.from_numpy(ctx.kernel.forward(*arrays))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        parameters, values, query, offsets = ctx.saved_tensors
-        arrays = (tensor.detach().numpy() for tensor in (parameters, values, offsets, query, grad))
+        parameters, values, query, offsets, list_of = ctx.saved_tensors
+        arrays = (_array(tensor) for tensor in (parameters, values, offsets, query, grad, list_of))
         grad_values, grad_query, grad_parameters = map(torch.from_numpy, ctx.kernel.backward(*arrays))
-        return grad_parameters, grad_values, grad_query, None, None
+        return grad_parameters, grad_values, grad_query, None, None, None
+
+
+def _array(tensor: Tensor | None) -> Any:
+    return None if tensor is None else tensor.detach().numpy()

@@ -6,11 +6,13 @@ GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from livectr.models.base import Gathered, Ragged
 
@@ -36,6 +38,51 @@ class RepeatedList(Ragged):
     def values(self) -> Tensor:
         """Copies of the list, f32[B · n, D_model]."""
         return self.once.repeat(len(self.offsets) - 1, 1)
+
+
+class SharedLists(Ragged):
+    """Lists of groups, each shared by the group's examples, as the lists of a user in a batch.
+
+    Their copies are made where an operation reads `values`. Those that know the class read `once`.
+
+    Args:
+        once: lists of the G groups.
+        list_of: i64[B], list of each example.
+    """
+
+    once: Ragged
+    list_of: Tensor
+
+    def __init__(self, once: Ragged, list_of: Tensor) -> None:
+        for name, value in (("once", once), ("list_of", list_of), ("same", False)):
+            object.__setattr__(self, name, value)  # the class is frozen
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Offsets i64[B + 1] of the copies."""
+        ends = self.once.offsets.diff().index_select(0, self.list_of).cumsum(0)
+        return torch.nn.functional.pad(ends, (1, 0))
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Copies of the lists, f32[nnz, D_model]; gradients are added in a fixed order."""
+        before = self.once.offsets.index_select(0, self.list_of) - self.offsets[:-1]
+        places = torch.repeat_interleave(before, self.offsets.diff())
+        return embedding(places + torch.arange(len(places), device=places.device), self.once.values)
+
+
+def list_columns(lists: Ragged, columns: slice) -> Ragged:
+    """Lists of some numbers of each vector."""
+    if isinstance(lists, SharedLists):
+        return SharedLists(Ragged(lists.once.values[:, columns], lists.once.offsets), lists.list_of)
+    return Ragged(lists.values[:, columns], lists.offsets)
+
+
+def pooled(lists: Ragged, pool: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Pools each list with `list_sum`, `list_mean` or `list_max` → f32[B, W]; a shared list is pooled once."""
+    if isinstance(lists, SharedLists):
+        return embedding(lists.list_of, pool(lists.once.values, lists.once.offsets))
+    return pool(lists.values, lists.offsets)
 
 
 def shared_list(seen: Ragged) -> Tensor | None:
@@ -104,6 +151,8 @@ def content(seen: Gathered, name: str) -> Ragged:
 def pooled_content(seen: Gathered, name: str) -> Tensor:
     """Mean of the vectors of a field's content, f32[B, W]; 0 for an example without."""
     ragged = content(seen, name)
+    if isinstance(ragged, SharedLists):
+        return pooled(ragged, list_mean)
     lists = len(ragged.offsets) - 1
     if (
         not torch.is_grad_enabled()

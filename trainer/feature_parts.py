@@ -21,6 +21,7 @@ from torch.nn.functional import embedding
 
 from livectr.ingest.common_features import Common
 from livectr.models.base import Columns, CTRModel, Gathered, Gathers, Ragged
+from livectr.models.ragged import SharedLists, list_columns
 from livectr.trainer.groups import Groups
 
 
@@ -119,15 +120,12 @@ def per_example(values: Tensor, group_of: NDArray[np.int32] | None) -> Tensor:
 
 
 def ragged(values: Tensor, lengths: NDArray[np.int32], group_of: NDArray[np.int32] | None) -> Ragged:
-    """Lists of examples out of lists of their groups: values f32[nnz, K], lengths i32[cells]."""
-    if group_of is not None:
-        starts = np.cumsum(lengths) - lengths
-        lengths = lengths[group_of]
-        offsets = np.cumsum(lengths) - lengths
-        places = np.repeat(starts[group_of] - offsets, lengths) + np.arange(lengths.sum())
-        values = rows_at(values, places)
+    """Lists of examples: values f32[nnz, K] and lengths i32[cells] of their own, or those of their groups."""
     offsets = np.r_[0, np.cumsum(lengths)].astype(np.int64)
-    return Ragged(values, torch.from_numpy(offsets).to(values.device))
+    lists = Ragged(values, torch.from_numpy(offsets).to(values.device))
+    if group_of is None:
+        return lists
+    return SharedLists(lists, torch.from_numpy(group_of.astype(np.int64)).to(values.device))
 
 
 def join_dense(
@@ -179,8 +177,7 @@ class GatheredInputs:
         pooled = [self.pooled[number[name]][:, columns] for name in gathers.pooled]
         sequences = {}
         for name in gathers.sequences:
-            lists = self.sequences[number[name]]
-            sequences[name] = Ragged(lists.values[:, columns], lists.offsets)
+            sequences[name] = list_columns(self.sequences[number[name]], columns)
         nothing = torch.zeros(0, 0, columns.stop - columns.start, device=self.device)
         stack = torch.stack(pooled, dim=1) if pooled else nothing
         vectors = {name: content[name] for name in gathers.content}

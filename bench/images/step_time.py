@@ -211,7 +211,7 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
         taking, forward, backward = (
             total + spent for total, spent in zip((taking, forward, backward), np.diff(times), strict=True)
         )
-        references += sum(len(numbers) for _, numbers in requested.lists.values())
+        references += sum(map(len, requested.lists.values()))
     content.store = before
     content.network.zero_grad()
     asking = sum(

@@ -83,6 +83,9 @@ def test_arrays_that_do_not_fit_are_told() -> None:
         kernel.forward(p[1:], v, np.array([0, 4]), v[:1])
     with pytest.raises(ValueError, match="expected shape"):
         kernel.backward(p, v, np.array([0, 4]), v[:1], v[:2])
+    for list_of in ([-1], [1]):
+        with pytest.raises(ValueError, match="list_of must be from 0 to 0"):
+            kernel.forward(p, v, np.array([0, 4]), v[:1], np.array(list_of))
     for dim, widths, dtype in ((2, (), np.float32), (0, (3,), np.float32), (2, (3,), np.float16)):
         with pytest.raises(ValueError, match="no unit of"):
             AttentionKernel(dim, widths, dtype)
@@ -98,7 +101,35 @@ def test_a_shared_list_has_the_bits_of_its_copies(dim: int, widths: tuple[int, .
     for length in (0, 1, 15, 16, 17, 32, 33, 100):
         values = rng.normal(size=(length, dim)).astype(dtype)
         each = kernel.forward(p, np.tile(values, (samples, 1)), np.arange(samples + 1) * length, query)
-        np.testing.assert_array_equal(kernel.forward(p, values, None, query), each)
+        shared = kernel.forward(p, values, np.array([0, length]), query, np.zeros(samples, np.int64))
+        np.testing.assert_array_equal(shared, each)
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=9).flatmap(
+        lambda lengths: st.tuples(
+            st.just(lengths), st.lists(st.integers(0, len(lengths) - 1), min_size=0, max_size=150)
+        )
+    )
+)
+def test_lists_of_groups_equal_their_copies(drawn: tuple[list[int], list[int]]) -> None:
+    """A list may have no sample; its vectors have no gradient."""
+    lengths, list_of = np.array(drawn[0]), np.array(drawn[1], np.int64)
+    rng, dim = np.random.default_rng(1), 5
+    kernel = AttentionKernel(dim, (7, 3), np.float64)
+    offsets = np.r_[0, lengths.cumsum()]
+    p, values = rng.normal(size=kernel.parameters), rng.normal(size=(offsets[-1], dim))
+    query, grad = rng.normal(size=(2, len(list_of), dim))
+    copied = np.concatenate([np.arange(0), *(np.arange(*offsets[at : at + 2]) for at in list_of)])
+    each = values[copied], np.r_[0, lengths[list_of].cumsum()], query
+    out = kernel.forward(p, values, offsets, query, list_of)
+    np.testing.assert_array_equal(out, kernel.forward(p, *each))
+    of_copies, *others = kernel.backward(p, *each, grad)
+    of_values, *shared = kernel.backward(p, values, offsets, query, grad, list_of)
+    summed = np.zeros_like(values)
+    np.add.at(summed, copied, of_copies)
+    for ours, theirs in zip([of_values, *shared], [summed, *others], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
 def test_the_same_bits_for_any_number_of_threads() -> None:

@@ -37,7 +37,7 @@ from livectr.models.embedding import SubModel, SubNetwork
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.key_codec import Segments, decode, encode, measure
-from livectr.trainer.feature_parts import rows_at
+from livectr.trainer.feature_parts import ragged, rows_at
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -76,18 +76,37 @@ class Features16(Protocol):
 
 
 @dataclass(frozen=True)
+class References:
+    """References of a field to the vectors of own unique ids.
+
+    Attributes:
+        lengths: i32[cells], of the lists of own examples or of their groups
+        index: i64[nnz], vector number of each key
+        group_of: i32[b], the list of each example; None: each has its own
+    """
+
+    lengths: I32
+    index: I64
+    group_of: I32 | None
+
+    def __len__(self) -> int:
+        """References of all examples."""
+        return int((self.lengths if self.group_of is None else self.lengths[self.group_of]).sum())
+
+
+@dataclass(frozen=True)
 class ContentRequest:
     """Ids of a content that a rank requests for a batch, and the features that it embeds for all ranks.
 
     Attributes:
-        lists: field → lengths i32[b] of own examples' lists, and vector number of each key, i64[nnz]
+        lists: field → its references
         received: own unique ids that each rank holds; their vectors come in this order
         requested: rows of `features` that each rank requests, i64[·]
         features: f16[n, width], embedded by this rank
         known: bool[n], features that exist
     """
 
-    lists: dict[str, tuple[I32, I64]]
+    lists: dict[str, References]
     received: tuple[int, ...]
     requested: list[I64]
     features: F16
@@ -195,7 +214,7 @@ class Ams:
         telemetry.CONTENT_EMBEDDED.labels(content.name).inc(len(held.keys))
         telemetry.CONTENT_ABSENT.labels(content.name).inc(int((~known).sum()))
         requested = np.split(held.index.astype(np.int64), bounds[1:-1])
-        return ContentRequest(_lists(parts, index), tuple(counts.tolist()), requested, raw, known)
+        return ContentRequest(_references(parts, index), tuple(counts.tolist()), requested, raw, known)
 
     def _cells(self, number: int, features: Features | CommonFeatures) -> tuple[I32, I64, I32 | None]:
         """Offsets of a field's cells, their keys, and the group of each example; None: cells are examples."""
@@ -212,8 +231,8 @@ class Ams:
         for name, request in requests.items():
             vectors = self._own_vectors(self.contents[name], request)
             lists = {
-                field: Ragged(rows_at(vectors, index), _offsets(lengths, vectors.device))
-                for field, (lengths, index) in request.lists.items()
+                field: ragged(rows_at(vectors, part.index), part.lengths, part.group_of)
+                for field, part in request.lists.items()
             }
             if not self._scatter and self._collectives.world > 1:
                 lists = {field: self._all_gather(part) for field, part in lists.items()}
@@ -225,7 +244,7 @@ class Ams:
         embedded = content.embed(request.features, request.known)
         world, rank, out = self._collectives.world, self._collectives.rank, embedded.shape[1]
         if world == 1:
-            return rows_at(embedded, request.requested[0])
+            return embedded  # of ids that are unique already, in their order
         outgoing = [rows_at(embedded, index) for index in request.requested]
         incoming = [count * out for count in request.received]
         forward = sum(len(index) for r, index in enumerate(request.requested) if r != rank)
@@ -284,24 +303,19 @@ def _offsets(lengths: I32, device: torch.device) -> Tensor:
     return torch.from_numpy(np.r_[0, np.cumsum(lengths)].astype(np.int64)).to(device)
 
 
-def _lists(parts: Mapping[str, tuple[I32, I64, I32 | None]], index: I64) -> dict[str, tuple[I32, I64]]:
-    """Field → lengths i32[b] and vector numbers i64[nnz] of own examples.
+def _references(parts: Mapping[str, tuple[I32, I64, I32 | None]], index: I64) -> dict[str, References]:
+    """Field → its references.
 
     Args:
         parts: field → offsets of its cells, keys, and group of each example (None: cells are examples).
         index: i64, vector number of the keys of all cells, by field.
     """
-    lists, start = {}, 0
-    for field, (offsets, keys, rows) in parts.items():
-        own = index[start : start + len(keys)]
+    references, start = {}, 0
+    for field, (offsets, keys, group_of) in parts.items():
+        lengths = np.diff(offsets).astype(np.int32)
+        references[field] = References(lengths, index[start : start + len(keys)], group_of)
         start += len(keys)
-        lengths = np.diff(offsets)
-        if rows is not None:
-            starts, lengths = offsets[:-1][rows], lengths[rows]
-            before = np.cumsum(lengths) - lengths
-            own = own[np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))]
-        lists[field] = (lengths.astype(np.int32), own)
-    return lists
+    return references
 
 
 def ams_of(

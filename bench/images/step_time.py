@@ -203,8 +203,9 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
     for batch in batches * rounds:
         times = [time.perf_counter()]
         requested = ams.prepare(batch.features)["images"]
+        features, known = requested.reading.result()
         times.append(time.perf_counter())
-        vectors = content.embed(requested.features, requested.known)
+        vectors = content.embed(features, known)
         times.append(time.perf_counter())
         vectors.backward(torch.ones_like(vectors))  # type: ignore[no-untyped-call]
         times.append(time.perf_counter())
@@ -215,7 +216,7 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
     content.store = before
     content.network.zero_grad()
     asking = sum(
-        des.collectives.seconds[name] - waited.get(name, 0.0) for name in ("content ids", "content sizes")
+        des.collectives.seconds.get(name, 0.0) - waited.get(name, 0.0) for name in ("content ids", "content sizes")
     )
     count = len(batches) * rounds
     found = {

@@ -10,7 +10,8 @@ like `finish`: its gradients are summed over the ranks, and its weights stay equ
 
 Where every rank finishes every example (⊕ as an all-reduce), the vectors are all-gathered.
 
-`prepare` runs a batch ahead: ids are sent and features are read while the batch before is learned.
+Of several ranks, `prepare` runs a batch ahead: ids are sent while the batch before is learned. Of any number of
+ranks, a thread reads features while keys are exchanged and rows are looked up.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +45,8 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F16 = NDArray[np.float16]
 F32 = NDArray[np.float32]
+Read = tuple[F16, NDArray[np.bool_]]
+"""Features f16[n, width], and known bool[n]."""
 
 PREFIX = "content"
 """Sub-models are named "content.<name>.<parameter>" in checkpoints and versions."""
@@ -62,7 +66,7 @@ class Features16(Protocol):
     def shard_of(self, ids: I64) -> I64:
         """Shard of each id, i64[n] below `shards`."""
 
-    def read(self, ids: I64, out: F16 | None = None) -> tuple[F16, NDArray[np.bool_]]:
+    def read(self, ids: I64, out: F16 | None = None) -> Read:
         """Features f16[n, width], in `out`, and the ids that are stored, bool[n]."""
 
     def refresh(self) -> bool:
@@ -101,16 +105,15 @@ class ContentRequest:
     Attributes:
         lists: field → its references
         received: own unique ids that each rank holds; their vectors come in this order
-        requested: rows of `features` that each rank requests, i64[·]
-        features: f16[n, width], embedded by this rank
-        known: bool[n], features that exist
+        requested: rows of the features that each rank requests, i64[·]; none of a single rank, which
+            requests all in their order
+        reading: features f16[n, width] that this rank embeds, and known bool[n], which of them exist
     """
 
     lists: dict[str, References]
     received: tuple[int, ...]
     requested: list[I64]
-    features: F16
-    known: NDArray[np.bool_]
+    reading: Future[Read]
 
 
 class Content:
@@ -130,12 +133,25 @@ class Content:
         self.name, self.config, self.store, self.fields = name, config, store, dict(fields)
         self.network: SubNetwork = config.network(f"{PREFIX}.{name}", seed)
         self._memory = Recycled()
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="content")
 
     def owners(self, ids: I64, world: int) -> I64:
         """Rank that holds the features of each id, i64[n]."""
         return np.asarray(self.store.shard_of(ids) % world)
 
-    def read(self, ids: I64) -> tuple[F16, NDArray[np.bool_]]:
+    def begin_read(self, ids: I64) -> Future[Read]:
+        """Read in a thread, while keys are exchanged and rows are looked up."""
+        return self._reader.submit(self._counted, ids)
+
+    def _counted(self, ids: I64) -> Read:
+        started = time.perf_counter()
+        raw, known = self.read(ids)
+        telemetry.CONTENT_READ_SECONDS.labels(self.name).observe(time.perf_counter() - started)
+        telemetry.CONTENT_EMBEDDED.labels(self.name).inc(len(ids))
+        telemetry.CONTENT_ABSENT.labels(self.name).inc(int((~known).sum()))
+        return raw, known
+
+    def read(self, ids: I64) -> Read:
         """Features f16[n, width] and known bool[n] of ids i64[n], in memory that later calls reuse."""
         numbers = len(ids) * self.store.width
         memory = self._memory.empty(-(-numbers // 4)).view(np.float16)
@@ -193,28 +209,25 @@ class Ams:
     # ── a step ──
 
     def prepare(self, features: Features | CommonFeatures) -> dict[str, ContentRequest]:
-        """Send own examples' ids to their owners, and read the features that ranks request from here."""
+        """Send own examples' ids to their owners, and begin to read the features that ranks request here."""
         return {name: self._request(content, features) for name, content in self.contents.items()}
 
     def _request(self, content: Content, features: Features | CommonFeatures) -> ContentRequest:
         parts = {field: self._cells(number, features) for number, field in content.fields.items()}
         keys = np.concatenate([keys for _, keys, _ in parts.values()])
         unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
-        owner = content.owners(unique.keys, self._collectives.world)
-        order = np.argsort(owner, kind="stable")
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        index = place[unique.index.astype(np.int64)]
-        counts = np.bincount(owner, minlength=self._collectives.world)
-        bounds, ids = send_to_owners(unique.keys[order], counts, self.ahead)
-        held = unique_segments(ids, np.array([0, len(ids)], np.int64))
-        started = time.perf_counter()
-        raw, known = content.read(held.keys)
-        telemetry.CONTENT_READ_SECONDS.labels(content.name).observe(time.perf_counter() - started)
-        telemetry.CONTENT_EMBEDDED.labels(content.name).inc(len(held.keys))
-        telemetry.CONTENT_ABSENT.labels(content.name).inc(int((~known).sum()))
-        requested = np.split(held.index.astype(np.int64), bounds[1:-1])
-        return ContentRequest(_references(parts, index), tuple(counts.tolist()), requested, raw, known)
+        index, counts, requested = unique.index.astype(np.int64), [len(unique.keys)], []
+        held = unique.keys
+        if self._collectives.world > 1:
+            owner = content.owners(held, self._collectives.world)
+            order = np.argsort(owner, kind="stable")
+            place = np.empty(len(order), np.int64)
+            place[order] = np.arange(len(order))
+            index, counts = place[index], np.bincount(owner, minlength=self._collectives.world).tolist()
+            bounds, ids = send_to_owners(held[order], np.array(counts), self.ahead)
+            unique = unique_segments(ids, np.array([0, len(ids)], np.int64))
+            held, requested = unique.keys, np.split(unique.index.astype(np.int64), bounds[1:-1])
+        return ContentRequest(_references(parts, index), tuple(counts), requested, content.begin_read(held))
 
     def _cells(self, number: int, features: Features | CommonFeatures) -> tuple[I32, I64, I32 | None]:
         """Offsets of a field's cells, their keys, and the group of each example; None: cells are examples."""
@@ -241,7 +254,7 @@ class Ams:
 
     def _own_vectors(self, content: Content, request: ContentRequest) -> Tensor:
         """Exchange embedded features: vectors f32[U, out] of own unique ids, by the rank that holds them."""
-        embedded = content.embed(request.features, request.known)
+        embedded = content.embed(*request.reading.result())
         world, rank, out = self._collectives.world, self._collectives.rank, embedded.shape[1]
         if world == 1:
             return embedded  # of ids that are unique already, in their order

@@ -263,12 +263,12 @@ class DesStep:
             raise ValueError(f"labels must be 0 or 1, not {wrong[0]}")
         if self.undecided:
             self._choose(features)
+        content = {} if self.ams is None else self.ams.prepare(features)  # first: a thread reads meanwhile
         batch = self.exchange(features, label)
         prefetched = None if self.tiers is None else self.storage.prefetch(self.reading.keys(batch))
         online = None
         if self._online and self.cache is None and 0 < len(batch) <= self.settings.online:
             online = self._online.prepare(features, label, batch.rows, sequence)
-        content = {} if self.ams is None else self.ams.prepare(features)
         return PreparedBatch(batch, prefetched, content, online)
 
     def learn(self, prepared: PreparedBatch, lessons: Mapping[str, Lesson] | None = None) -> StepResult:

@@ -94,9 +94,9 @@ def fused(
 ) -> Tensor:
     """Activation unit as a host kernel, for units with a hidden layer; arguments as of `composed`.
 
-    Arrays are f32 or f64, all alike; first derivatives only. Lists that examples share (`SharedLists`) are read
-    once, and so are lists that are all equal (`Ragged.same`) where no gradient is wanted. Copies of a list would
-    give the same bits.
+    Arrays are f32 or f64, all alike; first derivatives only. Lists that examples share (`SharedLists`) are
+    read once, as are lists that are all equal (`Ragged.same`) where no gradient is wanted. The results have
+    the bits of copied lists.
     """
     parameters = torch.cat([tensor.reshape(-1) for tensor in (*weights, *biases, *slopes)])
     widths = tuple(len(slope) for slope in slopes)

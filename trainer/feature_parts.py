@@ -17,11 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from livectr.ingest.common_features import Common
 from livectr.models.base import Columns, CTRModel, Gathered, Gathers, Ragged
-from livectr.models.ragged import SharedLists, list_columns
+from livectr.models.ragged import SharedLists, gather_rows, list_columns
 from livectr.trainer.groups import Groups
 
 
@@ -108,10 +107,10 @@ def to_tensor(array: NDArray[np.float32] | None, device: torch.device) -> Tensor
 def rows_at(values: Tensor, index: NDArray[np.int32] | NDArray[np.int64]) -> Tensor:
     """Gather values[index], f32[m, W] of f32[n, W].
 
-    Its backward adds in a fixed order on every device. The backward of `index_select` is atomic adds on a
-    GPU, whose bits differ from run to run.
+    Its backward adds in a fixed order on every device (`models.ragged.gather_rows`).
     """
-    return embedding(torch.from_numpy(index).to(values.device), values)
+    at = torch.from_numpy(index.astype(np.int64, copy=False)).to(values.device)
+    return gather_rows(values, at)
 
 
 def per_example(values: Tensor, group_of: NDArray[np.int32] | None) -> Tensor:

@@ -11,6 +11,7 @@ samples, in `dtype`; the embedded numbers are the same.
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,8 +24,15 @@ from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import unique_segments
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.content.ams import Ams, Content, ContentRequest, Features16, send_to_owners
-from livectr.trainer.content.ams import _lists as lists_of
+from livectr.trainer.content.ams import (
+    Ams,
+    Content,
+    ContentRequest,
+    Features16,
+    Read,
+    references_of,
+    send_to_owners,
+)
 
 I64 = NDArray[np.int64]
 
@@ -46,16 +54,16 @@ class OnWorkers(Ams):
         keys = np.concatenate([keys for _, keys, _ in parts.values()])
         unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
         index = unique.index.astype(np.int64)
-        rows = self.rows(content, unique.keys, index)
-        known = np.ones(len(unique.keys), bool)
-        return ContentRequest(lists_of(parts, index), (), [], rows, known)
+        reading = Future[Read]()
+        reading.set_result((self.rows(content, unique.keys, index), np.ones(len(unique.keys), bool)))
+        return ContentRequest(references_of(parts, index), (), [], reading)
 
     def rows(self, one: Content, ids: I64, index: I64) -> NDArray[Any]:
         """Features [U, width] of the own unique ids; index i64[nnz]: row of each reference."""
         raise NotImplementedError
 
     def _own_vectors(self, content: Content, request: ContentRequest) -> Tensor:
-        return content.embed(request.features, request.known)
+        return content.embed(*request.reading.result())
 
 
 class StoreInServer(OnWorkers):

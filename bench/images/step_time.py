@@ -216,7 +216,8 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
     content.store = before
     content.network.zero_grad()
     asking = sum(
-        des.collectives.seconds.get(name, 0.0) - waited.get(name, 0.0) for name in ("content ids", "content sizes")
+        des.collectives.seconds.get(name, 0.0) - waited.get(name, 0.0)
+        for name in ("content ids", "content sizes")
     )
     count = len(batches) * rounds
     found = {

@@ -1,4 +1,4 @@
-"""Parallel gather of rows; threads share the copies and the page faults of mapped files."""
+"""Parallel gather of rows, and sum by row; threads share the copies and the page faults of mapped files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from livectr.kernels.runtime.arrays import address, contiguous
 from livectr.kernels.runtime.compiler import compile_host
 
 Rows = npt.NDArray[Any]
 I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
 
 _SOURCE = """
 #include <cstdint>
@@ -33,6 +36,21 @@ extern "C" void gather_rows(const char* const* sources, const int32_t* from, con
             } else {
                 memcpy(to, sources[from[i]] + int64_t(row[i]) * row_bytes, size_t(row_bytes));
             }
+        }
+    });
+}
+
+// Every part has some rows of `out`, and adds to them in the order of `index`.
+extern "C" void add_rows(const float* values, const int64_t* index, int64_t n, int64_t width, float* out,
+                         int64_t rows) {
+    const int64_t parts = std::min(livectr::pool().size, 1 + n / 4096);
+    livectr::parallel_for(parts, [&](int64_t part) {
+        const int64_t first = rows * part / parts, last = rows * (part + 1) / parts;
+        for (int64_t i = 0; i < n; ++i) {
+            if (index[i] < first || index[i] >= last) continue;
+            const float* const from = values + i * width;
+            float* const to = out + index[i] * width;
+            for (int64_t k = 0; k < width; ++k) to[k] += from[k];
         }
     });
 }
@@ -73,6 +91,32 @@ def gather_rows(sources: Sequence[Rows], source: I32, row: I32, out: Rows) -> No
     _library().gather_rows(starts.ctypes.data, source, row, len(out), row_bytes, out.ctypes.data)
 
 
+def add_rows(values: F32, index: I64, rows: int) -> F32:
+    """Sums values by row: out[index[i]] += values[i], in the order of i. It is the gradient of a gather.
+
+    LIVECTR_THREADS share the rows; bits do not depend on their number.
+
+    Args:
+        values: f32[n, width].
+        index: i64[n], below `rows`.
+        rows: R.
+
+    Returns:
+        f32[R, width], 0 for a row without values.
+
+    Raises:
+        ValueError: arrays of other shapes or types.
+        IndexError: a row that does not exist.
+    """
+    values = contiguous(values, np.float32, (None, None))
+    index = contiguous(index, np.int64, (len(values),))
+    if len(index) and not 0 <= index.min() <= index.max() < rows:
+        raise IndexError(f"rows are {index.min()} to {index.max()}, of {rows}")
+    out = np.zeros((rows, values.shape[1]), np.float32)
+    _library().add_rows(address(values), address(index), *values.shape, address(out), rows)
+    return out
+
+
 @functools.cache
 def _library() -> ctypes.CDLL:
     library = compile_host(_SOURCE, name="gather")
@@ -80,4 +124,6 @@ def _library() -> ctypes.CDLL:
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.gather_rows.restype = None
     library.gather_rows.argtypes = [pointer, i32, i32, number, number, pointer]
+    library.add_rows.restype = None
+    library.add_rows.argtypes = [pointer, pointer, number, number, pointer, number]
     return library

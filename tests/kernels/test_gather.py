@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from livectr.kernels.runtime.gather import gather_rows
+from livectr.kernels.runtime.gather import add_rows, gather_rows
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
@@ -44,3 +44,21 @@ def test_what_is_not_there() -> None:
             gather_rows([other], at, at, out)
     with pytest.raises(ValueError, match="one length"):
         gather_rows([source], at, at, np.empty((2, 4), np.float16))
+
+
+@pytest.mark.parametrize(("width", "rows", "count"), [(12, 50, 20_000), (1, 3, 5), (33, 7, 9000), (4, 0, 0)])
+def test_sums_by_row_are_in_order(width: int, rows: int, count: int) -> None:
+    rng = np.random.default_rng(count)
+    values, index = rng.normal(size=(count, width)).astype(np.float32), rng.integers(0, rows or 1, count)
+    wanted = np.zeros((rows, width), np.float32)
+    np.add.at(wanted, index, values)
+    np.testing.assert_array_equal(add_rows(values, index, rows), wanted)
+
+
+def test_sums_of_a_row_that_is_not_there() -> None:
+    values = np.ones((2, 3), np.float32)
+    for wrong in (-1, 4):
+        with pytest.raises(IndexError, match="of 4"):
+            add_rows(values, np.array([0, wrong]), 4)
+    with pytest.raises(ValueError, match="expected shape"):
+        add_rows(values, np.zeros(3, np.int64), 4)

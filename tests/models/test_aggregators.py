@@ -9,7 +9,7 @@ from torch import Tensor
 from livectr.models import attention
 from livectr.models.aggregators import AGGREGATORS, Aggregator, AggregatorName, aggregator
 from livectr.models.base import Ragged
-from livectr.models.ragged import RepeatedList, per_vector
+from livectr.models.ragged import RepeatedList, SharedLists, per_vector
 from tests.models.inputs import lists
 from tests.models.references import aggregate
 
@@ -167,6 +167,26 @@ def test_one_list_that_all_queries_look_at(length: int) -> None:
     assert torch.equal(repeated.values, own) and torch.equal(repeated.offsets, seen.offsets)
     learned = built(Ragged(own, seen.offsets, same=True), image, ad)
     assert learned.requires_grad, "where it is trained, a list is looked at as any other"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "ad_image"), CASES)
+def test_lists_of_groups_equal_their_copies(name: AggregatorName, ad_image: bool, dtype: torch.dtype) -> None:
+    """Seven samples share four lists; the same bits, and gradients but for the order of sums."""
+    built, (seen, *_) = build(name, ad_image=ad_image).to(dtype), inputs((3, 0, 7, 2))
+    _, image, ad = (part.to(dtype) if isinstance(part, Tensor) else part for part in inputs((1,) * 7))
+    list_of = torch.tensor([2, 0, 2, 3, 1, 0, 2])
+    found = []
+    for copied in (False, True):
+        once = seen.values.detach().to(dtype).requires_grad_()
+        shared = SharedLists(Ragged(once, seen.offsets), list_of)
+        given = Ragged(shared.values, shared.offsets) if copied else shared
+        out = built(given, image if ad_image else None, ad)
+        weights = torch.linspace(-1, 2, out.numel(), dtype=dtype).reshape(out.shape)
+        grads = torch.autograd.grad((out * weights).sum(), [once, *built.parameters()])
+        found.append([out.detach(), *grads])
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(*found)
 
 
 def test_a_sample_for_each_of_its_vectors_and_back() -> None:

@@ -10,8 +10,8 @@ like `finish`: its gradients are summed over the ranks, and its weights stay equ
 
 Where every rank finishes every example (⊕ as an all-reduce), the vectors are all-gathered.
 
-Of several ranks, `prepare` runs a batch ahead: ids are sent while the batch before is learned. Of any number of
-ranks, a thread reads features while keys are exchanged and rows are looked up.
+Of several ranks, `prepare` runs a batch ahead: ids are sent while the batch before is learned. A thread reads
+features, also of a single rank, while keys are exchanged and rows are looked up.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Ams:
             bounds, ids = send_to_owners(held[order], np.array(counts), self.ahead)
             unique = unique_segments(ids, np.array([0, len(ids)], np.int64))
             held, requested = unique.keys, np.split(unique.index.astype(np.int64), bounds[1:-1])
-        return ContentRequest(_references(parts, index), tuple(counts), requested, content.begin_read(held))
+        return ContentRequest(references_of(parts, index), tuple(counts), requested, content.begin_read(held))
 
     def _cells(self, number: int, features: Features | CommonFeatures) -> tuple[I32, I64, I32 | None]:
         """Offsets of a field's cells, their keys, and the group of each example; None: cells are examples."""
@@ -316,7 +316,7 @@ def _offsets(lengths: I32, device: torch.device) -> Tensor:
     return torch.from_numpy(np.r_[0, np.cumsum(lengths)].astype(np.int64)).to(device)
 
 
-def _references(parts: Mapping[str, tuple[I32, I64, I32 | None]], index: I64) -> dict[str, References]:
+def references_of(parts: Mapping[str, tuple[I32, I64, I32 | None]], index: I64) -> dict[str, References]:
     """Field → its references.
 
     Args:

@@ -20,7 +20,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -103,9 +102,8 @@ def fused(
     once = None if torch.is_grad_enabled() else shared_list(seen)
     if once is not None:
         kernel = _kernel(once.shape[1], widths, once.dtype)
-        p, values, queries = (tensor.detach().numpy() for tensor in (parameters, once, query))
-        offsets, list_of = np.array([0, len(values)]), np.zeros(len(queries), np.int64)
-        return torch.from_numpy(kernel.forward(p, values, offsets, queries, list_of))
+        only = torch.tensor([0, len(once)]), query, torch.zeros(len(query), dtype=torch.int64)
+        return torch.from_numpy(kernel.forward(*map(_array, (parameters, once, *only))))
     lists, list_of = (seen.once, seen.list_of) if isinstance(seen, SharedLists) else (seen, None)
     given = parameters, lists.values, query, lists.offsets, list_of
     out: Tensor = _Fused.apply(*given, widths)  # type: ignore[no-untyped-call]

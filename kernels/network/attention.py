@@ -161,9 +161,8 @@ def _compiled(dim: int, widths: tuple[int, ...], real: str) -> ctypes.CDLL:
     library = compile_host(source, name="attention", flags=_FLAGS)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.attention_parameters.restype, library.attention_parameters.argtypes = number, []
-    lists = [*[pointer] * 3, number]
     library.attention_forward.restype = ctypes.c_bool
-    library.attention_forward.argtypes = [pointer, pointer, *lists, pointer, number, pointer]
+    library.attention_forward.argtypes = [*[pointer] * 5, number, pointer, number, pointer]
     library.attention_backward.restype = ctypes.c_bool
-    library.attention_backward.argtypes = [pointer, pointer, *lists, pointer, number, *[pointer] * 4]
+    library.attention_backward.argtypes = [*[pointer] * 5, number, pointer, number, *[pointer] * 4]
     return library

@@ -1,6 +1,8 @@
 """AMS: sub-models whose features are spread over ranks learn what one process learns (DICM §4)."""
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from livectr.models import DICM, EmbeddingModel
 from livectr.models.base import prior_log_odds
 from livectr.trainer.configs import model_configs
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
+from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.step import DesStep
 from tests.ranks import run_ranks
 from tests.trainer.common_worker import SIZE, STEPS, batch
@@ -167,6 +170,33 @@ def test_features_take_groups(tmp_path: Path) -> None:
         for f in (features, features.plain(Common.of(built)))
     ]
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
+
+
+def test_features_are_read_while_partial_results_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single rank waits for them where it embeds them."""
+    make_stores(tmp_path)
+    built = pipeline()
+    stores = {name: ContentStore.open(tmp_path / name) for name in built.content}
+    des = DesStep(built, seed=5, content=stores)
+    features, label = batch(np.random.default_rng(2), 50, 10)
+    computed, in_time = threading.Event(), []
+    read, aggregate = ContentStore.read, FieldParallel.aggregate
+
+    def slow_read(store: ContentStore, *given: Any) -> Any:
+        in_time.append(computed.wait(20))
+        return read(store, *given)
+
+    def then_read(strategy: FieldParallel, *given: Any) -> Any:
+        found = aggregate(strategy, *given)
+        computed.set()
+        return found
+
+    monkeypatch.setattr(ContentStore, "read", slow_read)
+    monkeypatch.setattr(FieldParallel, "aggregate", then_read)
+    des.step(features, label)
+    assert in_time == [True, True]
 
 
 def test_widths_must_fit() -> None:

@@ -11,7 +11,7 @@ like `finish`: its gradients are summed over the ranks, and its weights stay equ
 Where every rank finishes every example (⊕ as an all-reduce), the vectors are all-gathered.
 
 Of several ranks, `prepare` runs a batch ahead: ids are sent while the batch before is learned. A thread reads
-features, also of a single rank, while keys are exchanged and rows are looked up.
+features, also of a single rank, while keys are exchanged and partial results are computed.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Content:
         return np.asarray(self.store.shard_of(ids) % world)
 
     def begin_read(self, ids: I64) -> Future[Read]:
-        """Read in a thread, while keys are exchanged and rows are looked up."""
+        """Read in a thread, while keys are exchanged and partial results are computed."""
         return self._reader.submit(self._counted, ids)
 
     def _counted(self, ids: I64) -> Read:

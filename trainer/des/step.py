@@ -338,8 +338,8 @@ class DesStep:
         self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest], label: Tensor
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Role → logits f32 of all B or of own b examples; auxiliary losses f32[] of these. Collective."""
-        vectors = {} if self.ams is None else self.ams.forward(content)
         aggregated, inputs = self._strategy.aggregate(leaves, batch)
+        vectors = {} if self.ams is None else self.ams.forward(content)  # last: a thread reads meanwhile
         number, logits, losses = {name: f for f, name in enumerate(self.fields)}, {}, []
         for (role, model), part in zip(self.models.items(), aggregated, strict=True):
             gathered = inputs.of_role(self._gathers[role], self.slices[role], number, vectors)

@@ -32,6 +32,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.commit_state import CommitState, held_by
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.snapshot import Boundary, overgrown
+from livectr.trainer.publish.spool import CopyAhead
 from livectr.trainer.publish.version import Push
 from livectr.trainer.quality.gate import PublishGate
 
@@ -95,6 +96,9 @@ class Committer:
         self.dirty = publisher is not None
         self._next_commit = self._next_checkpoint = self._began_s = time.monotonic()
         self._missed = False  # the last commit published nothing, because a push was under way
+        self._ahead: CopyAhead | None = None  # rows of a complete version that has not begun
+        self._at_once = False  # the next complete version is copied at its boundary
+        self._ending = False
         self.versions = self.rows = self.complete = 0
 
     @property
@@ -144,6 +148,9 @@ class Committer:
         publish = self._publisher is not None and may
         if self._publisher is not None and publish:
             self._publisher.serve(state.champion)
+            publish = not self._publisher.full or self._copied(state)
+        else:
+            self._ahead = None
         if self._checkpoint is not None and state.checkpoint is not None:
             # 2 the checkpoint
             if self._checkpoint.busy:
@@ -155,17 +162,41 @@ class Committer:
         if self._publisher is not None and publish:
             # 5 push in the background
             assert state.snapshots is not None
+            began_s = time.monotonic()
             self._pushing = state.boundary
             since = None if self._publisher.full else self._published
             assert since is not None or self._publisher.full
             committed = self._checkpoint.oldest if self._checkpoint is not None else 0
-            snapshot = state.snapshots.take(state.steps, since)
+            snapshot = state.snapshots.take(state.steps, since, self._ahead)
+            self._ahead, self._at_once = None, False
             needed = self._checkpoint.oldest_version if self._checkpoint is not None else None
             self._publisher.begin(snapshot, learned=state.examples, committed=committed, needed=needed)
+            telemetry.PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
         self._forget(state)
-        self.dirty = self._missed = busy
+        self._missed = busy
+        self.dirty = busy or self._ahead is not None
         self._next_commit = time.monotonic() + self._publish_interval_s
         return publish
+
+    def copy(self) -> None:
+        """Copy some rows of a complete version, at any step boundary before its own."""
+        if self._ahead is not None:
+            self._ahead.advance()
+
+    def _copied(self, state: CommitState) -> bool:
+        """Tell if little is left of a complete version to be copied at this boundary, on every rank; else copy
+        it ahead. Collective.
+        """
+        assert state.snapshots is not None
+        if self._ahead is not None and self._ahead.champion != state.champion:
+            self._ahead = None
+        at_once = self._at_once or self._ending
+        if self._ahead is None and not at_once:
+            self._ahead = state.snapshots.ahead(state.boundary)
+            if self._ahead is not None:  # Redis lacks what changes from here on
+                self._published = self._pushing = state.boundary
+        done = at_once or self._ahead is None or self._ahead.done
+        return bool(self._control.gather(np.array([done])).all())
 
     def settle(self, written: Collection[bool]) -> bool:
         """Steps 3 and 4, once every rank's files are written, and stored where there is an object store.
@@ -249,6 +280,7 @@ class Committer:
             "the next version is complete, and removes from Redis who left"
         )
         self._published = self._pushing = None
+        self._at_once, self._ahead = self._ahead is not None, None
         if not self._publisher.busy:
             self._publisher.begin_anew()
 
@@ -281,6 +313,7 @@ class Committer:
         """
         if not self.wanted:
             return
+        self._ending = True
         began = self._commit_whole(state)
         limit_s = STOP_DEADLINE_S if stopped else LAST_PUBLISH_DEADLINE_S
         deadline = time.monotonic() + limit_s

@@ -156,6 +156,7 @@ class Training:
                 parts.watch.check(round_.flags)
                 if parts.control.rank == 0:
                     self._backlog.observe(round_.flags)
+                commits.copy()
                 commits.observe([flags.publish for flags in round_.flags], parts.progress.examples)
                 if commits.settle([flags.written for flags in round_.flags]):
                     self._commit_offsets()

@@ -167,6 +167,11 @@ GATE_CALIBRATION = Gauge(
 FAILED_PUBLISHES = Counter(
     "livectr_failed_publishes", "Pushes and flips of this rank that Redis did not confirm; they are repeated."
 )
+PUBLISH_COPY_SECONDS = Histogram(
+    "livectr_publish_copy_seconds",
+    "Seconds that a version held training up.",
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+)
 CHECKPOINT_SECONDS = Histogram(
     "livectr_checkpoint_seconds",
     "Seconds that a checkpoint held training up.",

@@ -18,7 +18,7 @@ from livectr.protos.vectors import blob_count, blob_rows
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.names import item_names
 from livectr.trainer.content.precompute import Precompute
-from livectr.trainer.publish.spool import Spool
+from livectr.trainer.publish.spool import CopyAhead, Spool
 
 if TYPE_CHECKING:
     from livectr.trainer.publish.store_types import Values
@@ -141,7 +141,7 @@ class VersionSnapshot:
         items: the same on every rank; None without a pre-rank model. Rank 0 writes their vectors.
         erased: table → keys int64[m] that left it since the last version; a complete version ignores them.
         content: name → precompute of the vectors of this rank's ids; the same names on every rank.
-        spool: rows in a file, if they may be more than memory holds.
+        spool: rows that `rows` replace: in a file, if they may be more than memory holds, or copied ahead.
         champion: role of the ranking model whose values the rows hold.
         kept: of a complete version on rank 0, the keys of all look-up rows and histories, for
             trainer.publish.sweep; None: nothing is swept.
@@ -155,7 +155,7 @@ class VersionSnapshot:
     items: Items | None = None
     erased: Mapping[str, I64] = field(default_factory=dict)
     content: Mapping[str, Precompute] = field(default_factory=dict)
-    spool: Spool | None = None
+    spool: Spool | CopyAhead | None = None
     champion: str = "rank"
     kept: Mapping[str, I64] | None = None
 
@@ -177,11 +177,11 @@ class VersionSnapshot:
         return {table: np.concatenate(keys) for table, keys in parts.items()}
 
     def chunks(self) -> Iterator[tuple[str, I64, F32]]:
-        """Iterate over (table, keys, values) of all rows; a table may come in several parts."""
-        for table, (keys, rows) in self.rows.items():
-            yield table, keys, rows
+        """Iterate over (table, keys, values) of all rows, in parts; of a key that comes twice the last counts."""
         if self.spool is not None:
             yield from self.spool
+        for table, (keys, rows) in self.rows.items():
+            yield table, keys, rows
 
     def item_names(self, blob: Callable[[str], str], before: VersionManifest | None) -> tuple[str, ...]:
         """Names of the blobs of item vectors; () without a pre-rank model.

@@ -41,6 +41,7 @@ NAMES = (
     "images",
     "memory",
     "day",
+    "large-day",
 )
 """Modules of `bench`; they are listed here for a quick `--help`."""
 

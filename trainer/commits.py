@@ -4,7 +4,8 @@ A commit takes the state of a step boundary with no batch in flight (`CommitStat
 the push, the stage after it (trainer.publish.push), which holds one. The steps:
 
     1  settle the publish before: while it is under way, this commit publishes nothing;
-    2  every rank copies what its checkpoint files hold, and writes them in the background;
+    2  every rank copies what its checkpoint files hold, and writes them in the background; many rows are
+       copied at boundaries before (trainer.checkpoint.table_chain), and so are those of complete versions;
     3  some steps later, when every rank's files are written, rank 0 gathers their digests,
     4  and renames the manifest into place;
     5  every rank copies what changed and pushes it to Redis in the background;
@@ -56,6 +57,8 @@ class Due(IntEnum):
     """Checkpoint and publish."""
     RELEASED = 3
     """Publish what was held, even if nothing has come since."""
+    AHEAD = 4
+    """Publish, and begin to copy the next checkpoint ahead."""
 
 
 class Committer:
@@ -116,7 +119,12 @@ class Committer:
         if self._held and not held_by(self._publisher, self._gate):
             return Due.RELEASED
         writing = self._checkpoint is not None and self._checkpoint.busy
-        return Due.ALL if now >= self._next_checkpoint and not writing else Due.PUBLISH
+        if now < self._next_checkpoint or writing:
+            return Due.PUBLISH
+        tables = self._checkpoint.tables if self._checkpoint is not None else None
+        if tables is None or (tables.copied and (tables.copying or not tables.large)):
+            return Due.ALL
+        return Due.PUBLISH if tables.copying else Due.AHEAD
 
     @property
     def written(self) -> bool:
@@ -135,8 +143,11 @@ class Committer:
             return {}
         return {"published": {"versions": self.versions, "rows": self.rows, "complete": self.complete}}
 
-    def commit(self, state: CommitState) -> bool:
+    def commit(self, state: CommitState, *, ahead: bool = False) -> bool:
         """Steps 1 to 5 (see the module's docstring). Collective.
+
+        Args:
+            ahead: begin to copy the next checkpoint.
 
         Returns:
             True if the push of a version has begun.
@@ -173,15 +184,20 @@ class Committer:
             self._publisher.begin(snapshot, learned=state.examples, committed=committed, needed=needed)
             telemetry.PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
         self._forget(state)
+        if self._checkpoint is not None and ahead:
+            self._checkpoint.ahead(state.boundary.tables)
         self._missed = busy
-        self.dirty = busy or self._ahead is not None
+        copying = self._checkpoint is not None and self._checkpoint.tables.copying
+        self.dirty = busy or copying or self._ahead is not None
         self._next_commit = time.monotonic() + self._publish_interval_s
         return publish
 
     def copy(self) -> None:
-        """Copy some rows of a complete version, at any step boundary before its own."""
+        """Copy some rows of a complete version or a checkpoint, at any step boundary before their own."""
         if self._ahead is not None:
             self._ahead.advance()
+        if self._checkpoint is not None and not self._checkpoint.tables.copied:
+            self._checkpoint.ahead()
 
     def _copied(self, state: CommitState) -> bool:
         """Tell if little is left of a complete version to be copied at this boundary, on every rank; else copy

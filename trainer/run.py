@@ -168,7 +168,7 @@ class Training:
                 due = round_.flags[0].due
                 if due and (commits.dirty or due == Due.RELEASED):
                     stages.drain()
-                    commits.commit(self._state(checkpoint=due == Due.ALL))
+                    commits.commit(self._state(checkpoint=due == Due.ALL), ahead=due == Due.AHEAD)
                 stages.advance(round_.cut)
                 commits.dirty |= round_.cut is not None
                 version = parts.publisher.last if parts.publisher else None

@@ -1,9 +1,9 @@
 """The large day: what is done to a real trainer and a real Redis, and what they show meanwhile.
 
-    1  growth     the first half of the day lies there and is read as fast as it goes, until two tables are full
-    2  afternoon  the log grows as fast as a site has visits; checkpoints and versions come as usual
-    3  restart    the trainer is killed (SIGKILL) and started again, while the log goes on
-    4  new Redis  the evening lies there at once; Redis ends, and an empty one starts at its address
+1  growth     the first half of the day lies there and is read as fast as it goes, until two tables are full
+2  afternoon  the log grows as fast as a site has visits; checkpoints and versions come as usual
+3  restart    the trainer is killed (SIGKILL) and started again, while the log goes on
+4  new Redis  the evening lies there at once; Redis ends, and an empty one starts at its address
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PIECE_S = 0.25
 """Time between two files of the afternoon."""
 LIVE_HOUR_S = 20.0
 """Seconds of an hour of the afternoon."""
-LIMIT_S = 400.0
+LIMIT_S = 600.0
 
 
 @dataclass(frozen=True)

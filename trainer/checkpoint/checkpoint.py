@@ -106,6 +106,9 @@ class Checkpointer:
         keep: generations that are kept for rollbacks, beside the newest two.
         stored: object store that holds the checkpoint, so that the directory is a working copy; None: none.
 
+    Attributes:
+        tables: chain of this rank's files of tables.
+
     Raises:
         InUseError: another trainer is running on this directory.
         MismatchError: the object store holds a checkpoint of another pipeline.
@@ -136,6 +139,7 @@ class Checkpointer:
         log = stored.log if stored is not None and control.rank == 0 else None
         self._log = PredictionParts(log, self._writer) if log is not None else None
         self._files = RankFiles(self._writer, control.rank, self._log)
+        self.tables = self._files.tables
         if control.rank == 0:
             self._lock = lock(root)
             remove_unfinished(root)
@@ -160,9 +164,6 @@ class Checkpointer:
 
     def begin(self, content: CheckpointState) -> None:
         """Copy what the next generation holds, and start to write it (step 2). None is being written.
-
-        Args:
-            content: of this rank.
 
         Raises:
             DiskFullError: nothing is left of the generation.
@@ -195,9 +196,20 @@ class Checkpointer:
             "table_rows": {name: len(table) for name, table in content.tables.items()},
             "field_keys": dict(content.field_keys),
             "counts": dict(content.counts),
-            "around": self._files.tables.around,
+            "around": self.tables.around,
         }
         self._begun = _Begun(manifest, own, self._inherited, files)
+
+    def ahead(self, marks: Mapping[str, int] | None = None) -> None:
+        """Copy rows of tables before the next generation begins. Raises DiskFullError.
+
+        Args:
+            marks: name → mark of this boundary, at which that is begun; None: go on with it.
+        """
+        with self._whole(self._next), writing("the checkpoint", self.root):
+            if marks is not None:
+                self.tables.ahead(self._folder(self._next), marks)
+            self.tables.advance()
 
     @property
     def busy(self) -> bool:
@@ -216,9 +228,6 @@ class Checkpointer:
 
     def finish(self) -> Manifest:
         """Make the generation that has begun exist (steps 3 and 4). Collective; waits for the files.
-
-        Returns:
-            The manifest, the same on every rank.
 
         Raises:
             ConnectError: the object store was away for too long (trainer.checkpoint.stored.LAST_DEADLINE_S).
@@ -355,7 +364,7 @@ class Checkpointer:
             and summed([p["rows"] for p in parts]) == manifest.table_rows
         ):
             self._inherited = [file for file in manifest.files if file.kind == "tables"]
-            self._files.tables.go_on(marks)
+            self.tables.go_on(tables, marks)
 
     def begin_anew(self) -> None:
         """Let the next generation hold all rows, since changes are no longer known. On all ranks."""
@@ -378,8 +387,8 @@ class Checkpointer:
         if self._stored is not None:
             self._stored.close()
         self._writer.close()
-        if self._begun is not None:
-            shutil.rmtree(self._folder(self._begun.manifest.generation), ignore_errors=True)
+        begun = self._begun.manifest.generation if self._begun is not None else self._next
+        shutil.rmtree(self._folder(begun), ignore_errors=True)
         if self._lock is not None:
             self._lock.close()
             self._lock = None

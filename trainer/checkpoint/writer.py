@@ -97,6 +97,12 @@ class Writer:
         return self._hand(0, 0, write)
 
     @property
+    def has_room(self) -> bool:
+        """True while handing over would not wait. Raises DiskFullError."""
+        self._waiting = [(size, file) for size, file in self._waiting if not _settled(file)]
+        return sum(size for size, _ in self._waiting) <= WAITING_BYTES // 2
+
+    @property
     def idle(self) -> bool:
         """True if all files are written and uploaded. Raises DiskFullError, as the first one that is not."""
         self._waiting = [(size, file) for size, file in self._waiting if not _settled(file)]

@@ -95,7 +95,11 @@ class CopyAhead:
     """
 
     def __init__(
-        self, tables: Mapping[str, DynamicTable], marks: Mapping[str, int], columns: slice | I64, champion: str
+        self,
+        tables: Mapping[str, DynamicTable],
+        marks: Mapping[str, int],
+        columns: slice | I64,
+        champion: str,
     ) -> None:
         self.marks, self.champion = dict(marks), champion
         self.rows = 0

@@ -33,6 +33,7 @@ class CommitState:
         snapshots: copies the changes of a version; None if nothing is published.
         held: reason for which no version may be published; "" if there is none.
         left: users and keys that left.
+        ahead: the next checkpoint is copied from this boundary on.
     """
 
     steps: int
@@ -45,13 +46,15 @@ class CommitState:
     champion: str = "rank"
     held: str = ""
     left: Left = Left()
+    ahead: bool = False
 
     @staticmethod
-    def of(parts: Parts, *, checkpoint: bool) -> CommitState:
+    def of(parts: Parts, *, checkpoint: bool, ahead: bool = False) -> CommitState:
         """Close the generation of changes, and assemble this rank's state. Collective.
 
         Args:
             checkpoint: with the content of a checkpoint, if the run keeps one.
+            ahead: begin to copy the next checkpoint.
         """
         others = parts.heads.tables if parts.heads is not None else {}
         boundary = Boundary.mark(parts.step, parts.source, others)
@@ -72,6 +75,7 @@ class CommitState:
             champion=champion,
             held=held,
             left=Left.of(parts.source),
+            ahead=ahead,
         )
 
 

@@ -143,11 +143,8 @@ class Committer:
             return {}
         return {"published": {"versions": self.versions, "rows": self.rows, "complete": self.complete}}
 
-    def commit(self, state: CommitState, *, ahead: bool = False) -> bool:
+    def commit(self, state: CommitState) -> bool:
         """Steps 1 to 5 (see the module's docstring). Collective.
-
-        Args:
-            ahead: begin to copy the next checkpoint.
 
         Returns:
             True if the push of a version has begun.
@@ -178,13 +175,14 @@ class Committer:
             since = None if self._publisher.full else self._published
             assert since is not None or self._publisher.full
             committed = self._checkpoint.oldest if self._checkpoint is not None else 0
-            snapshot = state.snapshots.take(state.steps, since, self._ahead)
+            taker = state.snapshots if self._ahead is None else replace(state.snapshots, copied=self._ahead)
+            snapshot = taker.take(state.steps, since)
             self._ahead, self._at_once = None, False
             needed = self._checkpoint.oldest_version if self._checkpoint is not None else None
             self._publisher.begin(snapshot, learned=state.examples, committed=committed, needed=needed)
             telemetry.PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
         self._forget(state)
-        if self._checkpoint is not None and ahead:
+        if self._checkpoint is not None and state.ahead:
             self._checkpoint.ahead(state.boundary.tables)
         self._missed = busy
         copying = self._checkpoint is not None and self._checkpoint.tables.copying
@@ -200,9 +198,7 @@ class Committer:
             self._checkpoint.ahead()
 
     def _copied(self, state: CommitState) -> bool:
-        """Tell if little is left of a complete version to be copied at this boundary, on every rank; else copy
-        it ahead. Collective.
-        """
+        """Tell if every rank has little left to copy of a complete version; go on ahead if not. Collective."""
         assert state.snapshots is not None
         if self._ahead is not None and self._ahead.champion != state.champion:
             self._ahead = None

@@ -168,7 +168,7 @@ class Training:
                 due = round_.flags[0].due
                 if due and (commits.dirty or due == Due.RELEASED):
                     stages.drain()
-                    commits.commit(self._state(checkpoint=due == Due.ALL), ahead=due == Due.AHEAD)
+                    commits.commit(self._state(checkpoint=due == Due.ALL, ahead=due == Due.AHEAD))
                 stages.advance(round_.cut)
                 commits.dirty |= round_.cut is not None
                 version = parts.publisher.last if parts.publisher else None
@@ -190,7 +190,7 @@ class Training:
         complete = round_.ended or self._enough() or not stopped
         return report_of(parts, rows, time.monotonic() - started, commits.counts, complete=complete)
 
-    def _state(self, *, checkpoint: bool) -> CommitState:
+    def _state(self, *, checkpoint: bool, ahead: bool = False) -> CommitState:
         """State of this step boundary. Collective. Raises InternalError if the ranks' networks differ."""
         parts = self.parts
         replicas = dict(parts.step.dense.replicated())
@@ -199,7 +199,7 @@ class Training:
         check_replicas(parts.control, replicas)
         if checkpoint:
             self._positions = [(*place, at.offset) for place, at in parts.source.positions().items()]
-        return CommitState.of(parts, checkpoint=checkpoint)
+        return CommitState.of(parts, checkpoint=checkpoint, ahead=ahead)
 
     def _commit_offsets(self) -> None:
         """Let the broker know the checkpoint's positions, for its tools. Collective."""

@@ -1,4 +1,4 @@
-"""Log of a day whose impressions name many ids, as Parquet: a function of the seed and of the calls.
+"""Log of a day as Parquet, a function of seed and calls: each impression names many ids.
 
 An impression has a list of IDS products that its user has seen. Products are the user's own, so a user's cross
 with them has as many keys. Until noon nearly all are new, afterwards few; the others are more likely recent

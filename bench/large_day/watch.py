@@ -110,7 +110,7 @@ class Trainer:
         return self.course[-1] if self.course else Moment(self.began_s, {}, 0.0)
 
     def until(self, done: Callable[[Moment], bool], timeout_s: float, what: str) -> Moment:
-        """First moment from now on for which something holds. Raises PartError: it ended, or took too long."""
+        """First moment from now on that is `done`. Raises PartError: it ended, or took too long."""
         deadline = time.monotonic() + timeout_s
         at = max(0, len(self.course) - 1)
         while True:

@@ -1,8 +1,9 @@
-"""Rows of a checkpoint are copied at boundaries before its own: training does not wait for all that changed."""
+"""Rows of a checkpoint are copied at boundaries before its own: training does not wait for all."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,7 +109,7 @@ def test_training_waits_for_what_changed_last(tmp_path: Path, monkeypatch: pytes
         content = checkpoint if due is Due.ALL else None
         copied[0] = 0
         state = CommitState(run.step, 10, checkpoint=content, snapshots=None, left=Left(), **given)
-        commits.commit(state, **({"ahead": True} if due.name == "AHEAD" else {}))
+        commits.commit(replace(state, ahead=due is Due.AHEAD))
         return copied[0]
 
     def settle() -> None:

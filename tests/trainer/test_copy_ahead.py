@@ -38,8 +38,8 @@ def run(
     monkeypatch.setattr(spool, "CHUNK", CHUNK, raising=False)
     monkeypatch.setattr(spool, "AHEAD_S", 0.0, raising=False)
     options = TrainOptions(
-        write_files(tmp_path / "logs", IMPRESSIONS), until_end=True, batch_size=BATCH, batch_ramp=0, threads=1,
-        publish=redis_url, publish_interval_s=1e-6, min_examples=0,
+        write_files(tmp_path / "logs", IMPRESSIONS), until_end=True, batch_size=BATCH, batch_ramp=0,
+        threads=1, publish=redis_url, publish_interval_s=1e-6, min_examples=0,
         checkpoint=str(tmp_path / "checkpoint"), checkpoint_interval_s=0.0,
     )  # fmt: skip
     with connect() as collectives, ExitStack() as resources:

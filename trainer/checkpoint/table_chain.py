@@ -6,9 +6,9 @@ sweep has gone around, the files before it hold nothing that later files lack, a
 So no checkpoint writes a whole table but the first of a run, and a restore reads a table at most three
 times.
 
-Rows are copied at a step boundary, which holds training up. So where there are many, chunks of them are copied
-at boundaries before (`ahead`, `advance`), and the boundary of the checkpoint copies what has changed since:
-files are read in order, so that the last row of a key counts.
+Rows are copied at a step boundary, which holds training up. So where there are many, chunks of them are
+copied at boundaries before (`ahead`, `advance`), and the boundary of the checkpoint copies what has changed
+since: files are read in order, so that the last row of a key counts.
 
 Rows of tables with a part on SSD have no lasting numbers: they cannot be swept. Where a rank has such tables,
 all rows are written anew once the files hold more than twice as many.
@@ -255,8 +255,8 @@ class _Ahead:
     Args:
         parts: takes them.
         marks: name → mark of the first boundary: what changes after it is copied again.
-        rows: (name, table, row numbers) of that boundary. Rows that are erased later, or that other keys have,
-            are among what was erased or has changed.
+        rows: (name, table, row numbers) of that boundary. Rows that are erased later, or that other keys
+            have, are among what was erased or has changed.
     """
 
     def __init__(

@@ -165,6 +165,7 @@ class Snapshotter:
         refreshes: content → its refresh; of other content, all vectors are computed.
         now_ms: event time of this step boundary.
         item_refresh: refresh of the item vectors; None: all are computed.
+        copied: rows of a complete version that were copied ahead.
     """
 
     pipeline: Pipeline
@@ -178,6 +179,7 @@ class Snapshotter:
     refreshes: Mapping[str, ContentRefresh] = field(default_factory=dict)
     now_ms: int = 0
     item_refresh: ItemRefresh | None = None
+    copied: CopyAhead | None = None
 
     def ahead(self, boundary: Boundary) -> CopyAhead | None:
         """Begin to copy all rows ahead of a complete version; None: rows have no lasting numbers (SSD)."""
@@ -186,19 +188,18 @@ class Snapshotter:
         columns = served_columns(self.step.layout.segments, self.champion)
         return CopyAhead(self.step.tables, boundary.tables, columns, self.champion)
 
-    def take(self, steps: int, since: Boundary | None, ahead: CopyAhead | None = None) -> VersionSnapshot:
+    def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
         """Copy changes after `since`, or everything (None). Collective.
 
         Args:
             steps: learned so far.
-            ahead: rows that were copied already, of everything.
         """
         self.step.storage.flush()
         histories = self.source.history_changes(since.histories if since else 0)
         kept = histories if since is None else None  # whom to sweep; also by the first version of a process
         if since is not None and not since.lookup_rows and self._has_values:
             kept = self.source.history_changes(0)
-        rows, spool = self._rows(since, ahead)
+        rows, spool = self._rows(since)
         erased = (
             {name: table.erased(since.tables[name]) for name, table in self.step.tables.items()}
             if since
@@ -236,18 +237,16 @@ class Snapshotter:
         """Tell if versions have look-up rows or histories."""
         return bool(self.pipeline.tables or self.pipeline.history_roots)
 
-    def _rows(
-        self, since: Boundary | None, ahead: CopyAhead | None = None
-    ) -> tuple[dict[str, tuple[I64, F32]], Spool | CopyAhead | None]:
+    def _rows(self, since: Boundary | None) -> tuple[dict[str, tuple[I64, F32]], Spool | CopyAhead | None]:
         """Rows that changed after `since`: in memory, or in a file where memory is short."""
         columns = served_columns(self.step.layout.segments, self.champion)
         marks = since.tables if since is not None else dict.fromkeys(self.step.tables, 0)
-        if ahead is not None:
-            ahead.finish(self.step.tables)
-            marks = ahead.marks
+        if self.copied is not None:
+            self.copied.finish(self.step.tables)
+            marks = self.copied.marks
         if self.step.tiers is None:
             exported = ((name, *table.export(marks[name], state=False)) for name, table in self._tables)
-            return {name: (keys, values[:, columns]) for name, keys, values in exported}, ahead
+            return {name: (keys, values[:, columns]) for name, keys, values in exported}, self.copied
         spool = Spool(self.step.tiers.folder)
         for name, table in self._tables:
             for keys, values in table.chunks(marks[name], state=False):

@@ -177,7 +177,7 @@ class VersionSnapshot:
         return {table: np.concatenate(keys) for table, keys in parts.items()}
 
     def chunks(self) -> Iterator[tuple[str, I64, F32]]:
-        """Iterate over (table, keys, values) of all rows, in parts; of a key that comes twice the last counts."""
+        """Iterate over (table, keys, values) of all rows, in parts; of equal keys the last counts."""
         if self.spool is not None:
             yield from self.spool
         for table, (keys, rows) in self.rows.items():

@@ -198,7 +198,7 @@ class Committer:
             self._checkpoint.ahead()
 
     def _copied(self, state: CommitState) -> bool:
-        """Tell if every rank has little left to copy of a complete version; go on ahead if not. Collective."""
+        """Tell if every rank has copied nearly all of a complete version; begin that if not. Collective."""
         assert state.snapshots is not None
         if self._ahead is not None and self._ahead.champion != state.champion:
             self._ahead = None
@@ -246,6 +246,8 @@ class Committer:
         if self._publisher is None:
             return content
         cursor = self._publisher.cursor(content.step, begins=begins)
+        if self._published is None:  # what that version lacks is not known any more
+            cursor = replace(cursor, served=0, served_row_set="")
         if cursor.served and self._published is not None and state.snapshots is not None:
             content = replace(content, unpublished=state.snapshots.keys_since(self._published))
         return replace(content, cursor=asdict(cursor))

@@ -1,8 +1,8 @@
 """Log of a day as Parquet, a function of seed and calls: each impression names many ids.
 
-An impression has a list of IDS products that its user has seen. Products are the user's own, so a user's cross
-with them has as many keys. Until noon nearly all are new, afterwards few; the others are more likely recent
-than old, and users that come back are more likely a few than all.
+An impression has a list of IDS products that its user has seen. Products are the user's own, so a user's
+cross with them has as many keys. Until noon nearly all are new, afterwards few; the others are more likely
+recent than old, and users that come back are more likely a few than all.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import signal
 import time
 import tracemalloc
 from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,14 +21,17 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer import commits
 from livectr.trainer.build import build
+from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.collectives import connect
+from livectr.trainer.comm.control import Control
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish import outcome, snapshot
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter
+from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.tables import tiered_table, tiers
@@ -155,6 +159,26 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     assert not status.any() and (served == table.lookup(keys)).all()
     trainer.publisher.close()
     store.close()
+
+
+def test_a_checkpoint_without_lists_does_not_say_what_redis_lacks(tmp_path: Path) -> None:
+    """The lists were dropped while a delta is pushed: a restart may not go on from the version before it."""
+    table = DynamicTable(RowLayout((Segment("v", 2, AdaGrad()),)), name="t", seed=1)
+    served = Cursor(6, 1, "", 9, "run", served=5, served_row_set="1-1")
+    publisher = SimpleNamespace(cursor=lambda step, begins: served)
+    taker = SimpleNamespace(keys_since=lambda since: {"t": np.arange(3)})
+    content = CheckpointState(
+        step=9, examples=1, predictions=0, cursor=None, tables={"t": table}, marks={}, dense={},
+        source={}, statistics={},
+    )  # fmt: skip
+    given: tuple[Any, ...] = (Control(), None, publisher, Boundary({"t": 0}, 0, 0))
+    committer = Committer(*given, publish_interval_s=1.0, checkpoint_interval_s=0.0)
+    state = cast(CommitState, SimpleNamespace(snapshots=taker))
+    listed = committer._completed(state, content, begins=False)
+    assert listed.cursor == asdict(served) and list(listed.unpublished) == ["t"]
+    committer._published = None
+    dropped = committer._completed(state, content, begins=False)
+    assert dropped.cursor == asdict(replace(served, served=0, served_row_set="")) and not dropped.unpublished
 
 
 def test_sigterm_while_redis_says_nothing_commits_and_leaves(tmp_path: Path, redis_url: str) -> None:

@@ -62,6 +62,9 @@ def test_rank_0_alone_speaks_for_the_run(tmp_path: Path, redis_url: str) -> None
     for name in ("livectr_published_timestamp_seconds", "livectr_checkpoint_timestamp_seconds"):
         assert before_s < (value(first, name) or 0) < now_s
     assert (value(first, "livectr_publish_seconds_count") or 0) >= 1
+    for samples in (first, second):  # every rank copies its rows
+        assert (value(samples, "livectr_publish_copy_seconds_count") or 0) >= 1
+        assert (value(samples, "livectr_publish_copy_seconds_sum") or 0) > 0
     examples, clicks = (value(first, f"livectr_window_{name}") for name in ("examples", "clicks"))
     observed, predicted = (
         value(first, "livectr_observed_ctr"),

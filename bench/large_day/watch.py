@@ -70,12 +70,12 @@ def seconds_of(course: Sequence[Moment], histogram: str) -> list[float]:
 
 
 def longest_gap(course: Sequence[Moment]) -> float:
-    """Longest time in which no example was learned, as the scrapes show it, in seconds."""
+    """Longest time between two moments of learning, as the scrapes show it, in seconds."""
     longest, moved = 0.0, course[0]
     for moment in course:
         if moment.examples > moved.examples:
             longest, moved = max(longest, moment.at_s - moved.at_s), moment
-    return max(longest, course[-1].at_s - moved.at_s)
+    return longest
 
 
 def rate(course: Sequence[Moment]) -> float:

@@ -7,7 +7,6 @@ recent than old, and users that come back are more likely a few than all.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +107,7 @@ class DayLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f".{path.name}")
         pq.write_table(table, hidden, row_group_size=GROUP_ROWS, compression="zstd", compression_level=1)
-        os.rename(hidden, path)
+        hidden.rename(path)
 
 
 def _zipf(rng: np.random.Generator, n: int | I64, shape: int | tuple[int, ...]) -> I64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -62,7 +63,7 @@ def seconds_of(course: Sequence[Moment], histogram: str) -> list[float]:
     Observations between two scrapes count as equal.
     """
     found: list[float] = []
-    for before, after in zip(course, course[1:], strict=False):
+    for before, after in itertools.pairwise(course):
         count = round(after.value(f"{histogram}_count") - before.value(f"{histogram}_count"))
         seconds = after.value(f"{histogram}_sum") - before.value(f"{histogram}_sum")
         found += [seconds / count] * count if count else []

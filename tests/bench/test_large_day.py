@@ -58,6 +58,7 @@ def test_a_small_day(tmp_path: Path) -> None:
     target = tmp_path / "large-day.json"
     run_benchmark("large-day", json_file=target, quick=True)
     rows = {row["figure"]: row for row in json.loads(target.read_text())["rows"]}
-    assert all(row["ours"] > 0 for name, row in rows.items() if "waits" not in name), rows
+    idle = ("training waits", "a checkpoint, from")  # a small day's afternoon may have no checkpoint
+    assert [name for name, row in rows.items() if row["ours"] <= 0 and not name.startswith(idle)] == []
     first = rows["rows of the first version after the restart"]
     assert first["peer"] >= 2 * QUICK.rows and first["ours"] < first["peer"]

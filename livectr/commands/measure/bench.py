@@ -38,6 +38,7 @@ NAMES = (
     "mixed-load",
     "freshness",
     "start",
+    "resize",
     "images",
     "memory",
     "day",

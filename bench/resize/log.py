@@ -1,4 +1,4 @@
-"""Log of the resizes: impressions with many words, and their clicks."""
+"""Log of the resizes: a table of users, impressions with many words, and their clicks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from kafka import KafkaProducer
 
 from livectr.local.kafka import create_topics
 
-USERS, ADS, WORDS = 20_000, 1_000, 20
+ADS, WORDS = 1_000, 20
+ROWS_PER_USER = 10
 PARTITIONS = 4
 RATE = 300
 """Impressions a second of the traffic."""
@@ -27,17 +28,24 @@ class Log:
     Args:
         url: kafka://HOST:PORT.
         rows: least rows of the tables that have learned what `fill` writes; the traffic has no other words.
+
+    Attributes:
+        users: rows of the look-up table.
+        impressions: written so far.
     """
 
     def __init__(self, url: str, rows: int, seed: int = 1) -> None:
-        create_topics(url, {"impressions": PARTITIONS, "clicks": PARTITIONS})
+        topics = dict.fromkeys(("impressions", "clicks", "users"), PARTITIONS)
+        create_topics(url, topics, compacted=["users"])
         self._producer = KafkaProducer(bootstrap_servers=url.removeprefix("kafka://"), linger_ms=20)
         self._rng = np.random.default_rng(seed)
-        self._words = rows
+        self._words, self.users = rows, rows // ROWS_PER_USER
         self.impressions = 0
 
     def fill(self) -> None:
-        """Write every word once, as in the seconds before."""
+        """Write the users, and every word once, as in the seconds before."""
+        for user in range(self.users):
+            self._send("users", {"user_id": user, "age": 15 + user % 70})
         number, start_ms = -(-self._words // WORDS), int(time.time() * 1000)
         words = np.arange(number * WORDS).reshape(number, WORDS)
         self._write(words, start_ms - number + np.arange(number))
@@ -52,7 +60,7 @@ class Log:
         self._producer.close()
 
     def _write(self, words: np.ndarray, times_ms: np.ndarray) -> None:
-        users, ads = (self._rng.integers(0, n, len(words)).tolist() for n in (USERS, ADS))
+        users, ads = (self._rng.integers(0, n, len(words)).tolist() for n in (self.users, ADS))
         clicked = (self._rng.random(len(words)) < CLICKED).tolist()
         for user, ad, ts, some, click in zip(
             users, ads, times_ms.tolist(), words.tolist(), clicked, strict=True

@@ -20,7 +20,7 @@ from typing import Self
 import grpc
 import redis
 
-from bench.resize.log import ADS, RATE, USERS, Log, Traffic
+from bench.resize.log import ADS, RATE, Log, Traffic
 from bench.rows import bounded
 from bench.serving.process import serving
 from livectr.local.kafka import Broker
@@ -38,7 +38,7 @@ GOAL_S = 30.0
 START_S, END_S = 240.0, 120.0
 SETTLED_S = 5.0
 """Traffic between two resizes."""
-ASK_S, POLL_S = 0.02, 0.02
+ASK_S, POLL_S = 0.05, 0.05
 NO_RETRIES = (("grpc.service_config", "{}"),)
 
 
@@ -67,12 +67,13 @@ class Played:
     """Figures of a run.
 
     Args:
-        rows: of the tables at the end.
+        rows, users: of the tables at the end, and of the look-up table.
         answered, failed: requests, as `Asking` counts them.
     """
 
     resizes: tuple[Resize, ...]
     rows: int
+    users: int
     answered: int
     failed: Mapping[str, int]
 
@@ -86,7 +87,8 @@ class Asking:
         version: of the newest reply.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, users: int) -> None:
+        self._users = users
         self._client = RankClient(address, options=NO_RETRIES)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._ask, name="asking")
@@ -98,7 +100,7 @@ class Asking:
         while not self._stop.wait(ASK_S):
             number += 1
             context = {
-                "user_id": number % USERS,
+                "user_id": number % self._users,
                 "ts": int(time.time() * 1000),
                 "words": [number, 7 * number],
             }
@@ -134,7 +136,8 @@ class Cast:
         server = stack.enter_context(LocalRedis(f"127.0.0.1:{free_ports(1)}"))
         self._url = server.url
         self._redis = stack.enter_context(redis.Redis.from_url(self._url))
-        self.rows = 0
+        self._seen: tuple[object, VersionManifest | None] = (None, None)
+        self.rows = self.users = 0
 
     def run(self, ranks: Sequence[int]) -> tuple[list[Resize], Asking]:
         """Fill the tables, start the server and the traffic, resize."""
@@ -145,7 +148,8 @@ class Cast:
         trainer = self._start(ranks[0])
         self._until(trainer, lambda: self._published_rows() >= self._least_rows)
         address = self._stack.enter_context(serving("rank", self._url, str(PIPELINE)))
-        asking = self._stack.enter_context(Asking(address))
+        asking = self._stack.enter_context(Asking(address, log.users))
+        self.users = log.users
         found = []
         for before, after in pairwise(ranks):
             time.sleep(SETTLED_S)
@@ -192,8 +196,11 @@ class Cast:
         return part
 
     def _held(self) -> VersionManifest | None:
+        """Version in Redis; a text is parsed once."""
         text = self._redis.get(Keyspace().manifest)
-        return None if text is None else VersionManifest.from_json(text)  # type: ignore[arg-type]
+        if text is not None and text != self._seen[0]:
+            self._seen = text, VersionManifest.from_json(text)  # type: ignore[arg-type]
+        return self._seen[1]
 
     def _published_rows(self) -> int:
         held = self._held()
@@ -228,12 +235,12 @@ def play(rows: int, ranks: Sequence[int] = RANKS) -> Played:
     with tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder, ExitStack() as stack:
         cast = Cast(Path(folder), stack, rows)
         found, asking = cast.run(ranks)
-    return Played(tuple(found), cast.rows, asking.answered, asking.failed)
+    return Played(tuple(found), cast.rows, cast.users, asking.answered, asking.failed)
 
 
 def report(found: Played) -> dict[str, object]:
     """Result of the benchmark."""
-    workload = f"{found.rows:,} rows, {RATE} impressions/s, {1 / ASK_S:.0f} requests/s"
+    workload = f"{found.rows:,} rows and {found.users:,} look-up rows, {RATE} impressions/s"
     rows, lines = [], []
     for one in found.resizes:
         name = f"{one.before} → {one.after} ranks"

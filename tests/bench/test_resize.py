@@ -16,7 +16,7 @@ def test_a_resize_of_real_processes() -> None:
 
 def test_a_slow_resize_and_a_failed_request_miss_the_goal() -> None:
     fast, slow = Resize(1, 3, 1.0, 5.0, 5.5, 6.0), Resize(3, 2, 2.0, GOAL_S, GOAL_S + 1, 6.0)
-    rows = report(Played((fast, slow), 10, 1000, {"UNAVAILABLE": 1}))["rows"]
+    rows = report(Played((fast, slow), 10, 1, 1000, {"UNAVAILABLE": 1}))["rows"]
     assert isinstance(rows, list)
     assert [row["met"] for row in rows] == [True, False, False]
     assert [row["ours"] for row in rows] == [5.5, GOAL_S + 1, 1]

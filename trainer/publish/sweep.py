@@ -30,11 +30,10 @@ def sweep(store: RedisStore, kept: Mapping[str, I64]) -> int:
         Number of keys in Redis that were removed.
     """
     removed = 0
-    for pattern in store.space.value_patterns:
-        for names in store.scan(pattern):
-            others = _others(names, kept)
-            store.write_values(others)
-            removed += len(others)
+    for names in store.scan(store.space.value_pattern):
+        others = _others(names, kept)
+        store.write_values(others)
+        removed += len(others)
     if removed:
         LOG.info("removed %d look-up rows and histories that no version has any more", removed)
     return removed

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.environment import ROOT
 from bench.machine import hardware
 from bench.run import ROW, _complete
 from livectr.cli import main
@@ -19,6 +20,11 @@ from livectr.kernels.errors import InternalError
 def test_the_module_is_there(name: str) -> None:
     run = importlib.import_module(f"bench.{name.replace('-', '_')}").run
     assert "quick" in inspect.signature(run).parameters
+
+
+def test_make_bench_runs_every_benchmark() -> None:
+    names = re.search(r"^bench:.*\n\t@for name in (.*); do", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert names is not None and sorted([*names[1].split(), "gpu"]) == sorted(NAMES)
 
 
 def test_the_json_is_complete(tmp_path: Path) -> None:

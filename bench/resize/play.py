@@ -199,7 +199,7 @@ class Cast:
         """Version in Redis; a text is parsed once."""
         text = self._redis.get(Keyspace().manifest)
         if text is not None and text != self._seen[0]:
-            self._seen = text, VersionManifest.from_json(text)  # type: ignore[arg-type]
+            self._seen = text, VersionManifest.from_json(text)
         return self._seen[1]
 
     def _published_rows(self) -> int:

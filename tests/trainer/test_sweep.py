@@ -152,7 +152,12 @@ def test_a_sweep_leaves_what_is_kept_and_everything_else(
     before = set(client.keys())
     patterns: list[str] = []
     scan = store.scan
-    monkeypatch.setattr(store, "scan", lambda pattern: (patterns.append(pattern), scan(pattern))[1])
+
+    def counted(pattern: str) -> Iterator[list[bytes]]:
+        patterns.append(pattern)
+        return scan(pattern)
+
+    monkeypatch.setattr(store, "scan", counted)
     assert sweep(store, kept) == 5000 + 10_000 + 10_000 + 7
     assert len(patterns) == 1, "a scan goes through every key of Redis, the rows, too"
     wanted = {name for name, key in zip(names["lookup:ads"], keys, strict=True) if key % 2 == keys[0] % 2}

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench.environment import ROOT
@@ -15,7 +17,12 @@ from livectr.kernels.process.children import with_parent
 
 
 def launch(
-    module: str, *arguments: str, world: int, threads: int = 0, python: Path | str = sys.executable
+    module: str,
+    *arguments: str,
+    world: int,
+    threads: int = 0,
+    python: Path | str = sys.executable,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """Run `python -m module OUT arguments…` on ranks, and return the JSON that rank 0 wrote to OUT.
 
@@ -25,6 +32,7 @@ def launch(
         world: number of ranks.
         threads: of each rank; 0: the ranks share the cores.
         python: interpreter.
+        environment: variables beside this process's.
 
     Raises:
         RuntimeError: a rank fails; with the end of standard error.
@@ -36,7 +44,7 @@ def launch(
         done = subprocess.run(
             with_parent([*torchrun, f"--nproc-per-node={world}", "-m", module, str(out), *arguments]),
             cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": each, "LIVECTR_THREADS": each},
+            env=os.environ | environment | {"OMP_NUM_THREADS": each, "LIVECTR_THREADS": each},
             stderr=subprocess.PIPE,
             text=True,
             check=False,

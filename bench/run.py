@@ -20,8 +20,8 @@ from livectr.trainer.process import share_cores
 
 ROW = ("figure", "workload", "unit", "ours", "peer_name", "peer", "ratio", "goal", "met")
 
-STEPS = ("peers", "step", "train", "mesh", "network", "scaling", "images", "common")
-"""Benchmarks of training steps. Theirs and their peers' OpenMP threads sleep while they wait."""
+STEPS = ("step", "scaling", "images", "common")
+"""Benchmarks of our own training steps, whose OpenMP threads sleep while they wait."""
 
 
 def run_benchmark(

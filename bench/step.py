@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from bench.peers.ours import OURS, trainer
 from bench.peers.workloads import Batch, P, Workload
 from bench.rows import bounded, row
-from livectr.kernels.network import packed
+from livectr.kernels.network import field_sums, packed
 from livectr.kernels.process.heap import tune_malloc
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.rows import row_layout
@@ -37,7 +37,8 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.exchange import Exchange
 
 READ, LEARN, KEYS = "tables: look up, read, pool", "tables: sum gradients, learn", "keys"
-PRODUCTS, ADAM, ELEMENTWISE = (
+FIRST, PRODUCTS, ADAM, ELEMENTWISE = (
+    "FM and first layer: sums, and products but for the weights' gradients",
     "products",
     "Adam of the networks",
     "torch's elementwise operations, sums and copies",
@@ -48,6 +49,8 @@ _MARKED: tuple[tuple[object, str, str], ...] = (
     (FieldTables, "backward", LEARN),
     (Exchange, "__call__", KEYS),
     (packed, "product", PRODUCTS),
+    (field_sums, "field_sums", FIRST),
+    (field_sums, "field_gradients", FIRST),
 )
 _OPERATIONS = {
     PRODUCTS: ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv", "aten::addmv"),

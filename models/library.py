@@ -48,7 +48,7 @@ def packs() -> bool:
     return getattr(_active, "packs", False)
 
 
-def rates(rows: int = 2048, width: int = 256, times: int = 4) -> dict[Library, float]:
+def rates(rows: int = 2048, width: int = 256, times: int = 8) -> dict[Library, float]:
     """GFLOP/s of either library, the best of some products f32[rows, width] × f32[width, width]."""
     a, b, out = torch.ones(rows, width), torch.ones(width, width), torch.empty(rows, width)
     ways: dict[Library, Callable[[], object]] = {

@@ -31,6 +31,7 @@ from bench.turns import in_turns
 from livectr.ingest.content.store import F16, ContentStore
 from livectr.kernels.process.heap import tune_malloc
 from livectr.models.dicm import Basic
+from livectr.models.precision import precision
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import Precision, StepSettings
@@ -205,10 +206,11 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
         requested = ams.prepare(batch.features)["images"]
         features, known = requested.reading.result()
         times.append(time.perf_counter())
-        vectors = content.embed(features, known)
-        times.append(time.perf_counter())
-        vectors.backward(torch.ones_like(vectors))  # type: ignore[no-untyped-call]
-        times.append(time.perf_counter())
+        with precision(des.settings.precision, products=des.settings.library):  # as in a step
+            vectors = content.embed(features, known)
+            times.append(time.perf_counter())
+            vectors.backward(torch.ones_like(vectors))  # type: ignore[no-untyped-call]
+            times.append(time.perf_counter())
         taking, forward, backward = (
             total + spent for total, spent in zip((taking, forward, backward), np.diff(times), strict=True)
         )

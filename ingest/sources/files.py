@@ -8,6 +8,7 @@ a file counts as finished as soon as a later file of its partition exists.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -62,6 +63,7 @@ class FileSource(BackgroundSource):
         self._max_record_bytes = decoding.limits.record_bytes
         self._decoders = decoding.decoders(streams, dead_letters)
         self._logs: dict[TopicPartition, _PartitionLog] = {}
+        self._listed: dict[str, set[str]] = {}  # topic → names that `_look` has seen
         self._records_read, self._bytes_read = 0, 0
 
     def topics(self) -> dict[str, list[int]]:
@@ -168,9 +170,13 @@ class FileSource(BackgroundSource):
         """Find new files."""
         if self._until_end:
             return
-        listings = {topic: _list_parts(self._root / topic) for topic, _ in self._logs}
+        new = {}
+        for topic in {topic for topic, _ in self._logs}:
+            listed = self._listed.setdefault(topic, set())
+            new[topic] = _list_parts(self._root / topic, but=listed)
+            listed.update(path.name for paths in new[topic].values() for path in paths)
         for (topic, partition), log in self._logs.items():
-            log.extend(listings[topic].get(partition, []))
+            log.extend(new[topic].get(partition, []))
 
 
 class _PartitionLog:
@@ -270,11 +276,16 @@ class _PartitionLog:
         return True
 
 
-def _list_parts(folder: Path) -> dict[int, list[Path]]:
-    """Partition → its log files in name order. Names that begin with "." or "_" are temporary files."""
+def _list_parts(folder: Path, but: Collection[str] = frozenset()) -> dict[int, list[Path]]:
+    """Partition → its log files in name order. Names that begin with "." or "_" are temporary files.
+
+    Args:
+        but: names that are left out: thousands of files that are known cost a look next to nothing.
+    """
     parts: dict[int, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
-        if path.suffix in SUFFIXES and path.name[0] not in "._":
-            number = re.match(r"\d+", path.name)
+    for name in sorted(set(os.listdir(folder)).difference(but)):
+        path = folder / name
+        if path.suffix in SUFFIXES and name[0] not in "._":
+            number = re.match(r"\d+", name)
             parts.setdefault(int(number[0]) if number else 0, []).append(path)
     return parts

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.environment import needs_torch
-from bench.peers.compare import BESIDE_TBE, CONTESTS, MCH, TABLE_WISE, TBE, TORCH, contest_rows
+from bench.peers.compare import BESIDE_TBE, CONTESTS, MCH, TABLE_WISE, TBE, TORCH, contest_rows, fastest
 from bench.peers.ours import OURS, trainer
 from bench.peers.workloads import P, W
 from bench.turns import in_turns
@@ -68,3 +68,9 @@ def test_another_torch_is_refused() -> None:
     needs_torch(TORCH)
     with pytest.raises(ConfigError, match=r"install torch==1\.2"):
         needs_torch("1.2")
+
+
+def test_each_side_has_the_threads_that_suit_it() -> None:
+    spinning = {"fp32": {"rate": 60.0, "bytes": 1.0}, TBE: {"rate": 80.0, "bytes": 2.0}}
+    sleeping = {"fp32": {"rate": 75.0, "bytes": 1.0}, TBE: {"rate": 50.0, "bytes": 2.0}}
+    assert fastest([spinning, sleeping]) == {"fp32": sleeping["fp32"], TBE: spinning[TBE]}

@@ -11,7 +11,16 @@ from bench.peers.workloads import P, Workload
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.trainer.comm.collectives import Collectives
 
-PARTS = {step.READ, step.LEARN, step.KEYS, step.PRODUCTS, step.ADAM, step.ELEMENTWISE, step.PYTHON}
+PARTS = {
+    step.READ,
+    step.LEARN,
+    step.KEYS,
+    step.FIRST,
+    step.PRODUCTS,
+    step.ADAM,
+    step.ELEMENTWISE,
+    step.PYTHON,
+}
 
 
 def test_the_parts_are_the_whole_step() -> None:

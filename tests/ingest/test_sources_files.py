@@ -15,6 +15,7 @@ import pytest
 from livectr.ingest.chunks import Position
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.limits import RecordLimits
+from livectr.ingest.sources import files
 from livectr.ingest.sources import part_file as parts
 from livectr.ingest.sources.source import Source, open_source
 from livectr.kernels.errors import ConfigError, MismatchError, UserError
@@ -185,6 +186,33 @@ def test_following_a_log_as_it_grows(folder: Path, read: Callable[..., Source]) 
     assert rows(poll_until(source, after(4)), PLACE) == [(n, 0, n) for n in (2, 3, 4)]
     pq.write_table(table(range(5, 7)), folder / TOPIC / "0-c.parquet")
     assert rows(poll_until(source, after(6)), PLACE) == [(n, 0, n) for n in (5, 6)]
+
+
+def test_a_look_for_new_files_leaves_out_those_that_are_known(
+    folder: Path, read: Callable[..., Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of ten thousand files would keep a core, and the lock that training needs, for nothing."""
+    for number in range(50):
+        write(folder / TOPIC / f"0-{number:03}.jsonl", range(number, number + 1))
+    source = read(until_end=False)
+    assign(source)
+    looks: list[int] = []
+
+    real = files._list_parts
+
+    def counted(*args: Any, **options: Any) -> Any:
+        found = real(*args, **options)
+        looks.append(sum(map(len, found.values())))
+        return found
+
+    monkeypatch.setattr(files, "_list_parts", counted)
+    source.start()
+    poll_until(source, lambda _: source.at_end(*PLACE))
+    poll_until(source, lambda _: len(looks) > 5)
+    write(folder / TOPIC / "0-050.jsonl", range(50, 51))
+    chunks = poll_until(source, lambda chunks: 50 in [row[2] for row in rows(chunks, PLACE)])
+    assert rows(chunks, PLACE)[-1] == (50, 0, 50)
+    assert sum(looks) <= 2 * 50 + 1 and looks.count(0) >= 4  # to open the log, and at the first look
 
 
 def test_following_arrow_and_parquet_that_are_being_written(

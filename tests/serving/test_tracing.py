@@ -27,6 +27,7 @@ from livectr.serving.metrics import FUNNEL_STAGES, STAGES
 from livectr.serving.options import ServeOptions
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
+from tests.serving.swaps import wait_for
 
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x"]}
 CANDIDATES = {"ad_id": [100, 101], "position": [0, 1]}
@@ -128,12 +129,14 @@ def test_a_funnel_has_its_own_stages_and_a_failure_is_an_error(
         app = served("recommend", redis)
         with RecommendClient(app.server.address, 60) as client:
             client.recommend({**CONTEXT, "position": 1}, 3, 9)
-            with ExitStack() as places, pytest.raises(CallError):
+            with ExitStack() as places:
                 for _ in range(app.admission.max_active):
                     places.enter_context(app.admission.place(None))
-                client.recommend(
-                    {**CONTEXT, "position": 1}, 3, 9, timeout_s=5.0
-                )  # on a loaded machine the wait begins late
+                with pytest.raises(CallError):
+                    client.recommend(
+                        {**CONTEXT, "position": 1}, 3, 9, timeout_s=5.0
+                    )  # on a loaded machine the wait begins late
+                wait_for(lambda: app.admission.waiting == 0)  # the client's clock may end before the server's
         app.stop()
     requests = [span for span in receiver.spans if span.name == "livectr.v1.Recommend/Recommend"]
     answered, late = requests

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import redis
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer.comm.control import Control
+from livectr.trainer.publish import garbage
 from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher, Push
 from livectr.trainer.publish.redis_store import RedisStore
@@ -197,6 +198,25 @@ def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, tra
     collect_garbage(trainer.store, done.manifest)
     assert seen and not any(seen) and not client.exists(*rows)
     assert_whole(client, trainer, 2)
+
+
+def test_a_garbage_collection_reads_a_row_set_once_not_with_every_key(
+    client: redis.Redis, trainer: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of millions of keys, each would cost the training process microseconds."""
+    client.unlink("{livectr}:manifest")
+    trainer.idle_until_lost()
+    done = trainer.publish(snapshot(2, KEYS))
+    assert done is not None
+    parts: list[bytes] = []
+
+    def counted(part: bytes, row_set: str, real: Callable[[bytes, str], bool] = garbage._is_before) -> bool:
+        parts.append(part)
+        return real(part, row_set)
+
+    monkeypatch.setattr(garbage, "_is_before", counted)
+    assert collect_garbage(trainer.store, done.manifest) >= len(KEYS)
+    assert parts and len(parts) == len(set(parts))
 
 
 def test_two_ranks_without_events_publish_again(tmp_path: Path, redis_url: str, client: redis.Redis) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from livectr.trainer.des.step import DesStep
 
 LOG = logging.getLogger(__name__)
-SLOWER = 0.8
-"""Share of the other library's rate below which the log warns."""
+SLOWER = 0.5
+"""Share of the other library's rate below which the log warns; other work on a machine costs a third."""
 
 
 def settled(options: TrainOptions, control: Control, restored: Restored | None) -> StepSettings:

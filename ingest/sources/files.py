@@ -283,7 +283,9 @@ def _list_parts(folder: Path, but: Collection[str] = frozenset()) -> dict[int, l
         but: names that are left out: thousands of files that are known cost a look next to nothing.
     """
     parts: dict[int, list[Path]] = {}
-    for name in sorted(set(os.listdir(folder)).difference(but)):
+    with os.scandir(folder) as entries:
+        names = sorted({entry.name for entry in entries}.difference(but))
+    for name in names:
         path = folder / name
         if path.suffix in SUFFIXES and name[0] not in "._":
             number = re.match(r"\d+", name)

@@ -102,7 +102,7 @@ def rows(quick: bool) -> list[dict[str, object]]:
 
 
 def fastest(results: Sequence[Found]) -> Found:
-    """Of each contestant the run in which it was fastest."""
+    """Fastest run of each contestant."""
     return {
         name: max((result[name] for result in results), key=lambda found: found["rate"])
         for name in results[0]

@@ -80,7 +80,7 @@ def test_few_rows_make_the_batch_of_all(
 
 @pytest.fixture(scope="module", params=[1, 2, 4])
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each rank noted of its cases."""
+    """Notes of each rank on its cases."""
     folder = tmp_path_factory.mktemp("cut")
     run_ranks(request.param, "tests.trainer.cut_worker", str(folder))
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(request.param)]

@@ -248,7 +248,7 @@ def test_another_process_and_an_empty_redis_begin_with_all_vectors(run: Run) -> 
 
 @pytest.mark.parametrize("count", [400, 3000])
 def test_the_tolerance_bounds_how_far_published_vectors_are_off(run: Run, count: int) -> None:
-    """Of all items of a small catalogue, of a sample of a larger one; some rows change meanwhile."""
+    """A small catalogue is drawn whole, a larger one by a sample; some rows change meanwhile."""
     tolerance, rng = 0.4, np.random.default_rng(0)
     run.refresh = ItemRefresh(RefreshRule(1000 * PERIOD, tolerance), DIM, 256)
     run.vectors = moving

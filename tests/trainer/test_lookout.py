@@ -203,7 +203,7 @@ def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, tra
 def test_a_garbage_collection_reads_a_row_set_once_not_with_every_key(
     client: redis.Redis, trainer: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of millions of keys, each would cost the training process microseconds."""
+    """Each of millions of keys would cost the training process microseconds."""
     client.unlink("{livectr}:manifest")
     trainer.idle_until_lost()
     done = trainer.publish(snapshot(2, KEYS))

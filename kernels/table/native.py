@@ -19,6 +19,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "table_hyper": (None, _POINTER, _POINTER),
     "table_mark": (_INT, _POINTER),
     "table_forget": (None, _POINTER, _MARK),
+    "table_compact": (_INT, _POINTER),
     "table_clear": (_INT, _POINTER),
     "table_find": (_INT, _POINTER, _POINTER, _INT, _POINTER),
     "table_insert": (_INT, _POINTER, _POINTER, _INT, _POINTER),

@@ -204,6 +204,20 @@ class Table {
         }
     }
 
+    // Drops entries of closed lists that no reader sees, as the rows have changed again or were erased: at most one
+    // entry a row is left.
+    void compact() {
+        livectr::parallel_chunks(changed_.size() - 1, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                std::deque<uint32_t>& list = changed_[i];
+                const uint32_t g = closed_ + 1 + i;
+                const auto stale = [&](uint32_t row) { return row_header(rows(), row)->generation != g; };
+                list.erase(std::remove_if(list.begin(), list.end(), stale), list.end());
+                list.shrink_to_fit();
+            }
+        });
+    }
+
     // Keys that were erased after `since` and do not exist now, each once, in rising order (0: none, because a list
     // of every row implies them), and an upper bound of their number (FORGOTTEN: the lists are).
     std::vector<int64_t> erased(uint32_t since) const {

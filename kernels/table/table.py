@@ -213,6 +213,10 @@ class DynamicTable(Tracked, Admission):
         """Frees the lists of changes up to `mark`; `export` and `erased` need a later mark."""
         self.library.table_forget(self.handle, mark)
 
+    def compact(self) -> None:
+        """Frees entries in the lists of changes of rows that have changed again, or were erased, since."""
+        checked(self.library.table_compact(self.handle))
+
     def export(self, since: int = 0, *, state: bool = True) -> tuple[Keys, Floats]:
         """Exports keys int64[m] and rows float32[m, stride] ([m, D] without state), each once.
 
@@ -238,9 +242,16 @@ class DynamicTable(Tracked, Admission):
 
     def read(self, rows: Rows, *, state: bool = True) -> tuple[Keys, Floats]:
         """Reads keys int64[n] and rows float32[n, stride] ([n, D] without state) of row numbers in use."""
+        return self._read(rows, self.layout.stride if state else self.layout.dim)
+
+    def changed_keys(self, since: int = 0) -> Keys:
+        """Keys int64[m] of the rows that `export` gives."""
+        return self._read(self.changed(since), 0)[0]
+
+    def _read(self, rows: Rows, width: int) -> tuple[Keys, Floats]:
+        """Keys int64[n] and the first `width` values of rows, or all, or none."""
         rows = contiguous(rows, np.uint32, (None,))
         keys = np.empty(len(rows), np.int64)
-        width = self.layout.stride if state else self.layout.dim
         out = np.empty((len(rows), width), np.float32)
         checked(
             self.library.table_read(self.handle, address(rows), len(rows), width, address(keys), address(out))

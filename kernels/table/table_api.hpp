@@ -46,6 +46,9 @@ int64_t table_mark(Table* table) {
     return guarded([&] { return table->mark(); });
 }
 void table_forget(Table* table, uint32_t mark) { table->forget(mark); }
+int64_t table_compact(Table* table) {
+    return guarded([&] { return table->compact(), 0; });
+}
 int64_t table_clear(Table* table) {
     return guarded([&] { return table->clear(), 0; });
 }
@@ -141,7 +144,7 @@ int64_t table_generations(const Table* table, const uint32_t* rows, int64_t n, u
     return n;
 }
 
-// keys[n] and the first `width` floats of each row, D or STRIDE: out[n, width]
+// keys[n] and the first `width` floats of each row, 0, D or STRIDE: out[n, width]
 int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t width, int64_t* keys, float* out) {
     return guarded([&] {
         const RowsView view = table->rows();
@@ -149,6 +152,7 @@ int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t 
             for (int64_t i = begin; i < end; ++i) {
                 if (i + Batch::AHEAD < end) prefetch_row(view, rows[i + Batch::AHEAD], ROW_BYTES);
                 keys[i] = row_header(view, rows[i])->key;
+                if (!width) continue;
                 float buffer[Layout::D];
                 float* const floats = out + i * width;
                 memcpy(floats, read_values(row_values(view, rows[i]), buffer), 4 * Layout::D);

@@ -37,6 +37,7 @@ def tiers(tmp_path: Path) -> Iterator[Tiers]:
 def rows_of(table: DynamicTable, since: int = 0) -> Rows:
     keys, rows = table.export(since)
     assert len(set(keys.tolist())) == len(keys)
+    assert {*table.changed_keys(since).tolist()} - {*table.erased(since).tolist()} == {*keys.tolist()}
     return {key: row.tobytes() for key, row in zip(keys.tolist(), rows, strict=True)}
 
 

@@ -60,6 +60,8 @@ Bools = npt.NDArray[np.bool_]
 
 LISTED_ROWS = 1_000_000
 """Changes of a table that may be listed, however few rows it has."""
+COMPACTED = 0.75
+"""Share of what may be listed that compacted lists may keep: they grow by the rest before the next time."""
 
 
 def served_columns(segments: Sequence[Segment], champion: str) -> slice | I64:
@@ -138,8 +140,14 @@ class Left:
 
 
 def overgrown(tables: Iterable[DynamicTable]) -> bool:
-    """Tell if the list of changes of some table names more rows than the table has."""
-    return any(table.listed > max(LISTED_ROWS, len(table)) for table in tables)
+    """Compact lists of changes that are longer than their table; tell if one still names most rows."""
+    for table in tables:
+        most = max(LISTED_ROWS, len(table))
+        if table.listed > most:
+            table.compact()
+            if table.listed > COMPACTED * most:
+                return True
+    return False
 
 
 def _sum(control: Control, part: torch.Tensor) -> torch.Tensor:
@@ -226,8 +234,8 @@ class Snapshotter:
         """
         found = {}
         for name, table in self._tables:
-            parts = [keys for keys, _ in table.chunks(since.tables[name], state=False)]
-            found[name] = np.concatenate([*parts, table.erased(since.tables[name])])
+            mark = since.tables[name]
+            found[name] = np.concatenate([table.changed_keys(mark), table.erased(mark)])
         for name, changed in self.source.history_changes(since.histories).items():
             found[HISTORY + name] = changed.users
         return {name: keys for name, keys in found.items() if len(keys)}

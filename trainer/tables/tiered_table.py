@@ -184,6 +184,13 @@ class TieredTable(DynamicTable):
                 if only.any():
                     yield keys[only], _floats(packed[only], width)
 
+    def changed_keys(self, since: int = 0) -> Keys:
+        """As DynamicTable's; of evicted rows, the keys of those that are erased meanwhile, too."""
+        if not since:
+            return np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in self.chunks(state=False))])
+        evicted = [keys for g, parts in self._evicted.items() if g > since for keys in parts]
+        return np.unique(np.concatenate([super().changed_keys(since), *evicted]))
+
     def _evicted_since(self, keys: Keys, since: int, state: bool) -> Iterator[tuple[Keys, Floats]]:
         """Rows of keys that changed after `since` and were evicted then, unless DRAM's chunks have them."""
         width = self.layout.stride if state else self.layout.dim

@@ -60,8 +60,10 @@ Bools = npt.NDArray[np.bool_]
 
 LISTED_ROWS = 1_000_000
 """Changes of a table that may be listed, however few rows it has."""
-COMPACTED = 0.75
-"""Share of what may be listed that compacted lists may keep: they grow by the rest before the next time."""
+LISTED_SHARE = 1.25
+"""Changes of a table that may be listed, of its rows. Compacted lists name each row once at most: they grow
+by a quarter of the rows until the next time; erased keys come on top.
+"""
 
 
 def served_columns(segments: Sequence[Segment], champion: str) -> slice | I64:
@@ -140,12 +142,12 @@ class Left:
 
 
 def overgrown(tables: Iterable[DynamicTable]) -> bool:
-    """Compact lists of changes that are longer than their table; tell if one still names most rows."""
+    """Compact lists of changes that are longer than they may be; tell if that does not help."""
     for table in tables:
-        most = max(LISTED_ROWS, len(table))
+        most = LISTED_SHARE * max(LISTED_ROWS, len(table))
         if table.listed > most:
             table.compact()
-            if table.listed > COMPACTED * most:
+            if table.listed > most:
                 return True
     return False
 

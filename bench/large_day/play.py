@@ -31,6 +31,8 @@ PIECE_S = 0.25
 """Time between two files of the afternoon."""
 LIVE_HOUR_S = 20.0
 """Seconds of an hour of the afternoon."""
+CAUGHT_UP = 0.05
+"""Share of all rows that a version holds when Redis has caught up with the morning."""
 LIMIT_S = 600.0
 
 
@@ -187,7 +189,7 @@ class _Play:
         return trainer
 
     def _grow(self, trainer: Trainer, impressions: int) -> list[Moment]:
-        """Course until the tables are full; waits until versions and a checkpoint have come after that."""
+        """Course until the tables are full; waits for a checkpoint after that, and for Redis to catch up."""
         rows = self._sizes.rows
         full = trainer.until(
             lambda m: m.examples >= impressions and all(m.rows(table) >= rows for table in TABLES),
@@ -195,10 +197,29 @@ class _Play:
             f"{rows:,} rows in {' and '.join(TABLES)}",
         )
         course = trainer.between(trainer.began_s, full.at_s)
-        more = {"livectr_publish_seconds_count": 2, "livectr_checkpoint_seconds_count": 1}
-        least = {name: full.value(name) + count for name, count in more.items()}
-        trainer.until(lambda m: all(m.value(n) >= v for n, v in least.items()), LIMIT_S, "commits")
+        checkpoints = "livectr_checkpoint_seconds_count"
+        least = full.value(checkpoints) + 1
+        trainer.until(lambda m: m.value(checkpoints) >= least, LIMIT_S, "checkpoint")
+        trainer.until(_CaughtUp(), LIMIT_S, "small version")
         return course
+
+
+class _CaughtUp:
+    """Tells, moment after moment, if the last version held few of all rows."""
+
+    def __init__(self) -> None:
+        self._before: Moment | None = None
+
+    def __call__(self, moment: Moment) -> bool:
+        before = self._before
+        versions = moment.versions("changed")
+        if before is not None and versions == before.versions("changed"):
+            return False
+        self._before = moment
+        if before is None:
+            return False
+        rows = (moment.published_rows - before.published_rows) / (versions - before.versions("changed"))
+        return rows < CAUGHT_UP * moment.all_rows
 
 
 def _has_published(moment: Moment) -> bool:

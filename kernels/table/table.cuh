@@ -250,21 +250,53 @@ class Table {
         }
     }
 
-    // Calls visit(row) for every row changed after `since` (0: for every row), each once; false if the
-    // lists are forgotten.
-    template <typename Visit>
-    bool each_changed(uint32_t since, Visit&& visit) const {
+    // A bound of the number of rows changed after `since` (0: all rows); FORGOTTEN: their lists are.
+    int64_t most_changed(uint32_t since) const {
+        if (since == 0) return size();
+        if (since < closed_) return FORGOTTEN;
+        int64_t most = 0;
+        for (uint32_t g = since + 1; g <= generation(); ++g) most += changed_[g - closed_ - 1].size();
+        return most;
+    }
+
+    // Writes of(view, row) of every row changed after `since` (0: of all rows), each once, to out[most_changed(since)];
+    // returns their number.
+    template <typename Value, typename Of>
+    int64_t each_changed(uint32_t since, Value* out, Of&& of) const {
+        const RowsView view = rows();
+        int64_t count = 0;
         if (since == 0) {
-            each_in_use(0, next_row_, visit);
-            return true;
+            each_in_use(0, next_row_, [&](uint32_t row) { out[count++] = of(view, row); });
+            return count;
         }
-        if (since < closed_) return false;
+        struct Piece {
+            uint32_t generation;
+            int64_t begin, end, to, found;
+        };
+        constexpr int64_t PIECE = 1 << 16, AHEAD = 16;
+        std::vector<Piece> pieces;
+        int64_t to = 0;
         for (uint32_t g = since + 1; g <= generation(); ++g) {
-            for (const uint32_t row : changed_[g - closed_ - 1]) {
-                if (row_header(rows(), row)->generation == g) visit(row);
-            }
+            const int64_t n = changed_[g - closed_ - 1].size();
+            for (int64_t i = 0; i < n; i += PIECE) pieces.push_back({g, i, std::min(n, i + PIECE), to + i, 0});
+            to += n;
         }
-        return true;
+        livectr::parallel_chunks(pieces.size(), 1, [&](int64_t begin, int64_t end) {
+            for (int64_t p = begin; p < end; ++p) {
+                Piece& piece = pieces[p];
+                const std::deque<uint32_t>& list = changed_[piece.generation - closed_ - 1];
+                for (int64_t i = piece.begin; i < piece.end; ++i) {
+                    if (i + AHEAD < piece.end) prefetch(row_header(view, list[i + AHEAD]));
+                    if (row_header(view, list[i])->generation != piece.generation) continue;
+                    out[piece.to + piece.found++] = of(view, list[i]);
+                }
+            }
+        });
+        for (const Piece& piece : pieces) {
+            if (piece.to != count) memmove(out + count, out + piece.to, piece.found * sizeof(Value));
+            count += piece.found;
+        }
+        return count;
     }
 
   private:

@@ -242,16 +242,9 @@ class DynamicTable(Tracked, Admission):
 
     def read(self, rows: Rows, *, state: bool = True) -> tuple[Keys, Floats]:
         """Reads keys int64[n] and rows float32[n, stride] ([n, D] without state) of row numbers in use."""
-        return self._read(rows, self.layout.stride if state else self.layout.dim)
-
-    def changed_keys(self, since: int = 0) -> Keys:
-        """Keys int64[m] of the rows that `export` gives."""
-        return self._read(self.changed(since), 0)[0]
-
-    def _read(self, rows: Rows, width: int) -> tuple[Keys, Floats]:
-        """Keys int64[n] and the first `width` values of rows, or all, or none."""
         rows = contiguous(rows, np.uint32, (None,))
         keys = np.empty(len(rows), np.int64)
+        width = self.layout.stride if state else self.layout.dim
         out = np.empty((len(rows), width), np.float32)
         checked(
             self.library.table_read(self.handle, address(rows), len(rows), width, address(keys), address(out))
@@ -269,11 +262,18 @@ class DynamicTable(Tracked, Admission):
 
     def changed(self, since: int = 0) -> Rows:
         """Row numbers uint32[m] that `export` gives."""
+        rows = np.empty(self._most_changed(since), np.uint32)
+        return rows[: checked(self.library.table_changed(self.handle, since, address(rows)))]
+
+    def changed_keys(self, since: int = 0) -> Keys:
+        """Keys int64[m] of the rows that `export` gives."""
+        keys = np.empty(self._most_changed(since), np.int64)
+        return keys[: checked(self.library.table_changed_keys(self.handle, since, address(keys)))]
+
+    def _most_changed(self, since: int) -> int:
         if since < 0:
             raise ValueError(f"since must be 0 or a mark, not {since}")
-        rows = np.empty(checked(self.library.table_changed(self.handle, since, None)), np.uint32)
-        self.library.table_changed(self.handle, since, address(rows))
-        return rows
+        return checked(self.library.table_most_changed(self.handle, since))
 
     @property
     def end(self) -> int:

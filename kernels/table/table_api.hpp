@@ -119,14 +119,16 @@ int64_t table_erase(Table* table, const int64_t* keys, int64_t n, int32_t announ
     });
 }
 
-// Rows changed after mark `since`; rows == nullptr only counts them.
-int64_t table_changed(const Table* table, uint32_t since, uint32_t* rows) {
-    int64_t count = 0;
-    const bool known = table->each_changed(since, [&](uint32_t row) {
-        if (rows) rows[count] = row;
-        ++count;
-    });
-    return known ? count : FORGOTTEN;
+// A bound of the number of rows changed after mark `since`, or FORGOTTEN.
+int64_t table_most_changed(const Table* table, uint32_t since) { return table->most_changed(since); }
+
+// Rows changed after mark `since`, and their keys: into out[table_most_changed()].
+int64_t table_changed(const Table* table, uint32_t since, uint32_t* out) {
+    return guarded([&] { return table->each_changed(since, out, [](const RowsView&, uint32_t row) { return row; }); });
+}
+int64_t table_changed_keys(const Table* table, uint32_t since, int64_t* out) {
+    const auto key = [](const RowsView& view, uint32_t row) { return row_header(view, row)->key; };
+    return guarded([&] { return table->each_changed(since, out, key); });
 }
 
 uint32_t table_end(const Table* table) { return table->end(); }
@@ -144,7 +146,7 @@ int64_t table_generations(const Table* table, const uint32_t* rows, int64_t n, u
     return n;
 }
 
-// keys[n] and the first `width` floats of each row, 0, D or STRIDE: out[n, width]
+// keys[n] and the first `width` floats of each row, D or STRIDE: out[n, width]
 int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t width, int64_t* keys, float* out) {
     return guarded([&] {
         const RowsView view = table->rows();
@@ -152,7 +154,6 @@ int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t 
             for (int64_t i = begin; i < end; ++i) {
                 if (i + Batch::AHEAD < end) prefetch_row(view, rows[i + Batch::AHEAD], ROW_BYTES);
                 keys[i] = row_header(view, rows[i])->key;
-                if (!width) continue;
                 float buffer[Layout::D];
                 float* const floats = out + i * width;
                 memcpy(floats, read_values(row_values(view, rows[i]), buffer), 4 * Layout::D);

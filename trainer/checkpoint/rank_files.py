@@ -66,7 +66,9 @@ class RankFiles:
             files.append(self._tensors(folder, "policies", content.policies))
         if content.unpublished:
             rows = sum(map(len, content.unpublished.values()))
-            files.append(self._tensors(folder, "unpublished", content.unpublished, rows))
+            path = folder / "unpublished.safetensors"
+            keys = {name: [some] for name, some in content.unpublished.items()}  # nobody else has them
+            files.append(self._writer.tensors(path, "unpublished", keys, rows))
         if self._rank == 0:
             files.append(self._tensors(folder, "statistics", content.statistics))
             for kind, state in ((kind, getattr(content, kind)) for kind in ONCE):
@@ -74,9 +76,7 @@ class RankFiles:
                     files.append(self._tensors(folder, kind, state))
         return files + (self._log.write(folder) if self._log is not None else [])
 
-    def _tensors(
-        self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]], rows: int = 0
-    ) -> File:
+    def _tensors(self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]]) -> File:
         """Write a copy of tensors."""
         data = safetensors.numpy.save(dict(tensors))
-        return self._writer.file(folder / f"{kind}.safetensors", kind, data, rows)
+        return self._writer.file(folder / f"{kind}.safetensors", kind, data)

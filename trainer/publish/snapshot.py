@@ -237,9 +237,10 @@ class Snapshotter:
         found = {}
         for name, table in self._tables:
             mark = since.tables[name]
-            found[name] = np.concatenate([table.changed_keys(mark), table.erased(mark)])
-        for name, changed in self.source.history_changes(since.histories).items():
-            found[HISTORY + name] = changed.users
+            changed, erased = table.changed_keys(mark), table.erased(mark)
+            found[name] = np.concatenate([changed, erased]) if len(erased) else changed
+        for name, histories in self.source.history_changes(since.histories).items():
+            found[HISTORY + name] = histories.users
         return {name: keys for name, keys in found.items() if len(keys)}
 
     @property

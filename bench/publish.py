@@ -112,9 +112,7 @@ def rows_of(
 
 def measure(control: Control, url: str, count: int, rounds: int) -> dict[str, Sequence[float]]:
     """Median costs of versions of `count` rows, and of the peer's writes. Collective; empties the servers."""
-    table = DynamicTable(LAYOUT, name="bench", seed=1)
-    drawn = np.random.default_rng(1 + control.rank)
-    table.find_or_insert(drawn.integers(-(2**63), 2**63 - 1, count // control.world))
+    table = filled(count // control.world, seed=1 + control.rank)
     peer, meter = _peer(url), _Meter(control, url)
     costs: dict[str, list[Costs]] = {}
     for _ in range(rounds):
@@ -122,10 +120,8 @@ def measure(control: Control, url: str, count: int, rounds: int) -> dict[str, Se
             # Without SYNC the memory is freed later, at the expense of what is measured.
             peer.execute_command("FLUSHALL", "SYNC")  # type: ignore[no-untyped-call]
         meter.barrier()
-        segments = [(segment.name, segment.dim) for segment in LAYOUT.segments]
-        publisher = Publisher(RedisStore(url, "bench"), control, PublishedModel("", segments, seed=1))
-        publisher.start(None)
-        ours, plain = partial(_publish_all, publisher, table), partial(_plain, peer, url, table)
+        publisher = publisher_of(control, url)
+        ours, plain = partial(publish_all, publisher, table), partial(_plain, peer, url, table)
         for figure in (COMPLETE, CHANGED):
             costs.setdefault(figure, []).append(meter(ours))
             costs.setdefault(f"{figure}, peer", []).append(meter(plain))
@@ -190,7 +186,22 @@ def _servers(nodes: int) -> LocalRedis | Cluster:
     return Cluster(nodes, node_timeout_ms=NODE_TIMEOUT_MS)
 
 
-def _publish_all(publisher: Publisher, table: DynamicTable) -> None:
+def filled(count: int, *, seed: int = 1) -> DynamicTable:
+    """Table of `count` random keys."""
+    table = DynamicTable(LAYOUT, name="bench", seed=1)
+    table.find_or_insert(np.random.default_rng(seed).integers(-(2**63), 2**63 - 1, count))
+    return table
+
+
+def publisher_of(control: Control, url: str) -> Publisher:
+    """Publisher of such tables. Collective."""
+    segments = [(segment.name, segment.dim) for segment in LAYOUT.segments]
+    publisher = Publisher(RedisStore(url, "bench"), control, PublishedModel("", segments, seed=1))
+    publisher.start(None)
+    return publisher
+
+
+def publish_all(publisher: Publisher, table: DynamicTable) -> None:
     """One version that holds every row of the table."""
     publish(publisher, VersionSnapshot(1, {"bench": table.export(state=False)}, {"bench": len(table)}, b""))
 

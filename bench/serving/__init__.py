@@ -11,7 +11,7 @@ open_loop    the most requests a second whose p99 is within a limit
 beside       the rows of the contest
 memory       memory of one more worker, by stages
 peers        what runs on their side, in environments of their own
-profile      time of a request by stage beside the machine's limits (probes), and a flame graph (flame)
+profile      time of a request by stage beside the machine's limits (probes), and a flame graph
 page         the tables of docs/serving.md
 
 The rank request with images is that of `bench.images.request`.

@@ -24,9 +24,10 @@ from typing import Any
 import grpc
 import numpy as np
 
+from bench.flames import flame
 from bench.machine import commit, hardware
 from bench.page import RESULTS, ROOT
-from bench.serving import flame, ids_version, probes
+from bench.serving import ids_version, probes
 from bench.serving.beside import CLIENTS, PIPELINE, WORKLOAD
 from bench.serving.load import grpc_client, together
 from bench.serving.process import started
@@ -40,6 +41,8 @@ from livectr.serving.metrics import STAGES
 
 RESULT = RESULTS / "serving-profile.json"
 PICTURE = ROOT / "docs" / "serving-flame.svg"
+ENTRY = "_unary_response_in_pool"
+"""gRPC's function that answers a request."""
 BLOCK = 100
 FLAME_S, LEAD_S = 10.0, 5.0
 """Seconds of samples; seconds more that clients ask, while py-spy starts."""
@@ -75,7 +78,7 @@ def measure(quick: bool) -> tuple[dict[str, Any], str]:
         "bytes": {"request": request.message().ByteSize(), "reply": reply.ByteSize()},
         "flops": probes.flops(),
     }
-    return result, flame.svg(flame.tree(folded), f"{WORKLOAD}, {CLIENTS} clients")
+    return result, flame.svg(flame.tree(folded, ENTRY), f"{WORKLOAD}, {CLIENTS} clients")
 
 
 def _stages(address: str, port: int, blocks: int) -> dict[str, float]:

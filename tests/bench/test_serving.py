@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.flames import flame
 from bench.rows import bounded
-from bench.serving import flame, load
+from bench.serving import load, profile
 from bench.serving.open_loop import Search
 from bench.serving.private_pages import MIB, private_mib
 from bench.serving.requests import CANDIDATES, requests
@@ -51,7 +52,7 @@ _bootstrap (threading.py:1);select (selectors.py:3) 500
 
 
 def test_a_flame_graph_shows_requests_alone() -> None:
-    root = flame.tree(FOLDED)
+    root = flame.tree(FOLDED, profile.ENTRY)
     assert root.samples == 40
     picture = flame.svg(root, "title")
     shown = re.findall(r"<title>(.*?), ([\d.]+) %</title>", picture)
@@ -62,6 +63,24 @@ def test_a_flame_graph_shows_requests_alone() -> None:
         ("rank serving/rank.py", "75.0"),
     ]
     assert flame.COLOURS["LiveCTR"] in picture
+
+
+NATIVE = (
+    "0x7f (libc.so.6);DesStep.step (livectr/trainer/des/step.py:1);0x7e (libffi.so.8);"
+    f"livectr::product::rows<livectr::Singles, void (int)> ({'0a' * 32}.so);THPEngine_run (libtorch.so);"
+    "at::native::add<float> (libtorch_cpu.so) 7\nselect (selectors.py:3) 5\n"
+)
+
+
+def test_a_flame_graph_of_native_code_has_no_glue() -> None:
+    picture = flame.svg(flame.tree(NATIVE, "DesStep."), "title")
+    assert re.findall(r"<title>(.*?), ([\d.]+) %</title>", picture) == [
+        ("all", "100.0"),
+        ("DesStep.step trainer/des/step.py", "100.0"),
+        ("livectr::product::rows", "100.0"),
+        ("at::native::add libtorch_cpu.so", "100.0"),
+    ]
+    assert flame.COLOURS["its kernels"] in picture
 
 
 @pytest.mark.parametrize(

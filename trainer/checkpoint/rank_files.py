@@ -76,7 +76,9 @@ class RankFiles:
                     files.append(self._tensors(folder, kind, state))
         return files + (self._log.write(folder) if self._log is not None else [])
 
-    def _tensors(self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]]) -> File:
+    def _tensors(
+        self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]], rows: int = 0
+    ) -> File:
         """Write a copy of tensors."""
         data = safetensors.numpy.save(dict(tensors))
-        return self._writer.file(folder / f"{kind}.safetensors", kind, data)
+        return self._writer.file(folder / f"{kind}.safetensors", kind, data, rows)

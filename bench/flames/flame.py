@@ -1,11 +1,12 @@
-"""Flame graph of a server's requests as a small SVG: py-spy samples Python stacks, callers below callees.
+"""Flame graph as a small SVG: py-spy samples stacks, callers below callees.
 
-A frame is as wide as its share of the samples. Native code counts for the Python function that called
-it. Threads that only wait are left out.
+A frame is as wide as its share of the samples. Native code has frames of its own where it is recorded, and
+else counts for the Python function that called it. Threads that only wait are left out.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ LEAST = 0.004
 """Share of the samples below which a frame is left out."""
 COLOURS = {
     "LiveCTR": "#8fbcdb",
+    "its kernels": "#f2c879",
     "gRPC, protobuf": "#eaa9b1",
     "NumPy, PyArrow, PyTorch": "#a9d0ae",
     "Python": "#d8d8d8",
@@ -28,8 +30,12 @@ _PACKAGES = {
     "grpc": "gRPC, protobuf", "google": "gRPC, protobuf", "numpy": "NumPy, PyArrow, PyTorch",
     "pyarrow": "NumPy, PyArrow, PyTorch", "torch": "NumPy, PyArrow, PyTorch",
 }  # fmt: skip
-_ENTRY = "_unary_response_in_pool"
-"""gRPC's function that answers a request."""
+_KERNELS = re.compile(r"[0-9a-f]{64}\.so")
+_GLUE = re.compile(
+    r"0x[0-9a-f]+ |.*\((libffi|_ctypes|libpython|python3)"
+    r"|(\(anonymous namespace\)::|void )?(THP|(torch::autograd|torch::jit|at::_ops|c10|std)\b)"
+)
+"""Native frames between a caller and what it calls: left out."""
 
 
 @dataclass
@@ -41,33 +47,44 @@ class Frame:
     callees: dict[str, Frame] = field(default_factory=dict)
 
 
-def record(pid: int, seconds: float) -> str:
+def record(pid: int, seconds: float, *, native: bool = False) -> str:
     """Folded stacks of a process, "caller;callee;… samples" a line. Raises ConfigError without py-spy."""
-    spy = python(Path(__file__).with_name("profiler.txt"), program="bench serving").with_name("py-spy")
+    spy = python(Path(__file__).with_name("profiler.txt"), program="flame graphs").with_name("py-spy")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "stacks")
         words = ["record", "--pid", pid, "--duration", round(seconds), "--rate", HZ, "--function"]
+        words += ["--native"] * native
         command = [spy, *words, "--format", "raw", "--output", out]
         subprocess.run(list(map(str, command)), check=True, capture_output=True)
         return out.read_text()
 
 
-def tree(folded: str) -> Frame:
-    """Frames of requests from folded stacks."""
+def tree(folded: str, entry: str) -> Frame:
+    """Frames from folded stacks, from the first on whose name begins with `entry`; others do not count."""
     root = Frame()
     for line in folded.splitlines():
         stack, _, count = line.rpartition(" ")
         names = stack.split(";")
-        entry = next((i for i, name in enumerate(names) if name.startswith(_ENTRY)), None)
-        if entry is None:
+        first = next((i for i, name in enumerate(names) if name.startswith(entry)), None)
+        if first is None:
             continue
-        names = names[entry:]
+        names = [_plain(name) for name in names[first:] if not _GLUE.match(name)]
         root.samples += int(count)
         frame = root
         for name in names:
             frame = frame.callees.setdefault(name, Frame(name))
             frame.samples += int(count)
     return root
+
+
+def _plain(name: str) -> str:
+    """Name of a native frame without template arguments."""
+    if not re.search(r"\([^()/]*\.so[.\d]*\)$", name):
+        return name
+    shorter = re.sub(r"<[^<>]*>", "", name)
+    while shorter != name:
+        name, shorter = shorter, re.sub(r"<[^<>]*>", "", shorter)
+    return re.sub(r"(\([^()]*\))?::\{lambda.*\}.* \(", " (", name)
 
 
 def svg(root: Frame, title: str) -> str:
@@ -114,7 +131,7 @@ def _label(name: str) -> str:
     """Function and file of a frame "function (path)"."""
     function, _, path = name.partition(" (")
     file = path.partition(":")[0].rstrip(")").removeprefix("livectr/")
-    return f"{function} {file}".rstrip()
+    return f"{function} {'' if _KERNELS.fullmatch(file) else file}".rstrip()
 
 
 def _cut(text: str, characters: int) -> str:
@@ -124,8 +141,12 @@ def _cut(text: str, characters: int) -> str:
 
 
 def _group(name: str) -> str:
-    path = name.partition(" (")[2].rstrip(")").removeprefix("livectr/")
+    path = name.rpartition(" (")[2].rstrip(")").removeprefix("livectr/")
     first = path.split("/")[0]
-    if first in ("serving", "ingest", "kernels", "models", "protos"):
+    if _KERNELS.fullmatch(first):
+        return "its kernels"
+    if first.startswith(("libtorch", "libmkl", "libgomp", "libhiredis")):
+        return "NumPy, PyArrow, PyTorch"
+    if first in ("serving", "ingest", "kernels", "models", "protos", "trainer"):
         return "LiveCTR"
     return _PACKAGES.get(first, "Python")

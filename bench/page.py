@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import makes
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "bench" / "results"
 OWN_PAGE = {"network", "scaling", "serving-profile"}
 BETWEEN = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
+MAKES = re.compile(r"(<!-- makes -->\n).*(<!-- end of makes -->)", re.DOTALL)
 
 
 def tables() -> str:
@@ -21,6 +24,8 @@ def tables() -> str:
 
 def page(text: str) -> str:
     """Text of the page with the tables of the current results."""
+    by_make = "\n".join(makes.lines(RESULTS))
+    text = MAKES.sub(lambda match: f"{match[1]}\n{by_make}\n\n{match[2]}", text)
     return BETWEEN.sub(lambda match: f"{match[1]}\n{tables()}\n{match[2]}", text)
 
 

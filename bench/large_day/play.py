@@ -153,7 +153,8 @@ class _Play:
             trainer.until(lambda m: m.examples > 0 and _lag(m) < 2 * sizes.live, LIMIT_S, "end of the log")
         log.write(sizes.evening, max(HOUR_MS, START_MS + 24 * HOUR_MS - log.now_ms), new=NEW_LATE)
         begun = trainer.until(lambda m: _lag(m) > sizes.live, LIMIT_S, "evening")
-        trainer.until(lambda m: m.at_s > begun.at_s + sizes.before_s, LIMIT_S, "evening")
+        until_s = begun.at_s + sizes.before_s
+        trainer.until(lambda m: m.at_s > until_s and m.examples > begun.examples, LIMIT_S, "evening")
         evening = trainer.between(begun.at_s, time.monotonic())
         before = trainer.last.versions("all")
         old.close()

@@ -86,8 +86,8 @@ class TimedRows(RowVersions):
     def end(self, reached_ms: int, key_of: I64) -> I64:
         """Take the rows from newest versions that no look-up as of the horizon or later finds.
 
-        They are looked for when a sixteenth of `max_age_ms` has passed, and when rows have left for lack of
-        room.
+        Old rows leave at multiples of a sixteenth of `max_age_ms`, in every process at the same, and when rows
+        have left for lack of room.
 
         Args:
             reached_ms: time up to which all rows are there.
@@ -98,8 +98,10 @@ class TimedRows(RowVersions):
         """
         ended = [np.empty(0, np.int64)]
         if self._max_age_ms is not None and self.horizon >= self._expires_at:
-            self._expires_at = self.horizon + self._max_age_ms // 16
-            ended.append(self.rows_until(self._old_ms))
+            period = max(1, self._max_age_ms // 16)
+            now = self.horizon // period * period
+            self._expires_at = now + period
+            ended.append(self.rows_until(max(FIRST, now - self._max_age_ms)))
             self.delete(ended[-1])
             self.expired += len(ended[-1])
         if self.budget is not None:

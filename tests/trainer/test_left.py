@@ -16,6 +16,7 @@ import redis
 
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.sources.source import open_source
+from livectr.kernels.table.table import DynamicTable
 from livectr.protos.store import Keyspace
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
@@ -66,6 +67,10 @@ def test_a_complete_version_removes_who_left_before_it(
 ) -> None:
     """While Redis is away the lists of changed rows are dropped: the next version is complete."""
     monkeypatch.setattr(snapshot, "LISTED_ROWS", 100)
+    monkeypatch.setattr(snapshot, "LISTED_SHARE", 1.0)
+    monkeypatch.setattr(
+        DynamicTable, "compact", lambda table: None
+    )  # as if all that is listed had been erased
     monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
     monkeypatch.setattr(open_source, "__kwdefaults__", {"max_queue_bytes": 1 << 14})
     row_sets: list[str] = []

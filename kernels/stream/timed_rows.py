@@ -86,8 +86,8 @@ class TimedRows(RowVersions):
     def end(self, reached_ms: int, key_of: I64) -> I64:
         """Take the rows from newest versions that no look-up as of the horizon or later finds.
 
-        Old rows leave at multiples of a sixteenth of `max_age_ms`, in every process at the same, and when rows
-        have left for lack of room.
+        Old rows leave at multiples of a sixteenth of `max_age_ms`, the same in every process; all are looked
+        for when rows have left for lack of room.
 
         Args:
             reached_ms: time up to which all rows are there.

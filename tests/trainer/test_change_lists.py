@@ -61,7 +61,7 @@ def test_listed_counts_what_is_kept() -> None:
 
 
 def test_compact_frees_what_no_reader_sees() -> None:
-    """Of random changes, readers of every mark see the same rows and keys, in the same order."""
+    """Readers of every mark see the same of random changes: rows and keys, in the same order."""
     rng = np.random.default_rng(3)
     layout = RowLayout((Segment("v", 2, AdaGrad()),))
     table, plain = (DynamicTable(layout, name="t", seed=1) for _ in range(2))
@@ -122,7 +122,7 @@ def test_lists_are_bounded(
     """
     monkeypatch.setattr(snapshot, "LISTED_ROWS", LISTED)
     monkeypatch.setattr(snapshot, "LISTED_SHARE", 1.0)
-    if not compacts:  # as if all that is listed had been erased
+    if not compacts:  # as if erased keys were what is listed
         monkeypatch.setattr(DynamicTable, "compact", lambda table: None)
     monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
     client = redis.Redis.from_url(redis_url)

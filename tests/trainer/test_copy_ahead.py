@@ -104,9 +104,8 @@ def test_a_copy_whose_changes_were_dropped_is_taken_at_once(
     monkeypatch.setattr(spool.CopyAhead, "advance", lambda _: None)
     monkeypatch.setattr(snapshot, "LISTED_ROWS", 300)
     monkeypatch.setattr(snapshot, "LISTED_SHARE", 1.0)
-    monkeypatch.setattr(
-        DynamicTable, "compact", lambda table: None
-    )  # as if all that is listed had been erased
+    # as if erased keys were what is listed
+    monkeypatch.setattr(DynamicTable, "compact", lambda table: None)
 
     def watched(committer: Committer, state: CommitState) -> bool:
         if not publisher.busy and state.steps >= ANEW and committer.complete == 1 and not publisher.full:

@@ -68,9 +68,8 @@ def test_a_complete_version_removes_who_left_before_it(
     """While Redis is away the lists of changed rows are dropped: the next version is complete."""
     monkeypatch.setattr(snapshot, "LISTED_ROWS", 100)
     monkeypatch.setattr(snapshot, "LISTED_SHARE", 1.0)
-    monkeypatch.setattr(
-        DynamicTable, "compact", lambda table: None
-    )  # as if all that is listed had been erased
+    # as if erased keys were what is listed
+    monkeypatch.setattr(DynamicTable, "compact", lambda table: None)
     monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
     monkeypatch.setattr(open_source, "__kwdefaults__", {"max_queue_bytes": 1 << 14})
     row_sets: list[str] = []

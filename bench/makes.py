@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = ("peers", "tables", "mesh", "images", "network", "publish", "tiers", "scaling")
-_OWN = re.compile(r", (products in fp32|\d+ threads)|; median .*")
+_OWN = re.compile(r", (products in [^,;]+|\d+ threads)|; median .*")
 """Parts of a workload that depend on the machine."""
 
 Row = Mapping[str, Any]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,7 +39,10 @@ def ranks() -> Iterator[tuple[int, int]]:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    options = rpc.TensorPipeRpcBackendOptions(num_worker_threads=4, rpc_timeout=600)
+    # Over TCP, as between machines. TensorPipe's default on one machine is shared memory, whose threads poll
+    # without a pause: on few cores they take the time of all contestants.
+    tcp: dict[str, Any] = {"_transports": ["uv"], "_channels": ["basic"]}
+    options = rpc.TensorPipeRpcBackendOptions(num_worker_threads=4, rpc_timeout=600, **tcp)
     rpc.init_rpc(str(rank), rank=rank, world_size=world, rpc_backend_options=options)  # type: ignore[no-untyped-call]
     try:
         yield rank, world

@@ -59,8 +59,8 @@ class Sizes:
     before_s: float
 
 
-FULL = Sizes(40_000, 20_000, 10_000_000, live=1000, evening=1_000_000, watched_s=60.0, before_s=15.0)
-QUICK = Sizes(300, 500, 50_000, live=400, evening=60_000, watched_s=6.0, before_s=1.0)
+FULL = Sizes(40_000, 20_000, 10_000_000, live=1000, evening=3_000_000, watched_s=60.0, before_s=15.0)
+QUICK = Sizes(300, 500, 50_000, live=400, evening=150_000, watched_s=6.0, before_s=1.0)
 
 
 @dataclass(frozen=True)

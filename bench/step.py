@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from bench.peers.ours import OURS, trainer
 from bench.peers.workloads import Batch, P, Workload
 from bench.rows import bounded, row
-from livectr.kernels.network import field_sums, packed
+from livectr.kernels.network import field_sums, layers, packed
 from livectr.kernels.process.heap import tune_malloc
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.rows import row_layout
@@ -43,6 +43,7 @@ FIRST, PRODUCTS, ADAM, ELEMENTWISE = (
     "Adam of the networks",
     "torch's elementwise operations, sums and copies",
 )
+LAYERS = "further layers: products but for the weights' gradients, biases, activations"
 PYTHON = "Python and the rest"
 _MARKED: tuple[tuple[object, str, str], ...] = (
     (FieldTables, "forward", READ),
@@ -51,6 +52,8 @@ _MARKED: tuple[tuple[object, str, str], ...] = (
     (packed, "product", PRODUCTS),
     (field_sums, "field_sums", FIRST),
     (field_sums, "field_gradients", FIRST),
+    (layers, "forward", LAYERS),
+    (layers, "backward", LAYERS),
 )
 _OPERATIONS = {
     PRODUCTS: ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv", "aten::addmv"),
@@ -173,9 +176,9 @@ def limit_of(work: Workload, batches: list[Batch]) -> Limit:
     keys = statistics.mean(len(batch.features.keys) for batch in batches)
     rows = unique * 4 * (layout.dim + 2 * layout.stride)  # read once, read and written once
     pooled = 4 * 4 * work.batch * fields * layout.dim  # written and read, gradients as well
-    layers = 4 * 4 * work.batch * sum(work.hidden)
+    activations = 4 * 4 * work.batch * sum(work.hidden)
     return Limit(
-        3 * 2 * work.batch * multiplications / peak(), (8 * keys + rows + pooled + layers) / bandwidth()
+        3 * 2 * work.batch * multiplications / peak(), (8 * keys + rows + pooled + activations) / bandwidth()
     )
 
 

@@ -29,6 +29,7 @@ FIXED = (
     "kernels.network.field_sums",
     "kernels.network.packed",
     "kernels.network.forward",
+    "kernels.network.layers",
     "kernels.network.reply",
     "kernels.network.retrieval",
     "kernels.online.examples",

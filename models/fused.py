@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from livectr.kernels.network import field_sums as host
-from livectr.models.products import addmm, addmm_into, factors, mm, mm_into
+from livectr.kernels.network import layers as host_layers
+from livectr.kernels.network.packed import Factors
+from livectr.models.products import NARROW, addmm, addmm_into, factors, mm, mm_into
 
 
 def field_sums(
@@ -172,18 +174,18 @@ class _Perceptron(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
         out, inputs = _layers(x, first_bias, layers)
-        ctx.save_for_backward(*inputs, *layers[::2])
+        ctx.save_for_backward(*inputs, *layers)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        count = len(ctx.saved_tensors) // 2
-        inputs, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        count = len(ctx.saved_tensors) // 3
         if not count:
             return grad, grad.sum(0)
+        inputs, layers = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         of_x = torch.empty_like(inputs[0])
-        return of_x, *_layer_gradients(grad, inputs, weights, of_x)
+        return of_x, *_layer_gradients(grad, inputs[0], inputs, layers, of_x)
 
 
 def perceptron_and_pairs(sums: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
@@ -203,46 +205,86 @@ def perceptron_and_pairs(sums: Tensor, first_bias: Tensor, *layers: Tensor) -> T
 class _PerceptronAndPairs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sums: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
-        hidden = len(first_bias)
-        out, inputs = _layers(sums[:, :hidden], first_bias, layers)
-        vectors = sums[:, hidden + 1 :]
-        ctx.save_for_backward(vectors, *inputs, *layers[::2])
-        return out.squeeze(1).add_(sums[:, hidden]).add_(vectors.square().sum(1), alpha=0.5)
+        out, inputs = _layers(sums, first_bias, layers)
+        ctx.save_for_backward(sums, *inputs, *layers)
+        return out.squeeze(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        vectors, *saved = ctx.saved_tensors
-        count, hidden = len(saved) // 2, saved[0].shape[1]
-        of_sums = aligned_rows(vectors, hidden + 1 + vectors.shape[1])
-        of_sums[:, hidden] = grad
-        torch.mul(vectors, grad.unsqueeze(1), out=of_sums[:, hidden + 1 :])
-        rest = _layer_gradients(grad.unsqueeze(1), saved[:count], saved[count:], of_sums[:, :hidden])
+        sums, *saved = ctx.saved_tensors
+        count = len(saved) // 3
+        of_sums = aligned_rows(sums, sums.shape[1])
+        rest = _layer_gradients(grad.unsqueeze(1), sums, saved[:count], saved[count:], of_sums)
         return of_sums, *rest
 
 
-def _layers(x: Tensor, first_bias: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """MLP's output, and the input of each layer; activations overwrite sums."""
-    x = x + first_bias
-    inputs = []
-    for weight, bias in zip(layers[::2], layers[1::2], strict=True):
+def _layers(sums: Tensor, first_bias: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """MLP's output, with FM's substitution if numbers for it follow; and the activated input of each layer.
+
+    Args:
+        sums: f32[B, H₁] or f32[B, H₁ + 1 + K].
+    """
+    weights, hidden = layers[::2], len(first_bias)
+    inputs = [sums.new_empty(len(sums), len(weight)) for weight in weights]
+    if (kinds := _kinds(sums, inputs, layers)) is not None:
+        out = sums.new_empty(len(sums), weights[-1].shape[1])
+        given = _f32(sums), _f32(first_bias), _of_kinds(layers, kinds), [_f32(x) for x in inputs], _f32(out)
+        host_layers.forward(*given, pairs=sums.shape[1] - hidden - 1)
+        return out, inputs
+    x, inputs = sums[:, :hidden] + first_bias, []
+    for weight, bias in zip(weights, layers[1::2], strict=True):
         inputs.append(x.relu_())
         x = addmm(bias, x, weight)
+    if sums.shape[1] > hidden:
+        pairs = sums[:, hidden + 1 :].square().sum(1, keepdim=True)
+        x.add_(sums[:, hidden, None]).add_(pairs, alpha=0.5)
     return x, inputs
 
 
 def _layer_gradients(
-    grad: Tensor, inputs: Sequence[Tensor], weights: Sequence[Tensor], of_x: Tensor
+    grad: Tensor, sums: Tensor, inputs: Sequence[Tensor], layers: Sequence[Tensor], of_sums: Tensor
 ) -> list[Tensor]:
-    """Gradients of first bias, weights and biases; writes that of the MLP's argument, f32[B, H₁]."""
-    of_layers: list[Tensor] = []
-    for i in reversed(range(len(weights))):
-        x, weight = inputs[i], weights[i]
+    """Gradients of first bias, weights and biases, for f32[B, O]; writes that of `sums`."""
+    hidden, of_layers = inputs[0].shape[1], list[Tensor]()
+    pairs = sums.shape[1] - hidden - 1
+    if (kinds := _kinds(sums, inputs, layers)) is not None:
+        grad, of_results = grad.contiguous(), [torch.empty_like(x) for x in inputs[1:]]
+        given = _f32(grad), _of_kinds(layers, kinds), [_f32(x) for x in inputs], _f32(sums), _f32(of_sums)
+        found = host_layers.backward(*given, [_f32(of) for of in of_results], pairs=pairs)
+        first, *rest = map(torch.from_numpy, found)
+        for x, of, kind in zip(inputs, [*of_results, grad], kinds, strict=True):
+            of_bias = rest.pop(0)
+            of_layers += [mm(x.t(), of) if kind else rest.pop(0), of_bias]
+        return [first, *of_layers]
+    if pairs >= 0:
+        of_sums[:, hidden] = grad[:, 0]
+        torch.mul(sums[:, hidden + 1 :], grad, out=of_sums[:, hidden + 1 :])
+    of_x = of_sums[:, :hidden]
+    for i in reversed(range(len(inputs))):
+        x, weight = inputs[i], layers[2 * i]
         of_layers[:0] = [mm(x.t(), grad), grad.sum(0)]
         into = torch.empty_like(x) if i else of_x
         mm_into(into, grad, weight.t())
         grad = torch.ops.aten.threshold_backward.grad_input(into, x, 0, grad_input=into)
     return [of_x.sum(0), *of_layers]
+
+
+def _kinds(sums: Tensor, inputs: Sequence[Tensor], layers: Sequence[Tensor]) -> list[Factors | None] | None:
+    """Factors of each layer, none of a narrow one, for the host's kernel; None: torch computes the layers."""
+    if not _on_host(sums, *layers) or sums.stride(1) != 1 or not all(t.is_contiguous() for t in layers):
+        return None
+    narrow = [min(weight.shape) < NARROW for weight in layers[::2]]
+    kinds = [
+        None if small else factors(x, w) for x, w, small in zip(inputs, layers[::2], narrow, strict=True)
+    ]
+    wide = [kind for kind, small in zip(kinds, narrow, strict=True) if not small]
+    return kinds if wide and all(wide) else None
+
+
+def _of_kinds(layers: Sequence[Tensor], kinds: Sequence[Factors | None]) -> list[host_layers.Layer]:
+    each = zip(layers[::2], layers[1::2], kinds, strict=True)
+    return [host_layers.Layer(_f32(weight), _f32(bias), kind) for weight, bias, kind in each]
 
 
 def aligned_rows(like: Tensor, width: int) -> Tensor:

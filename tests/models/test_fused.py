@@ -1,13 +1,17 @@
 """The fused functions against the plain formulas of their docstrings, values and gradients."""
 
 import itertools
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor
 
+from livectr.kernels.network import layers as host
+from livectr.models import fused, products
 from livectr.models.fused import field_sums, perceptron, perceptron_and_pairs
 from livectr.models.library import Library, library
+from livectr.models.precision import Precision, precision
 
 B, F, K, DENSE = 6, 3, 4, 2
 
@@ -96,6 +100,54 @@ def test_perceptron_and_pairs(widths: tuple[int, ...]) -> None:
     given = (sums, first_bias, *layers)
     torch.testing.assert_close(perceptron_and_pairs(*given), plain(*given))
     assert torch.autograd.gradcheck(perceptron_and_pairs, given)
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+@pytest.mark.parametrize("rows", [530, 1057])
+@pytest.mark.parametrize("widths", [(80, 64, 1), (64, 128, 3, 70, 2), (64, 65), (70, 70, 70, 1)])
+def test_layers_of_float32_rows(
+    rows: int, widths: tuple[int, ...], name: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's kernel beside torch's operations: wide and narrow layers, with pairs and without."""
+    monkeypatch.setattr(products, "SMALL", 0)
+    pairs = widths[-1] == 1
+    layers = [tensor for a, b in itertools.pairwise(widths) for tensor in (random(a, b), random(b))]
+    given = [random(rows, widths[0] + (1 + K) * pairs), random(widths[0]), *layers]
+    given = [t.detach().float().requires_grad_() for t in given]
+    upstream = random(*([rows] if pairs else [rows, widths[-1]])).detach().float()
+    ours = perceptron_and_pairs if pairs else perceptron
+
+    def results() -> list[Tensor]:
+        with precision(name, products="packed"):
+            out = ours(*given)
+            return [out, *torch.autograd.grad(out, given, upstream)]
+
+    with patch.object(host, "backward", wraps=host.backward) as called:
+        found = results()
+    called.assert_called_once()
+    monkeypatch.setattr(fused, "_kinds", lambda *given: None)
+    for a, b in zip(found, results(), strict=True):
+        assert a.shape == b.shape
+        # a narrow layer adds in another order: its last bit may round a factor of the next layer otherwise
+        least = (1e-5 if name == "fp32" else 1e-2) * float(b.detach().abs().max())
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=least)
+
+
+@pytest.mark.parametrize("widths", [(64, 64, 1), (64, 64, 20)])
+def test_layers_pass_what_is_not_finite_on(widths: tuple[int, ...]) -> None:
+    """A step with it is skipped: no activation may hide it."""
+    layers = [tensor for a, b in itertools.pairwise(widths) for tensor in (random(a, b), random(b))]
+    x, first_bias, *layers = (
+        t.detach().float().requires_grad_() for t in (random(600, 64), random(64), *layers)
+    )
+    with torch.no_grad():
+        x[7, 3] = torch.nan
+    with precision("fp32", products="packed"):
+        out = perceptron(x, first_bias, *layers)
+        of_x, of_bias, *_ = torch.autograd.grad(out.sum(), [x, first_bias, *layers])
+    assert out[7].isnan().all() and out[:7].isfinite().all() and out[8:].isfinite().all()
+    of_weight = _[0]
+    assert not of_weight.isfinite().all() and of_bias.isfinite().all() and of_x.isfinite().all()
 
 
 @pytest.mark.parametrize("products", ["torch", "packed"])

@@ -1,0 +1,144 @@
+"""Host kernels of an MLP's layers after the first: products, biases, activations, gradients in one pass.
+
+`models.fused.perceptron` has the formulas. Arrays are f32 and C-contiguous, but for rows of `x` and `of_x`,
+which may lie further apart. B examples; layer l maps I_l inputs to O_l outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.network.packed import Factors
+from livectr.kernels.runtime.compiler import compile_host
+
+F32 = npt.NDArray[np.float32]
+_KINDS: dict[Factors | None, int] = {None: 0, "fp32": 1, "bf16": 2}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Layer of an MLP.
+
+    Attributes:
+        weight: f32[I, O].
+        bias: f32[O].
+        factors: of its packed products; None: a narrow layer's, fp32 and not packed.
+    """
+
+    weight: F32
+    bias: F32
+    factors: Factors | None
+
+
+def forward(
+    x: F32, first_bias: F32, layers: Sequence[Layer], inputs: Sequence[F32], out: F32, *, pairs: int = -1
+) -> None:
+    """Writes relu(x + first_bias) and every further layer's activated input, and the last layer's result.
+
+    Args:
+        x: f32[B, I_0], or f32[B, I_0 + 1 + K] with pairs.
+        first_bias: f32[I_0].
+        inputs: f32[B, I_l] of each layer, written.
+        out: f32[B, O] of the last layer, written; with pairs O = 1.
+        pairs: K; FM's substitution of the row's last 1 + K numbers [s | v], s + ½ ‖v‖², is added. -1: none.
+
+    Raises:
+        MemoryError: no memory.
+    """
+    given, each = _layers(layers), _each(inputs)
+    sizes = len(layers), len(x), *_rows(x), pairs
+    if not _library().layers_forward(given.ctypes.data, *sizes, _at(first_bias), each.ctypes.data, _at(out)):
+        raise MemoryError("no memory for the layers of a batch")
+
+
+def backward(
+    grad: F32,
+    layers: Sequence[Layer],
+    inputs: Sequence[F32],
+    x: F32,
+    of_x: F32,
+    of_results: Sequence[F32],
+    *,
+    pairs: int = -1,
+) -> list[F32]:
+    """Writes the gradients of x and of the layers' results; wide weights' are the caller's product of these.
+
+    Args:
+        grad: f32[B, O] of the last layer's result.
+        layers, inputs, x, pairs: as of `forward`.
+        of_x: as x, written.
+        of_results: f32[B, O_l] of each layer but the last, written; before the activation.
+
+    Returns:
+        Gradients of the first bias f32[I_0], then of each layer's bias f32[O_l] and, if the layer is narrow,
+        of its weight f32[I_l, O_l].
+
+    Raises:
+        MemoryError: no memory.
+    """
+    shapes: list[tuple[int, ...]] = [layers[0].weight.shape[:1]]
+    for layer in layers:
+        narrow = [layer.weight.shape[::-1]] if layer.factors is None else []
+        shapes += [layer.bias.shape, *narrow]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    found = np.empty(ends[-1], np.float32)
+    given, each, results = _layers(layers), _each(inputs), _each(of_results)
+    sizes = len(layers), len(x), _at(grad), each.ctypes.data, *_rows(x), pairs, *_rows(of_x)
+    if not _library().layers_backward(given.ctypes.data, *sizes, results.ctypes.data, found.ctypes.data):
+        raise MemoryError("no memory for the gradients of a batch")
+    parts = zip(np.split(found, ends[:-1]), shapes, strict=True)
+    return [np.ascontiguousarray(part.reshape(shape).T) for part, shape in parts]
+
+
+def _layers(layers: Sequence[Layer]) -> npt.NDArray[np.int64]:
+    """The C structs, int64[L, 5]."""
+    return np.array(
+        [[_at(one.weight), _at(one.bias), *one.weight.shape, _KINDS[one.factors]] for one in layers], np.int64
+    )
+
+
+def _each(arrays: Sequence[F32]) -> npt.NDArray[np.int64]:
+    """Addresses."""
+    return np.array([_at(array) for array in arrays], np.int64)
+
+
+def _at(array: npt.NDArray[Any]) -> int:
+    """Address of a contiguous array."""
+    if not array.flags.c_contiguous or array.dtype != np.float32:
+        raise ValueError(
+            f"the kernel needs contiguous float32, not {array.dtype} with strides {array.strides}"
+        )
+    return array.ctypes.data
+
+
+def _rows(array: F32) -> tuple[int, int]:
+    """Address, and numbers from row to row, of an array whose rows are contiguous."""
+    if array.dtype != np.float32 or (array.size > len(array) and array.strides[1] != 4):
+        raise ValueError(f"the kernel needs contiguous rows of float32, not strides {array.strides}")
+    return array.ctypes.data, array.strides[0] // 4
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host('#include "network/layers.hpp"\n', name="layers")
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.layers_forward.restype = library.layers_backward.restype = ctypes.c_bool
+    library.layers_forward.argtypes = [
+        *(pointer, number, number),
+        *(pointer, number, number),
+        *(pointer, pointer, pointer),
+    ]
+    library.layers_backward.argtypes = [
+        *(pointer, number, number),
+        *(pointer, pointer, pointer, number, number),
+        *(pointer, number, pointer, pointer),
+    ]
+    return library

@@ -13,11 +13,9 @@
 namespace livectr::fields {
 
 using product::Matrix;
+using product::with;
 
 constexpr int64_t GRAIN = 264;  // examples; whole tiles of either size
-
-// Factors of a product here: none (the caller multiplies), float32, or float32 rounded to bfloat16.
-enum Factors { NONE, FP32, BF16 };
 
 struct Sizes {
     int64_t examples, fields, width, dense, hidden;
@@ -53,13 +51,6 @@ inline void gradients_of_row(const Sizes& of, const float* values, const float* 
     }
 }
 
-// Calls body(factors) with the type of `kind`.
-template <typename Body>
-void with(int kind, Body&& body) {
-    if (kind == FP32) body(product::Singles{});
-    if (kind == BF16) body(product::Pairs{});
-}
-
 template <typename T>
 std::unique_ptr<uint32_t[]> packed(int kind, const Matrix<T>& b, int64_t n, int64_t k) {
     std::unique_ptr<uint32_t[]> panels;
@@ -77,7 +68,7 @@ inline void multiply(int kind, const Matrix<float>& a, const uint32_t* panels, i
 }  // namespace livectr::fields
 
 // Writes out f32[B, H + W] with rows `ld` apart; its products only where `kind` (of rows) and `of_x` (of dense
-// features) have factors. weight f32[F · W, H] has zeros for w; x_weight is f32[D, H]. Returns false without memory.
+// features) have factors: else the caller multiplies. weight f32[F · W, H] has zeros for w; x_weight is f32[D, H]. Returns false without memory.
 extern "C" bool field_sums(const int64_t* sizes, const float* values, const float* scale, const float* weight,
                            const float* x, const float* x_weight, const float* u, float* out, int64_t ld, int kind,
                            int of_x) {

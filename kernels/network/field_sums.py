@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.network.packed import Factors
+from livectr.kernels.network.packed import KINDS, Factors, at, rows_at
 from livectr.kernels.runtime.compiler import compile_host
 
 F32 = npt.NDArray[np.float32]
-_KINDS: dict[Factors | None, int] = {None: 0, "fp32": 1, "bf16": 2}
 
 
 def field_sums(
@@ -44,8 +42,9 @@ def field_sums(
     """
     x, x_weight, u = dense if dense is not None else (None, None, None)
     sizes = _sizes(values, 0 if x is None else x.shape[1], weight.shape[1])
-    arguments = *map(_at, (values, scale, weight, x, x_weight, u)), *_rows(out)
-    if not _library().field_sums(sizes.ctypes.data, *arguments, _KINDS[factors], _KINDS[of_dense]):
+    numbers = [None if array is None else at(array) for array in (x, x_weight, u)]
+    arguments = at(values), at(scale), at(weight), *numbers, *rows_at(out)
+    if not _library().field_sums(sizes.ctypes.data, *arguments, KINDS[factors], KINDS[of_dense]):
         raise MemoryError("no memory for the first layer of a batch")
 
 
@@ -64,31 +63,13 @@ def field_gradients(
         MemoryError: no memory.
     """
     sizes = _sizes(values, 0, weight.shape[1])
-    arguments = *map(_at, (values, scale, weight)), *_rows(grad), _at(of_values), _at(of_scale)
-    if not _library().field_gradients(sizes.ctypes.data, *arguments, _KINDS[factors]):
+    arguments = at(values), at(scale), at(weight), *rows_at(grad), at(of_values), at(of_scale)
+    if not _library().field_gradients(sizes.ctypes.data, *arguments, KINDS[factors]):
         raise MemoryError("no memory for the gradients of a batch")
 
 
 def _sizes(values: F32, dense: int, hidden: int) -> npt.NDArray[np.int64]:
     return np.array([*values.shape, dense, hidden], np.int64)
-
-
-def _at(array: npt.NDArray[Any] | None) -> int | None:
-    """Address of a contiguous array."""
-    if array is None:
-        return None
-    if not array.flags.c_contiguous or array.dtype != np.float32:
-        raise ValueError(
-            f"the kernel needs contiguous float32, not {array.dtype} with strides {array.strides}"
-        )
-    return array.ctypes.data
-
-
-def _rows(array: F32) -> tuple[int, int]:
-    """Address, and numbers from row to row, of an array whose rows are contiguous."""
-    if array.dtype != np.float32 or (array.size > len(array) and array.strides[1] != 4):
-        raise ValueError(f"the kernel needs contiguous rows of float32, not strides {array.strides}")
-    return array.ctypes.data, array.strides[0] // 4
 
 
 @functools.cache

@@ -9,25 +9,16 @@
 namespace livectr::layers {
 
 using product::Matrix;
+using product::with;
 
 constexpr int64_t GRAIN = 264;  // examples; whole tiles of either size
 constexpr int SUMS = 16;        // partial sums of a dot product, on any CPU
 
-// Factors of a layer's products: narrow, float32, or float32 rounded to bfloat16.
-enum Factors { NARROW, FP32, BF16 };
-
 struct Layer {
     const float* weight;  // f32[inputs, outputs]
     const float* bias;
-    int64_t inputs, outputs, kind;
+    int64_t inputs, outputs, kind;  // product::NONE: a narrow layer
 };
-
-// Calls body(factors) with the type of a wide layer's `kind`.
-template <typename Body>
-void with(int64_t kind, Body&& body) {
-    if (kind == FP32) body(product::Singles{});
-    if (kind == BF16) body(product::Pairs{});
-}
 
 inline float dot(const float* a, const float* b, int64_t n) {
     float sums[SUMS] = {};
@@ -60,7 +51,7 @@ struct Network {
         : layers(layers), count(count), examples(examples), packed(count), turned(count) {
         for (int64_t l = 0; l < count; ++l) {
             const auto [weight, bias, inputs, outputs, kind] = layers[l];
-            if (kind == NARROW) {
+            if (kind == product::NONE) {
                 turned[l].resize(inputs * outputs);
                 for (int64_t i = 0; i < inputs; ++i)
                     for (int64_t o = 0; o < outputs; ++o) turned[l][o * inputs + i] = weight[i * outputs + o];
@@ -77,7 +68,7 @@ struct Network {
         std::vector<int64_t> ends{layers[0].inputs};
         for (int64_t l = 0; l < count; ++l) {
             const Layer& layer = layers[l];
-            ends.push_back(ends.back() + layer.outputs + (layer.kind == NARROW ? layer.inputs * layer.outputs : 0));
+            ends.push_back(ends.back() + layer.outputs + (layer.kind == product::NONE ? layer.inputs * layer.outputs : 0));
         }
         return ends;
     }
@@ -99,7 +90,7 @@ extern "C" bool layers_forward(const void* given, int64_t count, int64_t example
             for (int64_t l = 0; l < count; ++l) {
                 const Layer& layer = of.layers[l];
                 float* const to = l + 1 < count ? inputs[l + 1] : out;
-                if (layer.kind == NARROW) {
+                if (layer.kind == product::NONE) {
                     for (int64_t b = first; b < last; ++b)
                         for (int64_t o = 0; o < layer.outputs; ++o)
                             to[b * layer.outputs + o] =
@@ -148,7 +139,7 @@ extern "C" bool layers_backward(const void* given, int64_t count, int64_t exampl
                 float* const to = l ? of_results[l - 1] : of_x;
                 const int64_t to_ld = l ? layer.inputs : of_ld;
                 float *const of_bias = sums + places[l], *const of_weight = of_bias + layer.outputs;
-                if (layer.kind != NARROW) {
+                if (layer.kind != product::NONE) {
                     with(layer.kind, [&](auto factors) {
                         product::multiply_rows<decltype(factors)>(Matrix<float>{from, layer.outputs, 1},
                                                                   of.packed[l].get(), first, last, layer.inputs,
@@ -159,7 +150,7 @@ extern "C" bool layers_backward(const void* given, int64_t count, int64_t exampl
                     const float *const g = from + b * layer.outputs, *const input = inputs[l] + b * layer.inputs;
                     float* const row = to + b * to_ld;
                     for (int64_t o = 0; o < layer.outputs; ++o) of_bias[o] += g[o];
-                    for (int64_t o = 0; layer.kind == NARROW && o < layer.outputs; ++o) {
+                    for (int64_t o = 0; layer.kind == product::NONE && o < layer.outputs; ++o) {
                         const float* const weight = &of.turned[l][o * layer.inputs];
                         float* const of_row = of_weight + o * layer.inputs;
                         for (int64_t i = 0; i < layer.inputs; ++i) {

@@ -11,16 +11,14 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.network.packed import Factors
+from livectr.kernels.network.packed import KINDS, Factors, at, rows_at
 from livectr.kernels.runtime.compiler import compile_host
 
 F32 = npt.NDArray[np.float32]
-_KINDS: dict[Factors | None, int] = {None: 0, "fp32": 1, "bf16": 2}
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,8 @@ def forward(
         MemoryError: no memory.
     """
     given, each = _layers(layers), _each(inputs)
-    sizes = len(layers), len(x), *_rows(x), pairs
-    if not _library().layers_forward(given.ctypes.data, *sizes, _at(first_bias), each.ctypes.data, _at(out)):
+    sizes = len(layers), len(x), *rows_at(x), pairs
+    if not _library().layers_forward(given.ctypes.data, *sizes, at(first_bias), each.ctypes.data, at(out)):
         raise MemoryError("no memory for the layers of a batch")
 
 
@@ -91,7 +89,7 @@ def backward(
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     found = np.empty(ends[-1], np.float32)
     given, each, results = _layers(layers), _each(inputs), _each(of_results)
-    sizes = len(layers), len(x), _at(grad), each.ctypes.data, *_rows(x), pairs, *_rows(of_x)
+    sizes = len(layers), len(x), at(grad), each.ctypes.data, *rows_at(x), pairs, *rows_at(of_x)
     if not _library().layers_backward(given.ctypes.data, *sizes, results.ctypes.data, found.ctypes.data):
         raise MemoryError("no memory for the gradients of a batch")
     parts = zip(np.split(found, ends[:-1]), shapes, strict=True)
@@ -101,29 +99,13 @@ def backward(
 def _layers(layers: Sequence[Layer]) -> npt.NDArray[np.int64]:
     """The C structs, int64[L, 5]."""
     return np.array(
-        [[_at(one.weight), _at(one.bias), *one.weight.shape, _KINDS[one.factors]] for one in layers], np.int64
+        [[at(one.weight), at(one.bias), *one.weight.shape, KINDS[one.factors]] for one in layers], np.int64
     )
 
 
 def _each(arrays: Sequence[F32]) -> npt.NDArray[np.int64]:
     """Addresses."""
-    return np.array([_at(array) for array in arrays], np.int64)
-
-
-def _at(array: npt.NDArray[Any]) -> int:
-    """Address of a contiguous array."""
-    if not array.flags.c_contiguous or array.dtype != np.float32:
-        raise ValueError(
-            f"the kernel needs contiguous float32, not {array.dtype} with strides {array.strides}"
-        )
-    return array.ctypes.data
-
-
-def _rows(array: F32) -> tuple[int, int]:
-    """Address, and numbers from row to row, of an array whose rows are contiguous."""
-    if array.dtype != np.float32 or (array.size > len(array) and array.strides[1] != 4):
-        raise ValueError(f"the kernel needs contiguous rows of float32, not strides {array.strides}")
-    return array.ctypes.data, array.strides[0] // 4
+    return np.array([at(array) for array in arrays], np.int64)
 
 
 @functools.cache

@@ -283,6 +283,16 @@ void multiply_rows(const Matrix<T>& a, const uint32_t* panels, int64_t first, in
         rows<F, F::WORDS, 1>(a, panels, first, last, n, k, c, ldc, add);
 }
 
+// Factors of products that a caller chooses, if any.
+enum Factors { NONE, FP32, BF16 };
+
+// Calls body(factors) with the type of `kind`.
+template <typename Body>
+void with(int64_t kind, Body&& body) {
+    if (kind == FP32) body(Singles{});
+    if (kind == BF16) body(Pairs{});
+}
+
 template <typename F, typename T, typename U>
 void product(const Matrix<T>& a, const Matrix<U>& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
              bool add) {

@@ -13,6 +13,8 @@ from livectr.kernels.runtime.compiler import compile_host
 
 F32 = npt.NDArray[np.float32]
 Factors = Literal["fp32", "bf16"]
+KINDS: dict[Factors | None, int] = {None: 0, "fp32": 1, "bf16": 2}
+"""Name → `Factors` of packed.hpp."""
 
 
 def product(a: npt.NDArray[Any], b: F32, out: F32, factors: Factors, *, add: bool = False) -> F32:
@@ -47,6 +49,22 @@ def product(a: npt.NDArray[Any], b: F32, out: F32, factors: Factors, *, add: boo
     if not _library().packed_product(kinds[a.dtype], *of_a, *of_b, m, n, k, of_out[0], of_out[1], add):
         raise MemoryError("no memory for a packed factor of a product")
     return out
+
+
+def at(array: npt.NDArray[Any]) -> int:
+    """Address of a contiguous f32 array. Raises ValueError for another."""
+    if not array.flags.c_contiguous or array.dtype != np.float32:
+        raise ValueError(
+            f"the kernel needs contiguous float32, not {array.dtype} with strides {array.strides}"
+        )
+    return array.ctypes.data
+
+
+def rows_at(array: F32) -> tuple[int, int]:
+    """Address, and numbers from row to row, of an f32 array whose rows are contiguous. Raises ValueError."""
+    if array.dtype != np.float32 or (array.size > len(array) and array.strides[1] != 4):
+        raise ValueError(f"the kernel needs contiguous rows of float32, not strides {array.strides}")
+    return array.ctypes.data, array.strides[0] // 4
 
 
 def native(factors: Factors) -> bool:

@@ -68,12 +68,22 @@ class World:
     client: redis.Redis
     capsys: pytest.CaptureFixture[str]
     written: int = 0
+    commits_again: Callable[[], None] = lambda: None
 
     @property
     def learned_and_served(self) -> bool:
-        """Tell if the served version has learned all of the log."""
-        there = self.client.exists(Keyspace().manifest)
-        return bool(there) and self.served.examples == self.written
+        """Tell if the served version has learned all of the log, and a checkpoint holds it.
+
+        While the checkpoint before is being written, a version goes without one; of a quiet log, it stays so
+        until another commit.
+        """
+        if not self.client.exists(Keyspace().manifest) or self.served.examples != self.written:
+            return False
+        held = readable(self.checkpoint)
+        if not held or held[-1].examples != self.written:
+            self.commits_again()
+            return False
+        return True
 
     @property
     def checkpoint(self) -> Path:
@@ -137,6 +147,7 @@ def test_a_kept_version_is_served_again_until_the_release(
     with connect() as collectives, ExitStack() as resources:
         parts, stages = build(pipeline, options, collectives, resources)
         learned = lambda: parts.progress.examples  # noqa: E731
+        world.commits_again = lambda: setattr(stages.commits, "dirty", True)
         script = operator(world, learned, serve, pipeline, source)
         limit = time.monotonic() + 25
 

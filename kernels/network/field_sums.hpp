@@ -68,7 +68,8 @@ inline void multiply(int kind, const Matrix<float>& a, const uint32_t* panels, i
 }  // namespace livectr::fields
 
 // Writes out f32[B, H + W] with rows `ld` apart; its products only where `kind` (of rows) and `of_x` (of dense
-// features) have factors: else the caller multiplies. weight f32[F · W, H] has zeros for w; x_weight is f32[D, H]. Returns false without memory.
+// features) have factors: else the caller multiplies. weight f32[F · W, H] has zeros for w; x_weight is f32[D, H].
+// Returns false without memory.
 extern "C" bool field_sums(const int64_t* sizes, const float* values, const float* scale, const float* weight,
                            const float* x, const float* x_weight, const float* u, float* out, int64_t ld, int kind,
                            int of_x) {

@@ -1,8 +1,8 @@
-// Layers after the first one, x_{l+1} = relu(x_l) W_l + b_l (models/fused.py, `perceptron`), a cache's worth of examples
-// at a time; and beside them FM's substitution, s + ½ ‖v‖² of the numbers [s | v] that follow x in a row.
+// Layers after the first one, x_{l+1} = relu(x_l) W_l + b_l (models/fused.py, `perceptron`), a cache's worth of
+// examples at a time; and beside them FM's substitution, s + ½ ‖v‖² of the numbers [s | v] that follow x in a row.
 //
-// Wide layers multiply packed factors, narrow ones float32. Sums over examples are of chunks of GRAIN, in order: bits do
-// not depend on the threads, nor, with float32 factors, on the CPU.
+// Wide layers multiply packed factors, narrow ones float32. Sums over examples are of chunks of GRAIN, in order: bits
+// do not depend on the threads, nor, with float32 factors, on the CPU.
 #pragma once
 #include "network/packed.hpp"
 
@@ -42,13 +42,13 @@ inline void add_bias(float* row, const float* from, const float* bias, int64_t n
 // Layers and what their products need: panels of wide weights, or narrow weights turned to f32[outputs, inputs].
 struct Network {
     const Layer* layers;
-    int64_t count, examples;
+    int64_t count;
     std::vector<std::unique_ptr<uint32_t[]>> packed;
     std::vector<std::vector<float>> turned;
 
     // backward: packs the turned weights of wide layers.
-    Network(const Layer* layers, int64_t count, int64_t examples, bool backward)
-        : layers(layers), count(count), examples(examples), packed(count), turned(count) {
+    Network(const Layer* layers, int64_t count, bool backward)
+        : layers(layers), count(count), packed(count), turned(count) {
         for (int64_t l = 0; l < count; ++l) {
             const auto [weight, bias, inputs, outputs, kind] = layers[l];
             if (kind == product::NONE) {
@@ -56,19 +56,20 @@ struct Network {
                 for (int64_t i = 0; i < inputs; ++i)
                     for (int64_t o = 0; o < outputs; ++o) turned[l][o * inputs + i] = weight[i * outputs + o];
             } else {
-                const Matrix<float> matrix = backward ? Matrix<float>{weight, 1, outputs} : Matrix<float>{weight, outputs, 1};
+                const Matrix<float> matrix{weight, backward ? 1 : outputs, backward ? outputs : 1};
                 const int64_t n = backward ? inputs : outputs, k = backward ? outputs : inputs;
                 with(kind, [&](auto factors) { packed[l] = product::packed<decltype(factors)>(matrix, n, k); });
             }
         }
     }
 
-    // Biases of a chunk's sums, then the weights of narrow layers: places of each layer.
+    // Places in a chunk's sums: of each layer's biases, which its weights follow if it is narrow; and the end.
     std::vector<int64_t> places() const {
         std::vector<int64_t> ends{layers[0].inputs};
         for (int64_t l = 0; l < count; ++l) {
             const Layer& layer = layers[l];
-            ends.push_back(ends.back() + layer.outputs + (layer.kind == product::NONE ? layer.inputs * layer.outputs : 0));
+            const int64_t weights = layer.kind == product::NONE ? layer.inputs * layer.outputs : 0;
+            ends.push_back(ends.back() + layer.outputs + weights);
         }
         return ends;
     }
@@ -83,7 +84,7 @@ extern "C" bool layers_forward(const void* given, int64_t count, int64_t example
     using namespace livectr;
     using namespace livectr::layers;
     try {
-        const Network of(static_cast<const Layer*>(given), count, examples, false);
+        const Network of(static_cast<const Layer*>(given), count, false);
         parallel_chunks(examples, GRAIN, [&](int64_t first, int64_t last) {
             const int64_t width = of.layers[0].inputs;
             for (int64_t b = first; b < last; ++b) add_bias(inputs[0] + b * width, x + b * ld, first_bias, width, true);
@@ -119,15 +120,15 @@ extern "C" bool layers_forward(const void* given, int64_t count, int64_t example
 }
 
 // From grad f32[B, outputs], writes the gradients of x and what follows it in a row, of_x; of each layer's result,
-// of_results[l] f32[B, outputs] but of the last; and of all biases and narrow weights, in one array: the first bias, then
-// for each layer its bias, and its weight f32[outputs, inputs] if it is narrow. Returns false without memory.
+// of_results[l] f32[B, outputs] but of the last; and of all biases and narrow weights, in one array: the first bias,
+// then for each layer its bias, and its weight f32[outputs, inputs] if it is narrow. Returns false without memory.
 extern "C" bool layers_backward(const void* given, int64_t count, int64_t examples, const float* grad,
                                 const float* const* inputs, const float* x, int64_t ld, int64_t pairs, float* of_x,
                                 int64_t of_ld, float* const* of_results, float* of_biases) {
     using namespace livectr;
     using namespace livectr::layers;
     try {
-        const Network of(static_cast<const Layer*>(given), count, examples, true);
+        const Network of(static_cast<const Layer*>(given), count, true);
         const std::vector<int64_t> places = of.places();
         const int64_t size = places.back(), chunks = (examples + GRAIN - 1) / GRAIN;
         std::unique_ptr<float[]> partial(new float[chunks * size]());

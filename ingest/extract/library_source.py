@@ -1,7 +1,8 @@
 """Source of the library of operators: every operator for every type, as functions over a block of rows.
 
-`python -m livectr.ingest.extract.library_source` rewrites kernels/operators/calls_*.cpp. The functions are those of
-the operators' own nodes: each operator is called with columns of every type, and what it refuses is left out.
+`python -m livectr.ingest.extract.library_source` rewrites kernels/operators/calls_*.cpp. The functions are
+those of the operators' own nodes: each operator is called with columns of every type, and what it refuses is
+left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ TYPES: Final = tuple(dtype for dtype in dtypes.DTYPES if dtype != "image")
 FILES: Final = ("numbers", "texts", "lists", "tables")
 """Files calls_<name>.cpp, compiled side by side."""
 
+_WRITTEN: Final = "Written by `python -m livectr.ingest.extract.library_source`."
 _NUMBERS: Final = tuple(np.ones(1, dtype) for dtype in dtypes.FIXED)
 _VECTORS: Final = (["a"], np.zeros((1, 1), np.float32)), ([1], np.zeros((1, 1), np.float32))
 
@@ -94,8 +96,8 @@ def _calls() -> Iterator[tuple[Callable[..., Expr], tuple[Any, ...]]]:
         *(op.item, op.count_of, op.contains_item, op.contains, op.starts_with, op.age),
         *(op.edit_distance, op.token_overlap),
     ]
-    for build in two:
-        yield from ((build, columns) for columns in _columns(2))
+    for pair in two:
+        yield from ((pair, columns) for columns in _columns(2))
     yield from ((op.where, columns) for columns in _columns(3))
     for count in (2, 3, 4):
         yield from ((op.cross, columns) for columns in product(*[_either(i, "int64") for i in range(count)]))
@@ -124,7 +126,7 @@ def source(name: str, functions: Sequence[Function]) -> str:
         functions: in the order of their names.
     """
     lines = [
-        f"// Operators over blocks of rows: {name}. Written by `python -m livectr.ingest.extract.library_source`.",
+        f"// Operators over blocks of rows: {name}. {_WRITTEN}",
         '#include "extract/call.hpp"',
         '#include "operators/operators.cuh"',
         "\nnamespace livectr {\nnamespace {\n",
@@ -190,7 +192,7 @@ def sources() -> dict[str, str]:
     found = {f"calls_{name}.cpp": source(name, group) for name, group in groups.items()}
     tables = "\n".join(f"FunctionTable calls_{name}();" for name in FILES)
     calls = ", ".join(f"calls_{name}()" for name in FILES)
-    found["calls.cpp"] = _FIND.format(tables=tables, calls=calls)
+    found["calls.cpp"] = _FIND.format(tables=tables, calls=calls, written=_WRITTEN)
     return found
 
 
@@ -204,7 +206,7 @@ def _file(function: Function) -> str:
 
 
 _FIND: Final = """\
-// Look-up of operators by name. Written by `python -m livectr.ingest.extract.library_source`.
+// Look-up of operators by name. {written}
 #include "extract/call.hpp"
 
 namespace livectr {{
@@ -216,7 +218,8 @@ extern "C" const void* calls_find(const char* name) {{
     using namespace livectr;
     for (const FunctionTable& table : {{{calls}}}) {{
         for (int64_t i = 0; i < table.size; ++i) {{
-            if (strcmp(table.first[i].name, name) == 0) return reinterpret_cast<const void*>(table.first[i].function);
+            const NamedFunction& known = table.first[i];
+            if (strcmp(known.name, name) == 0) return reinterpret_cast<const void*>(known.function);
         }}
     }}
     return nullptr;

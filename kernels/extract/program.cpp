@@ -1,8 +1,7 @@
 // C interface of plans of calls. That of fused plans is the same, without the prefix.
 #include "extract/program.hpp"
 
-using namespace livectr;
-
+namespace livectr {
 namespace {
 
 struct Extraction {
@@ -32,3 +31,5 @@ extern "C" void program_gather(Extraction* extraction, int32_t* offsets, int64_t
 extern "C" void program_gather_shared(Extraction* extraction, int32_t* offsets, int64_t* keys, const Sharing* sharing) {
     extraction->context.gather_shared(offsets, keys, *sharing);
 }
+
+}  // namespace livectr

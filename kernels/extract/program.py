@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
 
 from livectr.kernels.runtime.compiler import KERNELS, compile_host
 
@@ -31,13 +30,3 @@ def library() -> ctypes.CDLL:
 def find_function(name: str) -> int:
     """Address of an operator's function; 0 if the library has none of that name."""
     return int(_library().calls_find(name.encode()) or 0)
-
-
-def _block_rows() -> int:
-    match = re.search(r"BLOCK_ROWS = (\d+);", (KERNELS / "extract" / "rowblock.hpp").read_text())
-    assert match is not None, "kernels/extract/rowblock.hpp defines BLOCK_ROWS"
-    return int(match[1])
-
-
-BLOCK_ROWS = _block_rows()
-"""Rows of a block, and most items of lists that a function gets at once."""

@@ -13,7 +13,8 @@ extern "C" const void* calls_find(const char* name) {
     using namespace livectr;
     for (const FunctionTable& table : {calls_numbers(), calls_texts(), calls_lists(), calls_tables()}) {
         for (int64_t i = 0; i < table.size; ++i) {
-            if (strcmp(table.first[i].name, name) == 0) return reinterpret_cast<const void*>(table.first[i].function);
+            const NamedFunction& known = table.first[i];
+            if (strcmp(known.name, name) == 0) return reinterpret_cast<const void*>(known.function);
         }
     }
     return nullptr;

@@ -19,12 +19,13 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from livectr.kernels.errors import ConfigError, KernelError
+from livectr.kernels.errors import ConfigError, KernelError, NoCompilerError
 from livectr.kernels.process.cpu import Level, own_levels
 
 KERNELS = Path(__file__).resolve().parents[1]
@@ -45,6 +46,7 @@ HOST_FLAGS = host_flags("native")
 DEVICE_FLAGS = ("-std=c++17", "-fmad=false", "-default-device")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
+Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 _loaded: dict[Path, ctypes.CDLL] = {}
 _lock = threading.Lock()
 
@@ -116,19 +118,51 @@ def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes
     """
     thread_count()  # the library reads the same variable and cannot complain about it
     wanted = HostSource(source, name, tuple(flags))
-    path = _prebuilt(wanted) if _noting is None else _noting.prebuild(wanted)
-    command: list[str] = []
-    if path is None:
-        compiler = _compiler()
-        all_flags = (*HOST_FLAGS, *flags)
-        key = _key(_identity(tuple(compiler)), "\0".join(all_flags), source, *_included(source))
-        path, command = _cache_folder() / f"{key}.so", [*compiler, *all_flags]
+    path, command = _place(wanted)
     with _lock:
         if path not in _loaded:
             if not path.exists():
                 _build(source, path, command, name)
             _loaded[path] = ctypes.CDLL(str(path))
         return _loaded[path]
+
+
+def find_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes.CDLL | None:
+    """Load what `compile_host` would give if it is prebuilt or in the cache, else return None.
+
+    Meanwhile kernels are noted (`noting`), it compiles.
+
+    Raises:
+        NoCompilerError: it is not prebuilt, and no compiler is there to compile it.
+    """
+    path, _ = _place(HostSource(source, name, tuple(flags)))
+    return compile_host(source, name=name, flags=flags) if path.exists() else None
+
+
+def build_host(source: str, *, name: str, flags: Sequence[str] = (), run: Run = subprocess.run) -> None:
+    """Compile into the cache for `find_host`, without a lock that a call of `compile_host` waits for.
+
+    Args:
+        run: runs the compiler, as subprocess.run does.
+
+    Raises:
+        KernelError, ConfigError: as `compile_host`.
+    """
+    path, command = _place(HostSource(source, name, tuple(flags)))
+    if not path.exists():
+        _build(source, path, command, name, run)
+
+
+def _place(wanted: HostSource) -> tuple[Path, list[str]]:
+    """File of a source, prebuilt or in the cache, and the command that compiles it."""
+    path = _prebuilt(wanted) if _noting is None else _noting.prebuild(wanted)
+    if path is not None:
+        return path, []
+    compiler = _compiler()
+    all_flags = (*HOST_FLAGS, *wanted.flags)
+    parts = ("\0".join(all_flags), wanted.source, *_included(wanted.source))
+    key = _key(_identity(tuple(compiler)), *parts)
+    return cache_folder() / f"{key}.so", [*compiler, *all_flags]
 
 
 @contextmanager
@@ -217,7 +251,7 @@ def cached_cubin(source: str, *, arch: str) -> Path:
     Its name is the SHA-256 of source, included files, flags, arch and NVRTC's build.
     """
     key = _key(_nvrtc_identity(), arch, "\0".join(DEVICE_FLAGS), source, *_included(source))
-    path = _cache_folder() / f"{key}.cubin"
+    path = cache_folder() / f"{key}.cubin"
     if not path.exists():
         cubin = compile_cubin(source, arch=arch)
         _make_folder(path.parent)
@@ -236,12 +270,12 @@ def _make_folder(folder: Path) -> None:
         ) from None
 
 
-def _build(source: str, path: Path, command: list[str], name: str) -> None:
+def _build(source: str, path: Path, command: list[str], name: str, run: Run = subprocess.run) -> None:
     """Compiles into a temporary file, then renames it: another process never loads half a library."""
     _make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder, "kernel.so")
-        done = subprocess.run(
+        done = run(
             [*command, f"-I{KERNELS}", "-x", "c++", "-", "-o", str(built)],
             input=source,
             capture_output=True,
@@ -258,7 +292,7 @@ def _build(source: str, path: Path, command: list[str], name: str) -> None:
 
 
 def _compiler() -> list[str]:
-    """Finds $CXX (may hold arguments), else c++, g++ or clang++. Raises ConfigError without a compiler."""
+    """Finds $CXX (may hold arguments), else c++, g++ or clang++. Raises NoCompilerError without any."""
     wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for candidate in wanted:
         try:
@@ -267,7 +301,7 @@ def _compiler() -> list[str]:
             continue
         if words and shutil.which(words[0]):
             return words
-    raise ConfigError(f"no C++ compiler found ({' or '.join(wanted)}): {_INSTALL}")
+    raise NoCompilerError(f"no C++ compiler found ({' or '.join(wanted)}): {_INSTALL}")
 
 
 _INSTALL = (
@@ -333,5 +367,6 @@ def _included(source: str) -> list[str]:
     return list(texts.values())
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Folder of compiled kernels."""
     return Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr") / "kernels"

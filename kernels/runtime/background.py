@@ -1,0 +1,68 @@
+"""Compilation in the background: one at a time on a machine, at low priority, ended with the process."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from livectr.kernels.runtime.compiler import build_host, cache_folder
+
+_NICE = "10"
+_turn = threading.Lock()
+_compiler: subprocess.Popen[str] | None = None
+_ended = False
+
+
+def build_in_turn(source: str, *, name: str) -> None:
+    """Compile into the cache, after all that other threads and processes of the machine compile in this way.
+
+    So the ranks of a run compile their plan once, and the compiler takes one core.
+
+    Raises:
+        KernelError, ConfigError: as `compile_host`; KernelError, too, when the process ends meanwhile.
+    """
+    folder = cache_folder()
+    with _turn, (folder / "background.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        build_host(source, name=name, run=_run)
+
+
+def _run(command: Sequence[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command as subprocess.run does, at low priority; `_end` ends it."""
+    global _compiler
+    polite = ["nice", "-n", _NICE] if shutil.which("nice") else []
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*polite, *command], stdin=pipe, stdout=pipe, stderr=pipe, text=True, process_group=0
+    ) as process:
+        _compiler = process
+        if _ended:
+            _end()
+        out, err = process.communicate(input)
+        _compiler = None
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _end() -> None:
+    """End the compiler with the process; its thread then removes what it has written."""
+    global _ended
+    _ended = True
+    process = _compiler
+    if process is not None and process.poll() is None:
+        os.killpg(process.pid, 15)
+
+
+def _forget() -> None:
+    """Let a forked child compile: the thread that had the turn is not in it."""
+    global _turn, _compiler
+    _turn, _compiler = threading.Lock(), None
+
+
+atexit.register(_end)
+os.register_at_fork(after_in_child=_forget)

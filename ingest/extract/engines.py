@@ -39,8 +39,8 @@ Wanted = Literal["calls", "fused", "soonest"]
 
 _log = logging.getLogger(__name__)
 _NAME: Final = "features"
-compiles_ahead = True
-"""False: an engine that is wanted soonest stays as it is; for tests, whose plans see few batches."""
+default: Wanted = "soonest"
+"""Engine of an extractor that asks for none; tests, whose plans see few batches, set another."""
 
 
 class Engine:
@@ -98,14 +98,15 @@ class Engines:
 
     Args:
         plan: the plan.
-        wanted: its engine.
+        wanted: its engine; None: the default.
 
     Raises:
         ConfigError: a user's operator does not compile, or there is no compiler for it.
         NoCompilerError: the fused plan is wanted, and there is no compiler.
     """
 
-    def __init__(self, plan: FeaturePlan, wanted: Wanted) -> None:
+    def __init__(self, plan: FeaturePlan, wanted: Wanted | None) -> None:
+        wanted = wanted or default
         self._thread: threading.Thread | None = None
         user = next((node.device.user for node in plan.nodes if node.device and node.device.user), "")
         found = None
@@ -118,7 +119,7 @@ class Engines:
             self.now = _fused(plan, found)
             return
         self.now = _calls(plan)
-        if wanted == "soonest" and compiles_ahead:
+        if wanted == "soonest":
             self._thread = threading.Thread(target=self._compile, args=(plan,), name="compiler", daemon=True)
             self._thread.start()
 

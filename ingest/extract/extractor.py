@@ -57,13 +57,14 @@ class Extractor:
     Args:
         plan: whose features are computed.
         engine: "calls" or "fused" for one engine alone; the fused plan is then compiled by the constructor.
+            "soonest" or None: as above.
 
     Raises:
         ConfigError: a user's operator does not compile, with the compiler's message, or there is no compiler
             for it.
     """
 
-    def __init__(self, plan: FeaturePlan, *, engine: Wanted = "soonest") -> None:
+    def __init__(self, plan: FeaturePlan, *, engine: Wanted | None = None) -> None:
         self.plan = plan
         #: count of dense numbers that were not finite and became 0
         self.replaced = 0

@@ -6,14 +6,17 @@ import atexit
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Sequence
 from typing import Any
 
-from livectr.kernels.runtime.compiler import build_host, cache_folder
+from livectr.kernels.runtime.compiler import build_host, made_cache_folder
 
 _NICE = "10"
+_LONGEST_END_S = 5.0
+"""Time that a thread has to remove what its compiler has written."""
 _turn = threading.Lock()
 _compiler: subprocess.Popen[str] | None = None
 _ended = False
@@ -27,8 +30,7 @@ def build_in_turn(source: str, *, name: str) -> None:
     Raises:
         KernelError, ConfigError: as `compile_host`; KernelError, too, when the process ends meanwhile.
     """
-    folder = cache_folder()
-    with _turn, (folder / "background.lock").open("w") as lock:
+    with _turn, (made_cache_folder() / "background.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         build_host(source, name=name, run=_run)
 
@@ -54,8 +56,11 @@ def _end() -> None:
     global _ended
     _ended = True
     process = _compiler
-    if process is not None and process.poll() is None:
-        os.killpg(process.pid, 15)
+    if process is None or process.poll() is not None:
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    if threading.current_thread() is threading.main_thread() and _turn.acquire(timeout=_LONGEST_END_S):
+        _turn.release()
 
 
 def _forget() -> None:

@@ -270,6 +270,16 @@ def _make_folder(folder: Path) -> None:
         ) from None
 
 
+def made_cache_folder() -> Path:
+    """Folder of compiled kernels, made if need be.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    _make_folder(cache_folder())
+    return cache_folder()
+
+
 def _build(source: str, path: Path, command: list[str], name: str, run: Run = subprocess.run) -> None:
     """Compiles into a temporary file, then renames it: another process never loads half a library."""
     _make_folder(path.parent)

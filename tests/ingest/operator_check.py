@@ -31,6 +31,16 @@ def plan_of(nodes: Sequence[Expr]) -> FeaturePlan:
     return FeaturePlan(sparse, dense)
 
 
+def without_users_operators(plan: FeaturePlan) -> FeaturePlan:
+    """The plan's features that need no compiler."""
+
+    def plain(node: Expr) -> bool:
+        return not (node.device and node.device.user) and all(map(plain, node.inputs))
+
+    sparse, dense = ({n: e for n, e in part.items() if plain(e)} for part in (plan.sparse, plan.dense))
+    return FeaturePlan(sparse, dense)
+
+
 @cache
 def _extractor(nodes: tuple[Expr, ...], engine: Wanted) -> Extractor:
     return Extractor(plan_of(nodes), engine=engine)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from livectr.models.base import ModelConfig
 
 FIXED = (
+    "kernels.extract.program",
     "kernels.keys.groups",
     "kernels.keys.keys",
     "kernels.keys.unique",

@@ -108,53 +108,65 @@ class Engines:
     def __init__(self, plan: FeaturePlan, wanted: Wanted | None) -> None:
         wanted = wanted or default
         self._thread: threading.Thread | None = None
+        self._started = threading.Lock()
         user = next((node.device.user for node in plan.nodes if node.device and node.device.user), "")
         found = None
         if wanted == "fused" or user:
             found = _compiled(plan, user)
         elif wanted == "soonest":
-            found = _found(plan)
+            try:
+                found = find_host(host_source(plan), name=_NAME)
+            except NoCompilerError:
+                _tell_no_compiler()
+                wanted = "calls"
         if found is not None:
-            #: engine of the next batch; replaced by one assignment, so that a call has the old or the new one
-            self.now = _fused(plan, found)
+            self._now = _fused(plan, found)
             return
-        self.now = _calls(plan)
+        self._now = _calls(plan)
         if wanted == "soonest":
             self._thread = threading.Thread(target=self._compile, args=(plan,), name="compiler", daemon=True)
-            self._thread.start()
+
+    @property
+    def name(self) -> Literal["calls", "fused"]:
+        """Name of the engine of the next batch."""
+        return self._now.name
+
+    def now(self) -> Engine:
+        """Engine of the next batch. The first call starts the compiler: a process that forks before has no
+        thread."""
+        if self._thread is not None:
+            self._start(self._thread)
+        return self._now
 
     def wait(self) -> None:
         """Wait until the fused plan is compiled, if it is on its way."""
-        if self._thread is not None:
-            self._thread.join()
+        thread = self._thread
+        if thread is not None:
+            self._start(thread)
+            thread.join()
+
+    def _start(self, thread: threading.Thread) -> None:
+        with self._started:
+            if thread.ident is None:
+                thread.start()
 
     def _compile(self, plan: FeaturePlan) -> None:
         """Compile the fused plan and take it from the next batch on."""
         source = host_source(plan)
         try:
-            build_in_turn(source, name=_NAME)
-            library = find_host(source, name=_NAME)
-        except NoCompilerError:
-            _tell_no_compiler()
+            library = find_host(source, name=_NAME) if build_in_turn(source, name=_NAME) else None
         except (LiveCTRError, OSError) as error:
             _log.warning("the fused feature plan cannot be compiled; its plan of calls stays: %s", error)
         else:
             if library is not None:
-                self.now = _fused(plan, library)
+                self._now = _fused(plan, library)  # a call has the old engine or the new one
+        self._thread = None
 
 
 @functools.cache
 def _tell_no_compiler() -> None:
     """Say once that plans stay as they are."""
     _log.info("there is no C++ compiler: features are computed by the library's operators, call by call")
-
-
-def _found(plan: FeaturePlan) -> ctypes.CDLL | None:
-    """Fused plan, where it needs no compiler."""
-    try:
-        return find_host(host_source(plan), name=_NAME)
-    except NoCompilerError:
-        return None
 
 
 def _compiled(plan: FeaturePlan, user: str) -> ctypes.CDLL:

@@ -87,7 +87,7 @@ class Extractor:
     @property
     def engine(self) -> str:
         """Engine of the next batch: "calls" or "fused"."""
-        return self._engines.now.name
+        return self._engines.name
 
     def wait(self) -> None:
         """Wait until the fused plan is compiled, if it is on its way: for measurements."""
@@ -115,7 +115,7 @@ class Extractor:
             return Features(
                 0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, np.zeros(0, bool)
             )
-        engine, fields = self._engines.now, len(self.plan.sparse)
+        engine, fields = self._engines.now(), len(self.plan.sparse)
         with engine.context() as context:
             call = _Running(engine, context)
             return self._extracted(call, (columns, batch), rows, fields, statistics, observed=observed)
@@ -154,7 +154,7 @@ class Extractor:
             limits.pool_bytes,
             limits.read,
         )
-        engine, fields = self._engines.now, len(shares.own_fields)
+        engine, fields = self._engines.now(), len(shares.own_fields)
         with engine.context() as context:
             call = _Running(engine, context)
             features = self._extracted(call, (at_own, own), sharing.rows, fields, statistics, sharing)

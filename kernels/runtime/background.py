@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from livectr.kernels.errors import KernelError
 from livectr.kernels.runtime.compiler import build_host, made_cache_folder
 
 _NICE = "10"
@@ -22,17 +23,25 @@ _compiler: subprocess.Popen[str] | None = None
 _ended = False
 
 
-def build_in_turn(source: str, *, name: str) -> None:
+def build_in_turn(source: str, *, name: str) -> bool:
     """Compile into the cache, after all that other threads and processes of the machine compile in this way.
 
     So the ranks of a run compile their plan once, and the compiler takes one core.
 
+    Returns:
+        False if the process ends meanwhile, and its compiler with it.
+
     Raises:
-        KernelError, ConfigError: as `compile_host`; KernelError, too, when the process ends meanwhile.
+        KernelError, ConfigError: as `compile_host`.
     """
     with _turn, (made_cache_folder() / "background.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        build_host(source, name=name, run=_run)
+        try:
+            build_host(source, name=name, run=_run)
+        except KernelError:
+            if not _ended:
+                raise
+    return not _ended
 
 
 def _run(command: Sequence[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ import pytest
 
 from livectr.ingest import operators as op
 from livectr.ingest.extract import library_source
+from livectr.ingest.extract.engines import _tell_no_compiler
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.program import functions_of
 from livectr.ingest.language.expr import ColumnRef, column
@@ -81,6 +83,15 @@ def test_a_plan_runs_at_once_and_its_fused_plan_is_swapped_in(empty_cache: Path)
     assert again.engine == "fused" and same(again(BATCH), first)
 
 
+def test_an_extractor_has_no_thread_before_its_first_batch(empty_cache: Path) -> None:
+    """The supervisor of a server's workers makes extractors, and then forks."""
+    before = threading.active_count()
+    extract = Extractor(SMALL, engine="soonest")
+    assert threading.active_count() == before
+    extract.wait()
+    assert extract.engine == "fused"
+
+
 def test_a_plan_is_compiled_once(empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     monkeypatch.setenv("CXX", script(tmp_path / "c++", f"echo compiled >> {log}", 'exec COMPILER "$@"'))
@@ -96,6 +107,7 @@ def test_without_a_compiler_the_calls_stay(
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     caplog.set_level(logging.INFO, logger="livectr.ingest.extract.engines")
+    _tell_no_compiler.cache_clear()
     for _ in range(2):
         extract = Extractor(SMALL, engine="soonest")
         extract.wait()
@@ -129,14 +141,15 @@ def test_a_process_that_ends_ends_its_compiler(tmp_path: Path) -> None:
     code = "\n".join(
         [
             "import os, time",
-            "from tests.ingest.test_engines import SMALL, Extractor",
+            "from tests.ingest.test_engines import BATCH, SMALL, Extractor",
             "Extractor(SMALL, engine='calls')",  # the library comes from the usual cache
             f"os.environ.update(CXX={compiler!r}, LIVECTR_CACHE_DIR={str(tmp_path / 'cache')!r})",
-            "extract = Extractor(SMALL, engine='soonest')",
+            "Extractor(SMALL, engine='soonest')(BATCH)",
             f"while not os.path.exists({str(pid)!r}): time.sleep(0.01)",
         ]
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=KERNELS.parent)
+    done = subprocess.run([sys.executable, "-c", code], cwd=KERNELS.parent, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not Path("/proc", pid.read_text().strip()).exists()
     left = [path.name for path in (tmp_path / "cache" / "kernels").iterdir()]
     assert left == ["background.lock"]

@@ -1,7 +1,7 @@
 // C interface of plans of calls. That of fused plans is the same, without the prefix.
 #include "extract/program.hpp"
 
-namespace livectr {
+namespace livectr::calls {
 namespace {
 
 struct Extraction {
@@ -32,4 +32,4 @@ extern "C" void program_gather_shared(Extraction* extraction, int32_t* offsets, 
     extraction->context.gather_shared(offsets, keys, *sharing);
 }
 
-}  // namespace livectr
+}  // namespace livectr::calls

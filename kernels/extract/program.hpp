@@ -1,46 +1,13 @@
 // Plan of calls: a feature plan that runs without a compiler, as calls into the library of operators. It stands where
 // the generated code of a fused plan stands: see extract/extract.hpp for what its functions are for.
 //
-// ingest/extract/program.py describes a plan in words of 64 bits, which `Program` reads once:
-//
-//   columns    first the nodes in plan order, then constants: blocks of one repeated value
-//   steps      one for each computed node, in plan order: its function, its columns, conversions of its inputs
-//   roots, recalled parts, outputs
-//
 // A step whose function is mapped over the items of a list gathers them, up to BLOCK_ROWS at a time, whatever rows
 // they are of; values of the row stand beside each of its items.
 #pragma once
-#include "extract/call.hpp"
+#include "extract/description.hpp"
 #include "extract/extract.hpp"
 
-namespace livectr {
-
-// Type of a column, in the order of TYPES in ingest/extract/program.py.
-enum Kind : int64_t { INT64, INT32, FLOAT32, FLOAT64, BOOL, TEXT, LIST = 8 };
-
-// Calls use(Values<T>) or use(Lists<T>).
-template <typename Use>
-auto with_column(int64_t kind, void* column, Use use) {
-    switch (kind) {
-        case INT64: return use(values_at<int64_t>(column));
-        case INT32: return use(values_at<int32_t>(column));
-        case FLOAT32: return use(values_at<float>(column));
-        case FLOAT64: return use(values_at<double>(column));
-        case BOOL: return use(values_at<bool>(column));
-        case TEXT: return use(values_at<Str>(column));
-        case LIST + INT64: return use(lists_at<int64_t>(column));
-        case LIST + INT32: return use(lists_at<int32_t>(column));
-        case LIST + FLOAT32: return use(lists_at<float>(column));
-        case LIST + FLOAT64: return use(lists_at<double>(column));
-        case LIST + BOOL: return use(lists_at<bool>(column));
-        default: return use(lists_at<Str>(column));
-    }
-}
-
-inline int64_t kind_bytes(int64_t kind) {
-    constexpr int64_t BYTES[] = {8, 4, 4, 8, 1, 16};
-    return kind >= LIST ? int64_t(sizeof(Span<int64_t>)) : BYTES[kind];
-}
+namespace livectr::calls {
 
 class Program {
   public:
@@ -52,63 +19,48 @@ class Program {
     };
 
     Program() = default;
-    explicit Program(const int64_t* words) {
-        Reader read{words};
-        nodes_.resize(size_t(read()));
-        for (Node& node : nodes_) node = {read(), read(), read() != 0, nullptr};
-        for (int64_t n = read(); n > 0; --n) constants_.push_back(read.pointer<void>());
-        row_bytes_ = read(), scratch_ = read(), has_output_pool_ = read() != 0;
-        for (int64_t n = read(); n > 0; --n) roots_.push_back({read(), read(), read(), read() != 0, read(), read()});
-        for (int64_t n = read(); n > 0; --n) steps_.push_back(step(read));
-        for (int64_t n = read(); n > 0; --n) parts_.push_back(part(read));
-        for (int64_t n = read(); n > 0; --n) fields_.push_back({read(), read(), 0, 0});
-        for (int64_t n = read(); n > 0; --n) numbers_.push_back({read(), read(), read(), read()});
-        for (int64_t n = read(); n > 0; --n) observed_.push_back({read(), read(), read(), 0});
-        dense_ = read();
-        for (const Step& step : steps_) nodes_[size_t(step.node)].step = &step;
-        for (const Output& field : fields_) lists_ += field.kind >= LIST;
+    explicit Program(const int64_t* words) : plan_(words) {
+        for (const Output& field : plan_.fields) lists_ += field.kind >= LIST;
     }
-    // Nodes point to steps.
-    Program(Program&&) = default;
-    Program& operator=(Program&&) = default;
 
     int64_t lists() const { return lists_; }
-    int64_t dense() const { return dense_; }
-    int64_t nodes() const { return int64_t(nodes_.size()); }
-    int64_t row_bytes() const { return row_bytes_ + scratch_; }
-    int64_t shared_bytes() const { return 16 * nodes() + scratch_ * BLOCK_ROWS; }
+    int64_t dense() const { return plan_.dense; }
+    int64_t nodes() const { return int64_t(plan_.nodes.size()); }
+    int64_t row_bytes() const { return plan_.row_bytes + plan_.scratch; }
+    int64_t shared_bytes() const { return 16 * nodes() + plan_.scratch * BLOCK_ROWS; }
     std::vector<uint8_t> list_fields() const {
         std::vector<uint8_t> found;
-        for (const Output& field : fields_) found.push_back(field.kind >= LIST);
+        for (const Output& field : plan_.fields) found.push_back(field.kind >= LIST);
         return found;
     }
 
     // A plan whose constants are in place.
     Plan plan() const {
         Plan made;
-        made.columns.resize(nodes_.size());
-        made.columns.insert(made.columns.end(), constants_.begin(), constants_.end());
+        made.columns.resize(plan_.nodes.size());
+        made.columns.insert(made.columns.end(), plan_.constants.begin(), plan_.constants.end());
         return made;
     }
 
     void place(Plan& p, uint8_t* memory, int64_t rows, HostPool& kept) const {
-        p.scratch = memory + row_bytes_ * BLOCK_ROWS;
-        for (size_t i = 0; i < nodes_.size(); ++i) {
-            if (nodes_[i].slot < 0) continue;
-            p.columns[i] = nodes_[i].kept ? static_cast<void*>(room<int64_t>(kept, rows)) : memory + nodes_[i].slot * BLOCK_ROWS;
+        p.scratch = memory + plan_.row_bytes * BLOCK_ROWS;
+        for (size_t i = 0; i < plan_.nodes.size(); ++i) {
+            const Node& node = plan_.nodes[i];
+            if (node.slot < 0) continue;
+            p.columns[i] = node.kept ? static_cast<void*>(room<int64_t>(kept, rows)) : memory + node.slot * BLOCK_ROWS;
         }
     }
     void place_shared(Plan& p, uint8_t* memory) const {
         p.scratch = memory + 16 * nodes();
-        for (size_t i = 0; i < nodes_.size(); ++i) {
-            if (nodes_[i].slot >= 0) p.columns[i] = memory + 16 * i;
+        for (size_t i = 0; i < plan_.nodes.size(); ++i) {
+            if (plan_.nodes[i].slot >= 0) p.columns[i] = memory + 16 * i;
         }
     }
 
     void load(Plan& p, const Plan& shared, const uint8_t* shares, const Recall* const* known, const ArrowArray& batch,
               const int32_t* columns, int64_t first, int64_t rows, HostPool& pool, HostPool& kept) const {
-        for (size_t i = 0; i < roots_.size(); ++i) {
-            const Root& root = roots_[i];
+        for (size_t i = 0; i < plan_.roots.size(); ++i) {
+            const Root& root = plan_.roots[i];
             if (root.alone >= 0 && known[root.alone] != nullptr) continue;
             HostPool& memory = root.kept ? kept : pool;
             if (shares[root.node] == OWN) {
@@ -124,14 +76,15 @@ class Program {
         }
     }
     void load_shared(Plan& p, const uint8_t* shares, const ArrowArray& batch, const int32_t* columns, HostPool& pool) const {
-        for (size_t i = 0; i < roots_.size(); ++i) {
-            if (shares[roots_[i].node] != OWN) load_root(p, roots_[i], *batch.children[columns[i]], batch.offset, 1, pool);
+        for (size_t i = 0; i < plan_.roots.size(); ++i) {
+            const Root& root = plan_.roots[i];
+            if (shares[root.node] != OWN) load_root(p, root, *batch.children[columns[i]], batch.offset, 1, pool);
         }
     }
 
     void run(const Plan& p, const Plan& shared, const uint8_t* shares, const Recall* const* known, int64_t first,
              const RowBlock& block) const {
-        for (const Step& step : steps_) {
+        for (const Step& step : plan_.steps) {
             void* const out = p.columns[size_t(step.node)];
             if (step.part >= 0 && known[step.part] != nullptr) {
                 if (step.place < 0) continue;
@@ -150,133 +103,65 @@ class Program {
         }
     }
     void run_shared(const Plan& p, const uint8_t* shares, const RowBlock& block) const {
-        for (const Step& step : steps_) {
+        for (const Step& step : plan_.steps) {
             if (shares[step.node] != OWN) run(step, p, block);
         }
     }
     int64_t extent(const Plan& p, const uint8_t* shares) const {
         int64_t total = 0;
-        for (size_t i = 0; i < nodes_.size(); ++i) {
-            if (shares[i] != SPREAD || nodes_[i].kind < TEXT) continue;
-            total += with_column(nodes_[i].kind, p.columns[i], [](auto column) { return livectr::extent(column); });
+        for (size_t i = 0; i < plan_.nodes.size(); ++i) {
+            if (shares[i] != SPREAD || plan_.nodes[i].kind < TEXT) continue;
+            total += with_column(plan_.nodes[i].kind, p.columns[i], [](auto column) { return livectr::extent(column); });
         }
         return total;
     }
-    const ::Pool* output_pool(const Plan&) const { return has_output_pool_ ? &OUTPUTS : nullptr; }
+    const ::Pool* output_pool(const Plan&) const { return plan_.has_output_pool ? &OUTPUTS : nullptr; }
 
     std::vector<Recall> recalls() const {
         std::vector<Recall> found;
-        for (const Part& part : parts_) found.emplace_back(part.widths, part.most_bytes);
+        for (const Part& part : plan_.parts) found.emplace_back(part.widths, part.most_bytes);
         return found;
     }
     void load_text(int64_t part, Values<Str>& texts, const ArrowArray& batch, const int32_t* columns, int64_t first,
                    int32_t rows, HostPool& pool) const {
-        const int64_t at = parts_[size_t(part)].root;
-        const Root& root = roots_[size_t(at)];
+        const int64_t at = plan_.parts[size_t(part)].root;
+        const Root& root = plan_.roots[size_t(at)];
         livectr::load(texts, *batch.children[columns[at]], batch.offset + first, rows, pool, fill<Str>(root));
     }
     void recall(int64_t number, Plan& p, uint8_t* memory, Recall& known, int64_t entry, int32_t rows, HostPool& items,
                 HostPool& bytes) const {
-        const Part& part = parts_[size_t(number)];
-        p.scratch = memory + row_bytes_ * BLOCK_ROWS;
-        p.columns[size_t(roots_[size_t(part.root)].node)] = known.texts.data() + entry;
+        const Part& part = plan_.parts[size_t(number)];
+        p.scratch = memory + plan_.row_bytes * BLOCK_ROWS;
+        p.columns[size_t(plan_.roots[size_t(part.root)].node)] = known.texts.data() + entry;
         for (const int64_t node : part.nodes) {
-            const int64_t place = nodes_[size_t(node)].step->place;
-            p.columns[size_t(node)] = place < 0 ? memory + nodes_[size_t(node)].slot * BLOCK_ROWS
+            const int64_t place = plan_.step_of(node).place;
+            p.columns[size_t(node)] = place < 0 ? memory + plan_.nodes[size_t(node)].slot * BLOCK_ROWS
                                                 : known.values[size_t(place)].data() + entry * part.widths[size_t(place)];
         }
         const RowBlock block{rows, known.failed.data() + entry, part.keeps_text ? known.items : items,
                              part.keeps_text ? known.bytes : bytes, known.items, nullptr, true};
-        for (const int64_t node : part.nodes) run(*nodes_[size_t(node)].step, p, block);
+        for (const int64_t node : part.nodes) run(plan_.step_of(node), p, block);
     }
 
     void emit(const Plan& p, Emitter& emitter) const {
         const auto with = [&](const Output& output, auto use) { with_column(output.kind, p.columns[size_t(output.column)], use); };
-        for (const Output& field : fields_) with(field, [&](auto column) { emit_field(emitter, column); });
-        for (const Output& number : numbers_) {
+        for (const Output& field : plan_.fields) with(field, [&](auto column) { emit_field(emitter, column); });
+        for (const Output& number : plan_.numbers) {
             with(number, [&](auto column) { emit_numbers(emitter, column, number.place, number.width); });
         }
-        for (size_t i = 0; i < observed_.size(); ++i) {
-            with(observed_[i], [&](auto column) { emit_words(emitter, column, int64_t(i), observed_[i].place != 0); });
+        for (size_t i = 0; i < plan_.observed.size(); ++i) {
+            with(plan_.observed[i], [&](auto column) { emit_words(emitter, column, int64_t(i), plan_.observed[i].place != 0); });
         }
     }
 
   private:
-    struct Step;
-    struct Node {
-        int64_t kind;
-        int64_t slot;  // of the result, in bytes per row; -1: a root
-        bool kept;     // keys, which outlive the block
-        const Step* step;
-    };
-    struct Root {
-        int64_t node;
-        int64_t alone;  // part that alone reads it, or -1
-        int64_t has_fill;
-        bool kept;
-        int64_t fill, fill_size;  // bytes of the number, or pointer and size of a text
-    };
-    struct Input {
-        int64_t column;
-        Function convert;  // null: stays
-        int64_t bytes;     // of a value before it is converted
-    };
-    struct Step {
-        int64_t node;
-        Function function;
-        bool outputs;    // its results are in the pool of outputs
-        int64_t list;    // input whose items the function is mapped over; -1: it runs over rows
-        bool alone;      // no other input differs from row to row
-        int64_t bytes;   // of an item of the result
-        int64_t part, place;  // part that knows the result, and its place there; -1: none
-        int64_t state;   // number of the statistic
-        const int64_t* arguments;
-        const void* resource;
-        std::vector<Input> inputs;
-    };
-    struct Part {
-        int64_t root;  // its number among the roots
-        bool keeps_text;
-        int64_t most_bytes;
-        std::vector<int64_t> widths;
-        std::vector<int64_t> nodes;
-    };
-    struct Output {
-        int64_t column, kind;
-        int64_t place, width;  // of dense numbers; observed words: place is 1 for whole numbers
-    };
-    struct Reader {
-        const int64_t* at;
-        int64_t operator()() { return *at++; }
-        template <typename T>
-        T* pointer() { return reinterpret_cast<T*>(*at++); }
-    };
     static constexpr int64_t MOST_INPUTS = 16;
     inline static const ::Pool OUTPUTS{}, OTHERS{};
 
-    std::vector<Node> nodes_;
-    std::vector<void*> constants_;
-    std::vector<Root> roots_;
-    std::vector<Step> steps_;
-    std::vector<Part> parts_;
-    std::vector<Output> fields_, numbers_, observed_;
-    int64_t row_bytes_ = 0, scratch_ = 0, dense_ = 0, lists_ = 0;
-    bool has_output_pool_ = false;
+    Description plan_;
+    int64_t lists_ = 0;
 
-    static Step step(Reader& read) {
-        Step made{read(), reinterpret_cast<Function>(read()), read() != 0, read(), read() != 0, read(), read(), read(), read(),
-                  read.pointer<int64_t>(), read.pointer<void>(), {}};
-        for (int64_t n = read(); n > 0; --n) made.inputs.push_back({read(), reinterpret_cast<Function>(read()), read()});
-        return made;
-    }
-    static Part part(Reader& read) {
-        Part made{read(), read() != 0, read(), {}, {}};
-        for (int64_t n = read(); n > 0; --n) made.widths.push_back(read());
-        for (int64_t n = read(); n > 0; --n) made.nodes.push_back(read());
-        return made;
-    }
-
-    int64_t kind(int64_t node) const { return nodes_[size_t(node)].kind; }
+    int64_t kind(int64_t node) const { return plan_.nodes[size_t(node)].kind; }
 
     template <typename T>
     static T fill(const Root& root) {
@@ -443,4 +328,4 @@ class Program {
     };
 };
 
-}  // namespace livectr
+}  // namespace livectr::calls

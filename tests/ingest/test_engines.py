@@ -30,7 +30,10 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.extract.program import find_function, library
 from livectr.kernels.runtime.compiler import KERNELS
 from tests.ingest.operator_check import ENGINES, without_users_operators
+from tests.ingest.test_operators import EXPRESSIONS
 from tests.ingest.test_plan import ROOTS, random_batch, random_dag
+from tests.ingest.test_statistics import EXPRESSIONS as STATISTICS
+from tests.ingest.test_text_operators import EXPRESSIONS as TEXT_EXPRESSIONS
 from tests.serving.every_operator import pipeline
 
 ITEMS, AD = column(ColumnRef("t", "items"), "list<int32>"), column(ColumnRef("t", "ad"), "int64")
@@ -163,9 +166,13 @@ def test_the_library_has_every_operator_for_every_type() -> None:
 
 
 def _plans_of_types() -> Iterator[FeaturePlan]:
-    """A plan of random calls over columns of every type."""
+    """A plan of the operators' own tests, and of random calls over columns of every type."""
     nodes = random_dag(random.Random(3), 400)
-    yield FeaturePlan({f"{i}": node for i, node in enumerate(nodes) if "float" not in node.dtype})
+    for expressions in (EXPRESSIONS | TEXT_EXPRESSIONS | STATISTICS).values():
+        nodes += expressions
+    yield FeaturePlan(
+        {f"{i}": node if "float" not in node.dtype else node > 0 for i, node in enumerate(nodes)}
+    )
 
 
 def test_the_librarys_source_is_current() -> None:

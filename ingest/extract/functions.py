@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.expr import C_TYPES, Device, Expr
+from livectr.ingest.language.device_code import Device
+from livectr.ingest.language.expr import C_TYPES, Expr
 from livectr.ingest.language.literals import array, literal
 from livectr.ingest.language.resources import Resource
 

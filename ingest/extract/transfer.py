@@ -16,7 +16,8 @@ import pyarrow as pa
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.expr import Device, Expr, given, mapped
+from livectr.ingest.language.device_code import Device
+from livectr.ingest.language.expr import Expr, given, mapped
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.offsets import offsets_of

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from livectr.ingest.language.device_code import Device
+from livectr.ingest.language.expr import C_TYPES, Expr, Operand, as_expr, mapped, need
 from livectr.ingest.language.resources import Resource
 from livectr.ingest.operators.pairs import key_places, read_pairs
 from livectr.kernels.errors import ConfigError

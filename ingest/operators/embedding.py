@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, need
+from livectr.ingest.language.device_code import Device
+from livectr.ingest.language.expr import Expr, Operand, as_expr, need
 from livectr.ingest.language.resources import Resource
 from livectr.ingest.operators.pairs import as_array, key_places
 from livectr.kernels.errors import ConfigError

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, need
+from livectr.ingest.language.device_code import Device
+from livectr.ingest.language.expr import Expr, Operand, as_expr, need
 from livectr.ingest.language.resources import Array, Statistic
 from livectr.ingest.operators.key import key
 from livectr.kernels.errors import ConfigError

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, mapped, need
+from livectr.ingest.language.device_code import Device
+from livectr.ingest.language.expr import Expr, Operand, as_expr, mapped, need
 from livectr.kernels.errors import ConfigError
 
 

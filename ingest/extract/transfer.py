@@ -34,9 +34,9 @@ class CpuWork:
 
     def __init__(self, nodes: Sequence[Expr]) -> None:
         self.nodes = tuple(nodes)
-        encoded = [encoded(node) for node in nodes]
-        self._counts = [len(parts) for parts in encoded]
-        flat = [part for parts in encoded for part in parts]
+        words = [encoded(node) for node in nodes]
+        self._counts = [len(parts) for parts in words]
+        flat = [part for parts in words for part in parts]
         self.plan = FeaturePlan({str(index): part for index, part in enumerate(flat)})
         self._extract = Extractor(self.plan)
 

@@ -56,8 +56,8 @@ class Extractor:
 
     Args:
         plan: whose features are computed.
-        engine: "calls" or "fused" for one engine alone; the fused plan is then compiled by the constructor.
-            "soonest" or None: as above.
+        engine: "calls" or "fused" for one engine alone; the constructor compiles the fused plan, as it does
+            for a plan with a user's operator. "soonest" or None: as above.
 
     Raises:
         ConfigError: a user's operator does not compile, with the compiler's message, or there is no compiler

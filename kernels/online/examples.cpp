@@ -1,7 +1,6 @@
 // First and second order of a logit, learned example by example (host only): weights w by FTRL-proximal (McMahan et al.
 // 2013, Algorithm 1), the scale of a field's weights (models/layers.py) and vectors v of a factorization machine
 // (models/fm.py) by AdaGrad.
-#pragma once
 #include <math.h>
 
 #include <algorithm>

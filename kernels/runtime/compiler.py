@@ -36,9 +36,18 @@ def host_flags(level: Level | None = None) -> tuple[str, ...]:
     # -ffp-contract=off: a fused multiply-add rounds once, not twice, so results would depend on the CPU.
     return (
         *("-std=c++17", "-O3", *(level.flags if level is not None else ("-march=native",))),
-        *("-shared", "-fPIC", "-pthread"),
+        *("-shared", "-fPIC", "-pthread", *_sanitizer_flags()),
         *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
     )
+
+
+def _sanitizer_flags() -> tuple[str, ...]:
+    """Flags of the sanitizers that $LIVECTR_SANITIZE names, as -fsanitize does: tests/sanitizers.py sets it."""
+    names = os.environ.get("LIVECTR_SANITIZE", "")
+    if not names:
+        return ()
+    # -O1: reports name lines. Unsigned numbers and shifts of hashes wrap on purpose, which is no error in C++.
+    return (f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
 
 
 HOST_FLAGS = host_flags()

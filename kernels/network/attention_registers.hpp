@@ -89,12 +89,15 @@ struct Registers {
         return square[0];
     }
 
-    // Copies the first `count` lanes, at most all, to any address.
-    static void store(Vec v, int64_t count, Real* to) {
-        if (count >= LANES)
-            std::memcpy(to, &v, sizeof v);
-        else
-            for (int64_t i = 0; i < count; ++i) to[i] = v[i];
+    // Copies the first `count` lanes, at most all, to any address: a piece of COUNT lanes, then half of it, and so on.
+    template <int COUNT = LANES>
+    static void store(const Vec& v, int64_t count, Real* to, int from = 0) {
+        if (count >= COUNT) {
+            std::memcpy(to + from, reinterpret_cast<const Real*>(&v) + from, COUNT * sizeof(Real));
+            count -= COUNT, from += COUNT;
+        }
+        if constexpr (COUNT > 1)
+            if (count > 0) store<COUNT / 2>(v, count, to, from);
     }
 
     // Transposes a square of SIDE vectors of SIDE numbers: blocks of 1 × 1 are exchanged, then of 2 × 2, and so on.
@@ -155,22 +158,31 @@ struct Registers {
             }
     }
 
+    // Parts of outputs, or of rows of weights, beside 1, 2 or 3 registers that are read.
+    struct Cut {
+        Parts beside[3];
+
+        explicit Cut(int64_t total) : beside{{total, at_once(1)}, {total, at_once(2)}, {total, at_once(3)}} {}
+        const Parts& parts(int count) const { return beside[count - 1]; }
+    };
+
     // Product of in[inputs][TILE] by w[inputs][outputs], rows of w `stride` apart.
     struct Product {
         const Real *in, *w;
-        int64_t inputs, outputs, stride;
+        int64_t inputs, stride;
+        const Cut& outputs;
     };
 
     // Sums begin(o, r) + sum_i in[i][r] w[i][o] of UNITS outputs from `first` and COUNT registers from `from`. Those
-    // of an output go to done(o, from, sums).
+    // of an output go to done(o, sums). Both count from the place of `ends.at`.
     template <int COUNT, int UNITS, typename Ends>
     [[gnu::noinline]] static void sums_of(const Product& product, int64_t first, int from, const Ends& given_ends) {
-        const Ends ends = given_ends;
+        const Ends ends = given_ends.at(first, from);
         Vec sums[UNITS][COUNT];
 #pragma GCC unroll 24
         for (int u = 0; u < UNITS; ++u)
 #pragma GCC unroll 4
-            for (int r = 0; r < COUNT; ++r) sums[u][r] = ends.begin(first + u, from + r);
+            for (int r = 0; r < COUNT; ++r) sums[u][r] = ends.begin(u, r);
         const Real *in = product.in + from * LANES, *w = product.w + first;
         const int64_t stride = product.stride;
 #pragma GCC unroll 1
@@ -184,14 +196,14 @@ struct Registers {
                 for (int r = 0; r < COUNT; ++r) sums[u][r] += w[u] * given[r];
         }
 #pragma GCC unroll 24
-        for (int u = 0; u < UNITS; ++u) ends.done(first + u, from, sums[u]);
+        for (int u = 0; u < UNITS; ++u) ends.done(u, sums[u]);
     }
 
     template <int COUNT, typename Ends, int... U>
     static void of_all_units(const Product& product, int from, const Ends& ends, std::integer_sequence<int, U...>) {
         using Sums = void (*)(const Product&, int64_t, int, const Ends&);
         static constexpr Sums of_units[] = {sums_of<COUNT, U + 1, Ends>...};
-        const Parts parts(product.outputs, at_once(COUNT));
+        const Parts parts = product.outputs.parts(COUNT);
         int64_t first = 0;
         for (int64_t i = 0; i < parts.count; first += parts.of(i++))
             of_units[parts.of(i) - 1](product, first, from, ends);
@@ -238,18 +250,18 @@ struct Registers {
     }
 
     template <int COUNT, int... P>
-    static void outer_columns(int count, int64_t inputs, const Real* in, const Real* rows, Real* w, int64_t stride,
+    static void outer_columns(int count, const Cut& inputs, const Real* in, const Real* rows, Real* w, int64_t stride,
                               std::integer_sequence<int, P...>) {
         using Outer = void (*)(int, const Real*, const Real*, Real*, int64_t);
         static constexpr Outer of_rows[] = {add_outer<P + 1, COUNT>...};
-        const Parts parts(inputs, at_once(COUNT));
+        const Parts parts = inputs.parts(COUNT);
         int64_t first = 0;
         for (int64_t i = 0; i < parts.count; first += parts.of(i++))
             of_rows[parts.of(i) - 1](count, in + first * TILE, rows, w + first * stride, stride);
     }
 
     // w[inputs][width] += in[inputs][TILE] rows[TILE][width], of the first `count` vectors; width is padded.
-    static void outer(int count, int64_t inputs, int64_t width, const Real* in, const Real* rows, Real* w) {
+    static void outer(int count, const Cut& inputs, int64_t width, const Real* in, const Real* rows, Real* w) {
         int64_t o = 0;
         for (; o + 2 * LANES <= width; o += 2 * LANES)
             outer_columns<2>(count, inputs, in, rows + o, w + o, width, std::make_integer_sequence<int, at_once(2)>());

@@ -25,9 +25,12 @@ Memory<Real> zeros(int64_t count) {
 template <typename Real>
 struct Shape {
     using R = Registers<Real>;
+    using Cut = typename R::Cut;
 
     int64_t dim, hidden, wide;  // wide: padded K
     const int64_t* widths;
+    Cut dim_cut;
+    std::vector<Cut> cuts;           // of widths
     std::vector<int64_t> rows;       // padded widths
     std::vector<int64_t> weight_at;  // of layer l ≥ 1: its weights [H_l, rows of H_{l+1}] among all layers'
     std::vector<int64_t> turned_at;  // the same weights turned, [H_{l+1}, rows of H_l]
@@ -35,8 +38,9 @@ struct Shape {
     int64_t weights = 0, turned = 0, widest = 0;
 
     Shape(int64_t dim, const int64_t* widths, int64_t hidden)
-        : dim(dim), hidden(hidden), wide(R::padded(dim)), widths(widths), unit_at{0} {
+        : dim(dim), hidden(hidden), wide(R::padded(dim)), widths(widths), dim_cut(dim), unit_at{0} {
         for (int64_t l = 0; l < hidden; ++l) {
+            cuts.emplace_back(widths[l]);
             rows.push_back(R::padded(widths[l]));
             weight_at.push_back(weights);
             turned_at.push_back(turned);
@@ -269,7 +273,7 @@ struct Layers {
             const Activated<KEEP> ends{l ? p.biases + u : base_, p.slopes + u, sums_ + u * TILE, out_ + u * TILE};
             const Real* const in = l ? out_ + shape_.unit_at[l - 1] * TILE : tile.v;
             const Real* const w = l ? p.weights + shape_.weight_at[l] : own_;
-            R::multiply(tile.registers, {in, w, l ? widths[l - 1] : shape_.dim, widths[l], shape_.rows[l]}, ends);
+            R::multiply(tile.registers, {in, w, l ? widths[l - 1] : shape_.dim, shape_.rows[l], shape_.cuts[l]}, ends);
         }
         switch (tile.registers) {
             case 1: results<KEEP, 1>(tile); break;
@@ -300,22 +304,22 @@ struct Layers {
             const Real* const below = below_ + shape_.unit_at[l] * TILE;
             R::turn_units(tile.registers, shape_.rows[l], below, turned_);
             if (l) {
-                const int64_t inputs = shape_.widths[l - 1];
+                const typename R::Cut& inputs = shape_.cuts[l - 1];
                 R::outer(count, inputs, shape_.rows[l], out_ + shape_.unit_at[l - 1] * TILE, turned_,
                          grads.weights + shape_.weight_at[l]);
                 R::multiply(tile.registers,
-                            {below, unit_.turned + shape_.turned_at[l], shape_.widths[l], inputs, shape_.rows[l - 1]},
+                            {below, unit_.turned + shape_.turned_at[l], shape_.widths[l], shape_.rows[l - 1], inputs},
                             prelu(l - 1));
                 continue;
             }
             const int64_t first = shape_.first();
-            R::outer(count, shape_.dim, first, tile.v, turned_, of_own);
+            R::outer(count, shape_.dim_cut, first, tile.v, turned_, of_own);
             for (int64_t h = 0; h < first; h += LANES) {
                 Vec sum = R::load(of_base + h);
                 for (int r = 0; r < count; ++r) sum += R::load(turned_ + r * first + h);
                 R::at(of_base + h) = sum;
             }
-            R::multiply(tile.registers, {below, turned_own_, shape_.widths[0], shape_.dim, shape_.wide},
+            R::multiply(tile.registers, {below, turned_own_, shape_.widths[0], shape_.wide, shape_.dim_cut},
                         Added{of_values.v});
         }
     }
@@ -361,16 +365,19 @@ struct Layers {
         const Real *bias, *slopes;
         Real *sums, *out;
 
+        Activated at(int64_t o, int r) const {
+            const int64_t place = o * TILE + r * LANES;
+            return {bias + o, slopes + o, sums + place, out + place};
+        }
         Vec begin(int64_t o, int) const { return R::every(bias[o]); }
         template <int COUNT>
-        void done(int64_t o, int from, const Vec (&found)[COUNT]) const {
-            const int64_t place = o * TILE + from * LANES;
+        void done(int64_t o, const Vec (&found)[COUNT]) const {
             const Real slope = slopes[o];
 #pragma GCC unroll 4
             for (int r = 0; r < COUNT; ++r) {
                 const Vec sum = found[r];
-                if constexpr (KEEP) R::at(sums + place + r * LANES) = sum;
-                R::at(out + place + r * LANES) = sum > 0 ? sum : sum * slope;
+                if constexpr (KEEP) R::at(sums + o * TILE + r * LANES) = sum;
+                R::at(out + o * TILE + r * LANES) = sum > 0 ? sum : sum * slope;
             }
         }
     };
@@ -380,18 +387,22 @@ struct Layers {
         const Real *slopes, *sums;
         Real *of_sums, *of_slopes, *of_biases;  // of_biases: nullptr in the first layer
 
+        Prelu at(int64_t i, int r) const {
+            const int64_t place = i * TILE + r * LANES;
+            return {slopes + i, sums + place, of_sums + place, of_slopes + i * LANES,
+                    of_biases ? of_biases + i * LANES : nullptr};
+        }
         Vec begin(int64_t, int) const { return Vec{}; }
         template <int COUNT>
-        void done(int64_t i, int from, const Vec (&grads)[COUNT]) const {
-            const int64_t place = i * TILE + from * LANES;
+        void done(int64_t i, const Vec (&grads)[COUNT]) const {
             const Real slope = slopes[i];
             Vec of_slope = R::load(of_slopes + i * LANES), of_sum[COUNT];
 #pragma GCC unroll 4
             for (int r = 0; r < COUNT; ++r) {
-                const Vec sum = R::load(sums + place + r * LANES), grad = grads[r];
+                const Vec sum = R::load(sums + i * TILE + r * LANES), grad = grads[r];
                 of_sum[r] = sum > 0 ? grad : grad * slope;
                 of_slope += sum > 0 ? Vec{} : sum * grad;
-                R::at(of_sums + place + r * LANES) = of_sum[r];
+                R::at(of_sums + i * TILE + r * LANES) = of_sum[r];
             }
             R::at(of_slopes + i * LANES) = of_slope;
             if (!of_biases) return;
@@ -406,11 +417,12 @@ struct Layers {
     struct Added {
         Real* v;
 
+        Added at(int64_t k, int r) const { return {v + k * TILE + r * LANES}; }
         Vec begin(int64_t k, int r) const { return R::load(v + k * TILE + r * LANES); }
         template <int COUNT>
-        void done(int64_t k, int from, const Vec (&sums)[COUNT]) const {
+        void done(int64_t k, const Vec (&sums)[COUNT]) const {
 #pragma GCC unroll 4
-            for (int r = 0; r < COUNT; ++r) R::at(v + k * TILE + (from + r) * LANES) = sums[r];
+            for (int r = 0; r < COUNT; ++r) R::at(v + k * TILE + r * LANES) = sums[r];
         }
     };
 
@@ -465,7 +477,7 @@ struct Layers {
                 below[r] = of_a[r] * weights[i];
             }
             R::at(of_last + i * LANES) = of_weight;
-            ends.done(i, 0, below);
+            ends.done(i, below);
         }
         Vec of_bias = R::load(last_bias_);
 #pragma GCC unroll 4

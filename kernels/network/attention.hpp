@@ -53,14 +53,14 @@ struct Lists {
 };
 
 // Memory of the threads of a call: a thread takes what another has given back, or makes it.
-template <typename Real>
+template <typename Layers, typename Unit>
 class Desk {
   public:
-    Desk(const Unit<Real>& unit, bool backward) : unit_(unit), backward_(backward) {}
+    explicit Desk(const Unit& unit) : unit_(unit) {}
 
     template <typename Body>
     void with(Body&& body) {
-        std::unique_ptr<Layers<Real>> layers;
+        std::unique_ptr<Layers> layers;
         {
             std::lock_guard<std::mutex> lock(mutex_);
             if (!free_.empty()) {
@@ -68,17 +68,16 @@ class Desk {
                 free_.pop_back();
             }
         }
-        if (!layers) layers = std::make_unique<Layers<Real>>(unit_, backward_);
+        if (!layers) layers = std::make_unique<Layers>(unit_);
         body(*layers);
         std::lock_guard<std::mutex> lock(mutex_);
         free_.push_back(std::move(layers));
     }
 
   private:
-    const Unit<Real>& unit_;
-    const bool backward_;
+    const Unit& unit_;
     std::mutex mutex_;
-    std::vector<std::unique_ptr<Layers<Real>>> free_;
+    std::vector<std::unique_ptr<Layers>> free_;
 };
 
 template <typename Real>
@@ -86,17 +85,17 @@ void attend(const Unit<Real>& unit, const Lists<Real>& lists, const Real* query,
     const int64_t dim = unit.shape.dim;
     Tiles<Real> only;
     if (lists.lists == 1) lists.turn(dim, 0, only);
-    Desk<Real> desk(unit, false);
+    Desk<Layers<Real, false>, Unit<Real>> desk(unit);
     parallel_chunks(samples, 1 + samples / BLOCKS, [&](int64_t from, int64_t to) {
-        desk.with([&](Layers<Real>& layers) {
+        desk.with([&](Layers<Real, false>& layers) {
             int64_t end = from, l = lists.list_at(from) - 1;
             for (int64_t place = from; place < to; ++place) {
                 for (; place >= end; end = lists.start(l + 1)) ++l;
                 if (lists.lists > 1 && (place == from || place == lists.start(l))) lists.turn(dim, l, layers.vectors);
                 const int64_t b = lists.sample(place);
-                layers.begin(query + b * dim, false);
+                layers.begin(query + b * dim);
                 for (const Tile<Real>& tile : (lists.lists > 1 ? layers.vectors : only).all)
-                    layers.template forward<false>(tile);
+                    layers.forward(tile);
                 layers.write_pooled(out + b * dim);
             }
         });
@@ -105,7 +104,7 @@ void attend(const Unit<Real>& unit, const Lists<Real>& lists, const Real* query,
 
 // Gradients of the lists from `first` to `last`: of values and query they are written, of parameters added.
 template <typename Real>
-void attend_back(Layers<Real>& layers, int64_t dim, const Lists<Real>& lists, const Real* query, const Real* grad_out,
+void attend_back(Layers<Real, true>& layers, int64_t dim, const Lists<Real>& lists, const Real* query, const Real* grad_out,
                  int64_t first, int64_t last, Real* grad_values, Real* grad_query, const Parameters<Real>& grads) {
     for (int64_t l = first; l < last; ++l) {
         if (lists.start(l) == lists.start(l + 1)) continue;
@@ -114,9 +113,9 @@ void attend_back(Layers<Real>& layers, int64_t dim, const Lists<Real>& lists, co
         const std::vector<Tile<Real>>&tiles = layers.vectors.all, &of_tiles = layers.of_vectors.all;
         for (int64_t place = lists.start(l); place < lists.start(l + 1); ++place) {
             const int64_t b = lists.sample(place);
-            layers.begin(query + b * dim, true);
+            layers.begin(query + b * dim);
             for (size_t t = 0; t < tiles.size(); ++t) {
-                layers.template forward<true>(tiles[t]);
+                layers.forward(tiles[t]);
                 layers.backward(tiles[t], grad_out + b * dim, of_tiles[t], grads);
             }
             layers.end(query + b * dim, grads, grad_query + b * dim);
@@ -135,10 +134,10 @@ void all_gradients(const Unit<Real>& unit, const Lists<Real>& lists, const Real*
                    const Real* grad_out, Real* grad_values, Real* grad_query, Real* grad_p) {
     const int64_t grain = 1 + samples / BLOCKS, size = unit.shape.parameters(), chunks = (samples + grain - 1) / grain;
     const Memory<Real> grads = zeros<Real>((chunks + 1) * size);
-    Desk<Real> desk(unit, true);
+    Desk<Layers<Real, true>, Unit<Real>> desk(unit);
     parallel_chunks(samples, grain, [&](int64_t from, int64_t to) {
         const Parameters<Real> mine(unit.shape, grads.get() + (from / grain + 1) * size);
-        desk.with([&](Layers<Real>& layers) {
+        desk.with([&](Layers<Real, true>& layers) {
             attend_back(layers, unit.shape.dim, lists, query, grad_out, lists.first_from(from), lists.first_from(to),
                         grad_values, grad_query, mine);
         });

@@ -170,7 +170,7 @@ struct Registers {
     struct Product {
         const Real *in, *w;
         int64_t inputs, stride;
-        const Cut& outputs;
+        const Cut* outputs;
     };
 
     // Sums begin(o, r) + sum_i in[i][r] w[i][o] of UNITS outputs from `first` and COUNT registers from `from`. Those
@@ -203,7 +203,7 @@ struct Registers {
     static void of_all_units(const Product& product, int from, const Ends& ends, std::integer_sequence<int, U...>) {
         using Sums = void (*)(const Product&, int64_t, int, const Ends&);
         static constexpr Sums of_units[] = {sums_of<COUNT, U + 1, Ends>...};
-        const Parts parts = product.outputs.parts(COUNT);
+        const Parts parts = product.outputs->parts(COUNT);
         int64_t first = 0;
         for (int64_t i = 0; i < parts.count; first += parts.of(i++))
             of_units[parts.of(i) - 1](product, first, from, ends);

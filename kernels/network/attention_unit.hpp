@@ -200,13 +200,15 @@ struct Tiles {
 };
 
 // First layer of a sample, and its gradients; the layers' results for a tile. Memory of one thread.
-template <typename Real>
-struct Layers {
+// BACKWARD: has what `backward` needs.
+template <typename Real, bool BACKWARD>
+class Layers {
+  public:
     using R = Registers<Real>;
     using Vec = typename R::Vec;
     static constexpr int LANES = R::LANES, TILE = R::TILE;
 
-    Layers(const Unit<Real>& unit, bool backward) : unit_(unit), shape_(unit.shape) {
+    explicit Layers(const Unit<Real>& unit) : unit_(unit), shape_(unit.shape) {
         const Shape<Real>& shape = shape_;
         const int64_t block = shape.dim * shape.first(), units = shape.units();
         int64_t size = 0;
@@ -219,7 +221,7 @@ struct Layers {
             place(own_, block), place(base_, shape.first());
             place(out_, units * TILE), place(a_, TILE);
             place(pooled_, shape.wide * LANES);
-            if (!backward) return;
+            if constexpr (!BACKWARD) return;
             place(query_, shape.wide), place(turned_own_, shape.widths[0] * shape.wide);
             place(of_own, block), place(of_base, shape.first());
             place(sums_, units * TILE), place(below_, units * TILE);
@@ -231,13 +233,21 @@ struct Layers {
         place_all();
         slopes_ = lanes_, biases_ = slopes_ + units * LANES, last_ = biases_ + units * LANES;
         last_bias_ = last_ + shape.last() * LANES;
+        for (int64_t l = 0; l < shape.hidden; ++l) {
+            const int64_t u = shape.unit_at[l];
+            const Parameters<Real>& p = unit.parameters;
+            const Real* const in = l ? out_ + shape.unit_at[l - 1] * TILE : nullptr;
+            const Real* const w = l ? p.weights + shape.weight_at[l] : own_;
+            steps_.push_back({{in, w, l ? shape.widths[l - 1] : shape.dim, shape.rows[l], &shape.cuts[l]},
+                              {l ? p.biases + u : base_, p.slopes + u, sums_ + u * TILE, out_ + u * TILE}});
+        }
     }
 
     Tiles<Real> vectors, of_vectors;
     Real *of_own = nullptr, *of_base = nullptr;  // [K, first], [first]: gradients of the sample's first layer
 
     // Makes the first layer of the sample of a query.
-    void begin(const Real* q, bool backward) {
+    void begin(const Real* q) {
         const Parameters<Real> p = unit_.parameters;
         const int64_t dim = shape_.dim, first = shape_.first(), wide = shape_.wide;
         Real *const own = own_, *const turned = turned_own_;
@@ -249,7 +259,7 @@ struct Layers {
             }
             R::at(base_ + h) = sum;
         }
-        if (!backward) return;
+        if constexpr (!BACKWARD) return;
         std::copy(q, q + dim, query_);
         const Real *const vector = unit_.turned_vector, *const product = unit_.turned_product;
         const int64_t block = shape_.widths[0] * wide;
@@ -262,24 +272,16 @@ struct Layers {
         std::fill_n(of_base, first, Real(0));
     }
 
-    // Adds a tile's vectors, times their results a, to the sample's sums. KEEP: writes a and the sums before PReLU, for
-    // `backward`, instead.
-    template <bool KEEP>
+    // Adds a tile's vectors, times their results a, to the sample's sums. BACKWARD: writes a and the sums before PReLU
+    // instead.
     void forward(const Tile<Real>& tile) {
-        const Parameters<Real>& p = unit_.parameters;
-        const int64_t* const widths = shape_.widths;
-        for (int64_t l = 0; l < shape_.hidden; ++l) {
-            const int64_t u = shape_.unit_at[l];
-            const Activated<KEEP> ends{l ? p.biases + u : base_, p.slopes + u, sums_ + u * TILE, out_ + u * TILE};
-            const Real* const in = l ? out_ + shape_.unit_at[l - 1] * TILE : tile.v;
-            const Real* const w = l ? p.weights + shape_.weight_at[l] : own_;
-            R::multiply(tile.registers, {in, w, l ? widths[l - 1] : shape_.dim, shape_.rows[l], shape_.cuts[l]}, ends);
-        }
+        steps_[0].product.in = tile.v;
+        for (const Step& step : steps_) R::multiply(tile.registers, step.product, step.ends);
         switch (tile.registers) {
-            case 1: results<KEEP, 1>(tile); break;
-            case 2: results<KEEP, 2>(tile); break;
-            case 3: results<KEEP, 3>(tile); break;
-            default: results<KEEP, 4>(tile);
+            case 1: results<1>(tile); break;
+            case 2: results<2>(tile); break;
+            case 3: results<3>(tile); break;
+            default: results<4>(tile);
         }
     }
 
@@ -308,7 +310,7 @@ struct Layers {
                 R::outer(count, inputs, shape_.rows[l], out_ + shape_.unit_at[l - 1] * TILE, turned_,
                          grads.weights + shape_.weight_at[l]);
                 R::multiply(tile.registers,
-                            {below, unit_.turned + shape_.turned_at[l], shape_.widths[l], shape_.rows[l - 1], inputs},
+                            {below, unit_.turned + shape_.turned_at[l], shape_.widths[l], shape_.rows[l - 1], &inputs},
                             prelu(l - 1));
                 continue;
             }
@@ -319,7 +321,7 @@ struct Layers {
                 for (int r = 0; r < count; ++r) sum += R::load(turned_ + r * first + h);
                 R::at(of_base + h) = sum;
             }
-            R::multiply(tile.registers, {below, turned_own_, shape_.widths[0], shape_.wide, shape_.dim_cut},
+            R::multiply(tile.registers, {below, turned_own_, shape_.widths[0], shape_.wide, &shape_.dim_cut},
                         Added{of_values.v});
         }
     }
@@ -360,7 +362,6 @@ struct Layers {
 
   private:
     // Ends of a layer's sums: biases, and PReLU.
-    template <bool KEEP>
     struct Activated {
         const Real *bias, *slopes;
         Real *sums, *out;
@@ -376,7 +377,7 @@ struct Layers {
 #pragma GCC unroll 4
             for (int r = 0; r < COUNT; ++r) {
                 const Vec sum = found[r];
-                if constexpr (KEEP) R::at(sums + o * TILE + r * LANES) = sum;
+                if constexpr (BACKWARD) R::at(sums + o * TILE + r * LANES) = sum;
                 R::at(out + o * TILE + r * LANES) = sum > 0 ? sum : sum * slope;
             }
         }
@@ -427,7 +428,7 @@ struct Layers {
     };
 
     // Results a of a tile of COUNT registers; see `forward`.
-    template <bool KEEP, int COUNT>
+    template <int COUNT>
     void results(const Tile<Real>& tile) {
         const Real *const out = out_ + shape_.last_unit() * TILE, *const weights = unit_.parameters.last;
         const int64_t dim = shape_.dim, width = shape_.last_width();
@@ -437,7 +438,7 @@ struct Layers {
         for (int64_t i = 0; i < width; ++i)
 #pragma GCC unroll 4
             for (int r = 0; r < COUNT; ++r) a[r] += weights[i] * R::load(out + i * TILE + r * LANES);
-        if constexpr (KEEP) {
+        if constexpr (BACKWARD) {
 #pragma GCC unroll 4
             for (int r = 0; r < COUNT; ++r) R::at(a_ + r * LANES) = a[r];
             return;
@@ -497,6 +498,12 @@ struct Layers {
         }
     }
 
+    // A layer's product; the vectors of a tile are the input of the first.
+    struct Step {
+        typename R::Product product;
+        Activated ends;
+    };
+
     Prelu prelu(int64_t l) const {
         const int64_t u = shape_.unit_at[l];
         return {unit_.parameters.slopes + u, sums_ + u * TILE, below_ + u * TILE, slopes_ + u * LANES,
@@ -506,6 +513,7 @@ struct Layers {
     const Unit<Real>& unit_;
     const Shape<Real>& shape_;
     Memory<Real> memory_;
+    std::vector<Step> steps_;
     Real *own_ = nullptr, *base_ = nullptr;               // [K, first], [first]: the sample's first layer
     Real* pooled_ = nullptr;                              // [wide, LANES]: sums of a sample, with zeros behind K
     Real *query_ = nullptr, *turned_own_ = nullptr;       // [wide], [H_1, wide]

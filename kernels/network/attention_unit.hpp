@@ -251,6 +251,7 @@ class Layers {
         const Parameters<Real> p = unit_.parameters;
         const int64_t dim = shape_.dim, first = shape_.first(), wide = shape_.wide;
         Real *const own = own_, *const turned = turned_own_;
+        first_ = true;
         for (int64_t h = 0; h < first; h += LANES) {
             Vec sum = R::load(p.biases + h);
             for (int64_t k = 0, i = h; k < dim; ++k, i += first) {
@@ -268,8 +269,6 @@ class Layers {
             for (int64_t i = k; i < block; i += wide)
                 R::at(turned + i) = R::load(vector + i) + mine * R::load(product + i);
         }
-        std::fill_n(of_own, dim * first, Real(0));
-        std::fill_n(of_base, first, Real(0));
     }
 
     // Adds a tile's vectors, times their results a, to the sample's sums. BACKWARD: writes a and the sums before PReLU
@@ -285,10 +284,12 @@ class Layers {
         }
     }
 
-    // Writes the sample's sums, out[K], and sets them to zero.
-    void write_pooled(Real* out) {
-        write_totals(out);
-        std::fill_n(pooled_, shape_.dim * LANES, Real(0));
+    // Writes the sample's sums, out[K]; 0 without a tile.
+    void write_pooled(Real* out) const {
+        if (first_)
+            std::fill_n(out, shape_.dim, Real(0));
+        else
+            write_totals(out);
     }
 
     // Adds the gradients of a tile, with g[K] of the sample's result.
@@ -330,12 +331,13 @@ class Layers {
     void end(const Real* q, const Parameters<Real>& given, Real* grad_query) {
         const Parameters<Real> p = unit_.parameters, grads = given;
         const int64_t dim = shape_.dim, first = shape_.first();
-        const Real *const of_w = of_own, *const of_b = of_base;
+        Real *const of_w = of_own, *const of_b = of_base;
         for (int64_t k = 0; k < dim; ++k) {
             Vec sums = {};
             const Real number = q[k];
             for (int64_t h = 0, j = k * first; h < first; h += LANES, j += LANES) {
                 const Vec mine = R::load(of_w + j), base = R::load(of_b + h);
+                R::at(of_w + j) = Vec{};
                 R::at(grads.of_vector + j) += mine;
                 R::at(grads.of_product + j) += number * mine;
                 R::at(grads.grad_query + j) += number * base;
@@ -344,7 +346,10 @@ class Layers {
             R::at(pooled_ + k * LANES) = sums;
         }
         write_totals(grad_query);
-        for (int64_t h = 0; h < first; h += LANES) R::at(grads.biases + h) += R::load(of_b + h);
+        for (int64_t h = 0; h < first; h += LANES) {
+            R::at(grads.biases + h) += R::load(of_b + h);
+            R::at(of_b + h) = Vec{};
+        }
     }
 
     // Adds the gradients that every lane has added apart, over all samples of a chunk, and sets them to zero.
@@ -443,10 +448,11 @@ class Layers {
             for (int r = 0; r < COUNT; ++r) R::at(a_ + r * LANES) = a[r];
             return;
         }
+        const bool first = std::exchange(first_, false);
         const Real* const v = tile.v;
         Real* const pooled = pooled_;
         for (int64_t k = 0; k < dim; ++k) {
-            Vec sum = R::load(pooled + k * LANES);
+            Vec sum = first ? Vec{} : R::load(pooled + k * LANES);
 #pragma GCC unroll 4
             for (int r = 0; r < COUNT; ++r) sum += a[r] * R::load(v + k * TILE + r * LANES);
             R::at(pooled + k * LANES) = sum;
@@ -514,6 +520,7 @@ class Layers {
     const Shape<Real>& shape_;
     Memory<Real> memory_;
     std::vector<Step> steps_;
+    bool first_ = true;                                   // no tile of the sample has gone through the layers
     Real *own_ = nullptr, *base_ = nullptr;               // [K, first], [first]: the sample's first layer
     Real* pooled_ = nullptr;                              // [wide, LANES]: sums of a sample, with zeros behind K
     Real *query_ = nullptr, *turned_own_ = nullptr;       // [wide], [H_1, wide]

@@ -497,10 +497,11 @@ class Layers {
         const int64_t dim = shape_.dim;
         for (int64_t k = 0; k < dim; k += LANES) {
             const Real* const from = pooled_ + k * LANES;
-            if (3 * (dim - k) > LANES)
-                R::store(R::totals(from), dim - k, to + k);
+            const int64_t count = std::min<int64_t>(LANES, dim - k);
+            if (3 * count > LANES)
+                R::store(R::totals(from), count, to + k);
             else
-                for (int64_t i = 0; i < dim - k; ++i) to[k + i] = R::total(R::load(from + i * LANES));
+                for (int64_t i = 0; i < count; ++i) to[k + i] = R::total(R::load(from + i * LANES));
         }
     }
 

@@ -19,7 +19,6 @@ from livectr.kernels.runtime.library import build, has_library
 
 if TYPE_CHECKING:
     from livectr.ingest.pipeline import Pipeline
-    from livectr.models.base import ModelConfig
 
 
 def prebuild_all(
@@ -76,7 +75,6 @@ def _make_servers(pipeline: Pipeline) -> None:
     Ranker(pipeline, rank_follower(pipeline, options), options)
     if pipeline.prerank is not None:
         PreRanker(pipeline, prerank_follower(pipeline, options), options)
-    _make_units(pipeline, [configs[role] for role in configs])
 
 
 def _make_trainer(pipeline: Pipeline) -> None:
@@ -101,13 +99,3 @@ def _make_trainer(pipeline: Pipeline) -> None:
         if isinstance(stream, Stream):
             compile_filter(stream)
     BehaviorHistories(pipeline.history_roots).compile()
-    _make_units(pipeline, list(configs.values()))
-
-
-def _make_units(pipeline: Pipeline, configs: Sequence[ModelConfig]) -> None:
-    """Compile the activation units of models."""
-    from livectr.models.attention import compile_units
-
-    plan = pipeline.plan
-    for config in configs:
-        compile_units(config.build(plan.fields, plan.fields, plan.dense_names, True, 0))

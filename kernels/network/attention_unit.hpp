@@ -1,235 +1,534 @@
-// Parameters of an activation unit, and its layers over a tile of vectors. Included by network/attention.hpp.
+// Parameters of an activation unit, and its layers over a tile of vectors. Included by network/attention.cpp.
 #pragma once
 #include "network/attention_registers.hpp"
 
+#include <memory>
+
 namespace livectr::attention {
 
-constexpr int BLOCKS = 64;  // chunks of samples whose gradients are summed apart, in order: the same bits
+struct Freed {
+    void operator()(void* memory) const { ::operator delete[](memory, std::align_val_t(64)); }
+};
+template <typename Real>
+using Memory = std::unique_ptr<Real[], Freed>;
 
-constexpr int FIRST = padded(WIDTHS[0]), LAST = padded(WIDTHS[HIDDEN - 1]);
+// Zeros that begin with a line of the cache. Throws std::bad_alloc.
+template <typename Real>
+Memory<Real> zeros(int64_t count) {
+    void* const memory = ::operator new[](size_t(count) * sizeof(Real), std::align_val_t(64));
+    std::memset(memory, 0, size_t(count) * sizeof(Real));
+    return Memory<Real>(static_cast<Real*>(memory));
+}
 
-// Offset of the weights [H_l, padded H_{l+1}] of layer l ≥ 1, and of its units, among all layers'.
-constexpr int weight_at(int l) {
-    int at = 0;
-    for (int i = 1; i < l; ++i) at += WIDTHS[i - 1] * padded(WIDTHS[i]);
-    return at;
-}
-constexpr int unit_at(int l) {
-    int at = 0;
-    for (int i = 0; i < l; ++i) at += padded(WIDTHS[i]);
-    return at;
-}
-constexpr int UNITS = unit_at(HIDDEN);
+// Widths of a unit: K numbers of a vector, hidden layers of H_1 … H_L units; and its numbers' places in an array where
+// every row is padded to whole registers.
+template <typename Real>
+struct Shape {
+    using R = Registers<Real>;
+    using Cut = typename R::Cut;
+
+    int64_t dim, hidden, wide;  // wide: padded K
+    const int64_t* widths;
+    Cut dim_cut;
+    std::vector<Cut> cuts;           // of widths
+    std::vector<int64_t> rows;       // padded widths
+    std::vector<int64_t> weight_at;  // of layer l ≥ 1: its weights [H_l, rows of H_{l+1}] among all layers'
+    std::vector<int64_t> turned_at;  // the same weights turned, [H_{l+1}, rows of H_l]
+    std::vector<int64_t> unit_at;    // of layer l: its units among all layers'; last: their number
+    int64_t weights = 0, turned = 0, widest = 0;
+
+    Shape(int64_t dim, const int64_t* widths, int64_t hidden)
+        : dim(dim), hidden(hidden), wide(R::padded(dim)), widths(widths), dim_cut(dim), unit_at{0} {
+        for (int64_t l = 0; l < hidden; ++l) {
+            cuts.emplace_back(widths[l]);
+            rows.push_back(R::padded(widths[l]));
+            weight_at.push_back(weights);
+            turned_at.push_back(turned);
+            if (l) weights += widths[l - 1] * rows[l], turned += widths[l] * rows[l - 1];
+            unit_at.push_back(unit_at[l] + rows[l]);
+            widest = std::max(widest, rows[l]);
+        }
+    }
+
+    int64_t first() const { return rows[0]; }
+    int64_t last() const { return rows[hidden - 1]; }
+    int64_t last_width() const { return widths[hidden - 1]; }
+    int64_t last_unit() const { return unit_at[hidden - 1]; }
+    int64_t units() const { return unit_at[hidden]; }
+    int64_t parameters() const { return 3 * dim * first() + weights + last() + 2 * units() + R::LANES; }
+};
 
 // All parameters, or their gradients, padded with zeros.
-struct alignas(64) Parameters {
-    Real of_vector[K * FIRST], grad_query[K * FIRST], of_product[K * FIRST];  // W_v + W_d, W_q - W_d, W_p
-    Real weights[HIDDEN > 1 ? weight_at(HIDDEN) : LANES];
-    Real last[LAST];
-    Real biases[UNITS], slopes[UNITS];
-    Real last_bias;
+template <typename Real>
+struct Parameters {
+    Real *of_vector, *grad_query, *of_product;  // [K, first]: W_v + W_d, W_q - W_d, W_p
+    Real *weights, *last, *biases, *slopes, *last_bias;
+
+    // Parts of `memory`, Shape::parameters() numbers.
+    Parameters(const Shape<Real>& shape, Real* memory)
+        : of_vector(memory),
+          grad_query(of_vector + shape.dim * shape.first()),
+          of_product(grad_query + shape.dim * shape.first()),
+          weights(of_product + shape.dim * shape.first()),
+          last(weights + shape.weights),
+          biases(last + shape.last()),
+          slopes(biases + shape.units()),
+          last_bias(slopes + shape.units()) {}
 
     // call(flat number, mine) for all but the first layer's weights: W_2 … W_{L+1}, b_1 … b_{L+1}, slopes.
     template <typename Call>
-    void each(Call&& call) {
-        int64_t flat = 4 * K * WIDTHS[0];
-        for (int l = 1; l < HIDDEN; ++l)
-            for (int i = 0; i < WIDTHS[l - 1]; ++i)
-                for (int o = 0; o < WIDTHS[l]; ++o)
-                    call(flat++, weights[weight_at(l) + i * padded(WIDTHS[l]) + o]);
-        for (int i = 0; i < WIDTHS[HIDDEN - 1]; ++i) call(flat++, last[i]);
-        for (int l = 0; l < HIDDEN; ++l)
-            for (int i = 0; i < WIDTHS[l]; ++i) call(flat++, biases[unit_at(l) + i]);
-        call(flat++, last_bias);
-        for (int l = 0; l < HIDDEN; ++l)
-            for (int i = 0; i < WIDTHS[l]; ++i) call(flat++, slopes[unit_at(l) + i]);
+    void each(const Shape<Real>& shape, Call&& call) const {
+        const int64_t* const widths = shape.widths;
+        int64_t flat = 4 * shape.dim * widths[0];
+        for (int64_t l = 1; l < shape.hidden; ++l)
+            for (int64_t i = 0; i < widths[l - 1]; ++i)
+                for (int64_t o = 0; o < widths[l]; ++o)
+                    call(flat++, weights[shape.weight_at[l] + i * shape.rows[l] + o]);
+        for (int64_t i = 0; i < shape.last_width(); ++i) call(flat++, last[i]);
+        for (int64_t l = 0; l < shape.hidden; ++l)
+            for (int64_t i = 0; i < widths[l]; ++i) call(flat++, biases[shape.unit_at[l] + i]);
+        call(flat++, *last_bias);
+        for (int64_t l = 0; l < shape.hidden; ++l)
+            for (int64_t i = 0; i < widths[l]; ++i) call(flat++, slopes[shape.unit_at[l] + i]);
     }
 
-    int64_t count() {
-        int64_t most = 0;
-        each([&](int64_t flat, Real&) { most = flat + 1; });
-        return most;
-    }
-
-    void read(const Real* p) {
-        const Real *v = p, *q = v + K * WIDTHS[0], *d = q + K * WIDTHS[0], *product = d + K * WIDTHS[0];
-        for (int k = 0; k < K; ++k)
-            for (int h = 0; h < WIDTHS[0]; ++h) {
-                const int from = k * WIDTHS[0] + h, to = k * FIRST + h;
+    void read(const Shape<Real>& shape, const Real* p) const {
+        const int64_t width = shape.widths[0], block = shape.dim * width;
+        const Real *v = p, *q = v + block, *d = q + block, *product = d + block;
+        for (int64_t k = 0; k < shape.dim; ++k)
+            for (int64_t h = 0; h < width; ++h) {
+                const int64_t from = k * width + h, to = k * shape.first() + h;
                 of_vector[to] = v[from] + d[from];
                 grad_query[to] = q[from] - d[from];
                 of_product[to] = product[from];
             }
-        each([&](int64_t flat, Real& mine) { mine = p[flat]; });
+        each(shape, [&](int64_t flat, Real& mine) { mine = p[flat]; });
     }
 
-    void write_gradients(Real* p) {
-        Real *v = p, *q = v + K * WIDTHS[0], *d = q + K * WIDTHS[0], *product = d + K * WIDTHS[0];
-        for (int k = 0; k < K; ++k)
-            for (int h = 0; h < WIDTHS[0]; ++h) {
-                const int to = k * WIDTHS[0] + h, from = k * FIRST + h;
+    void write_gradients(const Shape<Real>& shape, Real* p) const {
+        const int64_t width = shape.widths[0], block = shape.dim * width;
+        Real *v = p, *q = v + block, *d = q + block, *product = d + block;
+        for (int64_t k = 0; k < shape.dim; ++k)
+            for (int64_t h = 0; h < width; ++h) {
+                const int64_t to = k * width + h, from = k * shape.first() + h;
                 v[to] = of_vector[from];
                 q[to] = grad_query[from];
                 d[to] = of_vector[from] - grad_query[from];
                 product[to] = of_product[from];
             }
-        each([&](int64_t flat, Real& mine) { p[flat] = mine; });
-    }
-
-    void add(const Parameters& other) {
-        constexpr size_t reals = sizeof(Parameters) / sizeof(Real);
-        const Real* from = reinterpret_cast<const Real*>(&other);
-        Real* to = reinterpret_cast<Real*>(this);
-        for (size_t i = 0; i < reals; ++i) to[i] += from[i];
+        each(shape, [&](int64_t flat, Real& mine) { p[flat] = mine; });
     }
 };
 
-struct alignas(64) Unit : Parameters {
-    explicit Unit(const Real* p) : Parameters() { read(p); }
-};
+// A unit's parameters; for the backward pass also its weights turned, so that products read rows of them.
+template <typename Real>
+struct Unit {
+    const Shape<Real> shape;
+    const Memory<Real> memory;
+    const Parameters<Real> parameters;
+    Memory<Real> turned_memory;
+    Real *turned_vector, *turned_product, *turned;  // [H_1, wide] twice, then the further layers'
 
-// First layer of a sample.
-struct alignas(64) Own {
-    Real w[K * FIRST], base[FIRST];
-
-    Own(const Unit& unit, const Real* q) {
-        for (int h = 0; h < FIRST; h += LANES) {
-            Vec sum = load(unit.biases + h);
-            for (int k = 0; k < K; ++k) {
-                const int i = k * FIRST + h;
-                at(w + i) = load(unit.of_vector + i) + q[k] * load(unit.of_product + i);
-                sum += q[k] * load(unit.grad_query + i);
-            }
-            at(base + h) = sum;
-        }
+    Unit(int64_t dim, const int64_t* widths, int64_t hidden, const Real* p, bool backward)
+        : shape(dim, widths, hidden), memory(zeros<Real>(shape.parameters())), parameters(shape, memory.get()) {
+        parameters.read(shape, p);
+        if (!backward) return;
+        const int64_t block = widths[0] * shape.wide;
+        turned_memory = zeros<Real>(2 * block + shape.turned);
+        turned_vector = turned_memory.get(), turned_product = turned_vector + block, turned = turned_product + block;
+        turn(parameters.of_vector, dim, widths[0], turned_vector);
+        turn(parameters.of_product, dim, widths[0], turned_product);
+        for (int64_t l = 1; l < hidden; ++l)
+            turn(parameters.weights + shape.weight_at[l], widths[l - 1], widths[l], turned + shape.turned_at[l]);
     }
-};
 
-// Gradients of a sample's first layer.
-struct alignas(64) OfOwn {
-    Real w[K * FIRST] = {}, base[FIRST] = {};
+  private:
+    using R = Registers<Real>;
+
+    static void turn(const Real* from, int64_t inputs, int64_t outputs, Real* to) {
+        R::transpose(from, R::padded(outputs), inputs, outputs, to, R::padded(inputs));
+    }
 };
 
 // Vectors of a list, or their gradients: number k of vector r at v[k][r]; zeros behind the last vector.
-struct alignas(64) Turned {
-    Real v[K * TILE] = {};
-    int count = 0, registers = 0;
+template <typename Real>
+struct Tile {
+    using R = Registers<Real>;
+    using Vec = typename R::Vec;
 
-    Vec number(int k, int r) const { return load(v + k * TILE + r * LANES); }
+    Real* v;  // [K, TILE]
+    int count, registers;
 
-    void fill(const Real* values) {
-        for (int r = 0; r < count; ++r)
-            for (int k = 0; k < K; ++k) v[k * TILE + r] = values[r * K + k];
-        for (int k = 0; k < K; ++k) std::fill(v + k * TILE + count, v + (k + 1) * TILE, Real(0));
+    // Reads rows of K numbers.
+    void fill(int64_t dim, const Real* values) const {
+        for (int64_t k = 0; k < dim; ++k) R::at(v + k * R::TILE + (registers - 1) * R::LANES) = Vec{};
+        R::transpose(values, dim, count, dim, v, R::TILE);
     }
+
+    // Writes rows of K numbers.
+    void write(int64_t dim, Real* values) const { R::transpose(v, R::TILE, dim, count, values, dim); }
 };
 
-// Gradients of parameters that every lane adds apart, over all samples of a chunk.
-struct alignas(64) Lanes {
-    Vec slopes[UNITS] = {}, biases[UNITS] = {}, last[LAST] = {}, last_bias = {};
+// Tiles of a list.
+template <typename Real>
+struct Tiles {
+    std::vector<Tile<Real>> all;
 
-    void add_to(Parameters& grads) const {
-        for (int u = 0; u < UNITS; ++u) {
-            grads.slopes[u] += total(slopes[u]);
-            grads.biases[u] += total(biases[u]);
+    // Room for `count` tiles of vectors of `dim` numbers.
+    void resize(int64_t dim, int64_t count) {
+        const int64_t size = dim * Registers<Real>::TILE;
+        if (count * size > room_) {
+            memory_ = zeros<Real>(count * size);
+            room_ = count * size;
         }
-        for (int i = 0; i < LAST; ++i) grads.last[i] += total(last[i]);
-        grads.last_bias += total(last_bias);
+        all.resize(size_t(count));
+        for (int64_t t = 0; t < count; ++t) all[t].v = memory_.get() + t * size;
     }
+
+    // As many tiles as `other`, of zeros.
+    void zero(int64_t dim, const Tiles& other) {
+        resize(dim, int64_t(other.all.size()));
+        for (size_t t = 0; t < all.size(); ++t) {
+            all[t].count = other.all[t].count, all[t].registers = other.all[t].registers;
+            std::fill_n(all[t].v, dim * Registers<Real>::TILE, Real(0));
+        }
+    }
+
+  private:
+    Memory<Real> memory_;
+    int64_t room_ = 0;
 };
 
-// Results of the layers for a tile: of unit u, before PReLU at sums[u][TILE], after it at out[u][TILE].
-struct alignas(64) Layers {
-    Real sums[UNITS * TILE], out[UNITS * TILE];
-    Vec a[REGISTERS];
+// First layer of a sample, and its gradients; the layers' results for a tile. Memory of one thread.
+// BACKWARD: has what `backward` needs.
+template <typename Real, bool BACKWARD>
+class Layers {
+  public:
+    using R = Registers<Real>;
+    using Vec = typename R::Vec;
+    static constexpr int LANES = R::LANES, TILE = R::TILE;
 
-    // KEEP: `sums` are written, for `backward`.
-    template <bool KEEP>
-    void forward(const Unit& unit, const Own& own, const Turned& tile) {
-        layer<KEEP, 0, K, FIRST>(tile.registers, tile.v, own.w, own.base, unit);
-        for (int r = 0; r < tile.registers; ++r) {
-            Vec sum = every(unit.last_bias);
-            for (int i = 0; i < WIDTHS[HIDDEN - 1]; ++i)
-                sum += unit.last[i] * load(out + (unit_at(HIDDEN - 1) + i) * TILE + r * LANES);
-            a[r] = sum;
+    explicit Layers(const Unit<Real>& unit) : unit_(unit), shape_(unit.shape) {
+        const Shape<Real>& shape = shape_;
+        const int64_t block = shape.dim * shape.first(), units = shape.units();
+        int64_t size = 0;
+        const auto place = [&](Real*& part, int64_t count) {
+            if (memory_) part = memory_.get() + size;
+            size += R::padded(count);
+        };
+        const auto place_all = [&] {
+            size = 0;
+            place(own_, block), place(base_, shape.first());
+            place(out_, units * TILE), place(a_, TILE);
+            place(pooled_, shape.wide * LANES);
+            if constexpr (!BACKWARD) return;
+            place(query_, shape.wide), place(turned_own_, shape.widths[0] * shape.wide);
+            place(of_own, block), place(of_base, shape.first());
+            place(sums_, units * TILE), place(below_, units * TILE);
+            place(turned_, shape.widest * TILE);
+            place(lanes_, (2 * units + shape.last() + 1) * LANES);
+        };
+        place_all();
+        memory_ = zeros<Real>(size);
+        place_all();
+        slopes_ = lanes_, biases_ = slopes_ + units * LANES, last_ = biases_ + units * LANES;
+        last_bias_ = last_ + shape.last() * LANES;
+        for (int64_t l = 0; l < shape.hidden; ++l) {
+            const int64_t u = shape.unit_at[l];
+            const Parameters<Real>& p = unit.parameters;
+            const Real* const in = l ? out_ + shape.unit_at[l - 1] * TILE : nullptr;
+            const Real* const w = l ? p.weights + shape.weight_at[l] : own_;
+            steps_.push_back({{in, w, l ? shape.widths[l - 1] : shape.dim, shape.rows[l], &shape.cuts[l]},
+                              {l ? p.biases + u : base_, p.slopes + u, sums_ + u * TILE, out_ + u * TILE}});
         }
     }
 
-    template <bool KEEP, int L, int IN, int STRIDE>
-    void layer(int registers, const Real* in, const Real* w, const Real* bias, const Unit& unit) {
-        Real *const x = sums + TILE * unit_at(L), *const y = out + TILE * unit_at(L);
-        const Real* const slopes = unit.slopes + unit_at(L);
-        product<IN, WIDTHS[L], STRIDE, 1>(
-            registers, in, w, [=](int o, int) { return every(bias[o]); },
-            [=](int o, int r, Vec sum) {
-                if constexpr (KEEP) at(x + o * TILE + r * LANES) = sum;
-                at(y + o * TILE + r * LANES) = sum > 0 ? sum : sum * slopes[o];
-            });
-        if constexpr (L + 1 < HIDDEN)
-            layer<KEEP, L + 1, WIDTHS[L], padded(WIDTHS[L + 1])>(
-                registers, y, unit.weights + weight_at(L + 1), unit.biases + unit_at(L + 1), unit);
-    }
+    Tiles<Real> vectors, of_vectors;
+    Real *of_own = nullptr, *of_base = nullptr;  // [K, first], [first]: gradients of the sample's first layer
 
-    // Gradients of a tile, with g[K] of the sample's result; added to all sums.
-    void backward(const Unit& unit, const Own& own, const Turned& tile, const Real* g, OfOwn& of_own,
-                  Turned& of_values, Parameters& grads, Lanes& lanes) {
-        alignas(64) Real below[LAST * TILE];
-        for (int r = 0; r < tile.registers; ++r) {
-            Vec of_a = {};
-            for (int k = 0; k < K; ++k) {
-                of_a += g[k] * tile.number(k, r);
-                at(of_values.v + k * TILE + r * LANES) += a[r] * g[k];
+    // Makes the first layer of the sample of a query.
+    void begin(const Real* q) {
+        const Parameters<Real> p = unit_.parameters;
+        const int64_t dim = shape_.dim, first = shape_.first(), wide = shape_.wide;
+        Real *const own = own_, *const turned = turned_own_;
+        first_ = true;
+        for (int64_t h = 0; h < first; h += LANES) {
+            Vec sum = R::load(p.biases + h);
+            for (int64_t k = 0, i = h; k < dim; ++k, i += first) {
+                R::at(own + i) = R::load(p.of_vector + i) + q[k] * R::load(p.of_product + i);
+                sum += q[k] * R::load(p.grad_query + i);
             }
-            lanes.last_bias += of_a;
-            for (int i = 0; i < WIDTHS[HIDDEN - 1]; ++i) {
-                const int u = unit_at(HIDDEN - 1) + i;
-                lanes.last[i] += of_a * load(out + u * TILE + r * LANES);
-                prelu<HIDDEN - 1>(unit, i, r, of_a * unit.last[i], below, lanes);
-            }
+            R::at(base_ + h) = sum;
         }
-        lower<HIDDEN - 1>(unit, own, tile, below, of_own, of_values, grads, lanes);
+        if constexpr (!BACKWARD) return;
+        std::copy(q, q + dim, query_);
+        const Real *const vector = unit_.turned_vector, *const product = unit_.turned_product;
+        const int64_t block = shape_.widths[0] * wide;
+        for (int64_t k = 0; k < wide; k += LANES) {
+            const Vec mine = R::load(query_ + k);
+            for (int64_t i = k; i < block; i += wide)
+                R::at(turned + i) = R::load(vector + i) + mine * R::load(product + i);
+        }
     }
 
-    // Gradient of the output of unit i of layer L → of its sum, at below[i].
-    template <int L>
-    void prelu(const Unit& unit, int i, int r, Vec grad, Real* below, Lanes& lanes) const {
-        const int u = unit_at(L) + i;
-        const Vec sum = load(sums + u * TILE + r * LANES);
-        const Vec of_sum = sum > 0 ? grad : grad * unit.slopes[u];
-        lanes.slopes[u] += sum > 0 ? Vec{} : sum * grad;
-        if constexpr (L > 0) lanes.biases[u] += of_sum;
-        at(below + i * TILE + r * LANES) = of_sum;
+    // Adds a tile's vectors, times their results a, to the sample's sums. BACKWARD: writes a and the sums before PReLU
+    // instead.
+    void forward(const Tile<Real>& tile) {
+        steps_[0].product.in = tile.v;
+        for (const Step& step : steps_) R::multiply(tile.registers, step.product, step.ends);
+        switch (tile.registers) {
+            case 1: results<1>(tile); break;
+            case 2: results<2>(tile); break;
+            case 3: results<3>(tile); break;
+            default: results<4>(tile);
+        }
     }
 
-    // below[H_L][TILE]: gradients of the sums of layer L → of its weights and of what is below it.
-    template <int L>
-    void lower(const Unit& unit, const Own& own, const Turned& tile, const Real* below, OfOwn& of_own,
-               Turned& of_values, Parameters& grads, Lanes& lanes) const {
-        constexpr int OUT = padded(WIDTHS[L]);
-        alignas(64) Real rows[TILE * OUT];
-        turn_units<WIDTHS[L]>(tile.registers, below, rows);
+    // Writes the sample's sums, out[K]; 0 without a tile.
+    void write_pooled(Real* out) const {
+        if (first_)
+            std::fill_n(out, shape_.dim, Real(0));
+        else
+            write_totals(out);
+    }
+
+    // Adds the gradients of a tile, with g[K] of the sample's result.
+    void backward(const Tile<Real>& tile, const Real* g, const Tile<Real>& of_values, const Parameters<Real>& grads) {
+        const int64_t last = shape_.hidden - 1;
+        const Prelu ends = prelu(last);
+        switch (tile.registers) {
+            case 1: top<1>(tile, g, of_values.v, ends); break;
+            case 2: top<2>(tile, g, of_values.v, ends); break;
+            case 3: top<3>(tile, g, of_values.v, ends); break;
+            default: top<4>(tile, g, of_values.v, ends);
+        }
         const int count = tile.registers * LANES;
-        if constexpr (L > 0) {
-            constexpr int IN = WIDTHS[L - 1];
-            outer<IN, OUT>(count, out + TILE * unit_at(L - 1), rows, grads.weights + weight_at(L));
-            alignas(64) Real next[IN * TILE];
-            product<WIDTHS[L], IN, 1, OUT>(
-                tile.registers, below, unit.weights + weight_at(L), [](int, int) { return Vec{}; },
-                [&](int i, int r, Vec grad) { prelu<L - 1>(unit, i, r, grad, next, lanes); });
-            lower<L - 1>(unit, own, tile, next, of_own, of_values, grads, lanes);
-        } else {
-            outer<K, FIRST>(count, tile.v, rows, of_own.w);
-            for (int h = 0; h < FIRST; h += LANES) {
-                Vec sum = load(of_own.base + h);
-                for (int r = 0; r < count; ++r) sum += load(rows + r * FIRST + h);
-                at(of_own.base + h) = sum;
+        for (int64_t l = last; l >= 0; --l) {
+            const Real* const below = below_ + shape_.unit_at[l] * TILE;
+            R::turn_units(tile.registers, shape_.rows[l], below, turned_);
+            if (l) {
+                const typename R::Cut& inputs = shape_.cuts[l - 1];
+                R::outer(count, inputs, shape_.rows[l], out_ + shape_.unit_at[l - 1] * TILE, turned_,
+                         grads.weights + shape_.weight_at[l]);
+                R::multiply(tile.registers,
+                            {below, unit_.turned + shape_.turned_at[l], shape_.widths[l], shape_.rows[l - 1], &inputs},
+                            prelu(l - 1));
+                continue;
             }
-            Real* const v = of_values.v;
-            product<WIDTHS[0], K, 1, FIRST>(
-                tile.registers, below, own.w, [=](int k, int r) { return load(v + k * TILE + r * LANES); },
-                [=](int k, int r, Vec sum) { at(v + k * TILE + r * LANES) = sum; });
+            const int64_t first = shape_.first();
+            R::outer(count, shape_.dim_cut, first, tile.v, turned_, of_own);
+            for (int64_t h = 0; h < first; h += LANES) {
+                Vec sum = R::load(of_base + h);
+                for (int r = 0; r < count; ++r) sum += R::load(turned_ + r * first + h);
+                R::at(of_base + h) = sum;
+            }
+            R::multiply(tile.registers, {below, turned_own_, shape_.widths[0], shape_.wide, &shape_.dim_cut},
+                        Added{of_values.v});
         }
     }
+
+    // Adds the gradients of a sample's first layer to those of the parameters, and writes those of its query.
+    void end(const Real* q, const Parameters<Real>& given, Real* grad_query) {
+        const Parameters<Real> p = unit_.parameters, grads = given;
+        const int64_t dim = shape_.dim, first = shape_.first();
+        Real *const of_w = of_own, *const of_b = of_base;
+        for (int64_t k = 0; k < dim; ++k) {
+            Vec sums = {};
+            const Real number = q[k];
+            for (int64_t h = 0, j = k * first; h < first; h += LANES, j += LANES) {
+                const Vec mine = R::load(of_w + j), base = R::load(of_b + h);
+                R::at(of_w + j) = Vec{};
+                R::at(grads.of_vector + j) += mine;
+                R::at(grads.of_product + j) += number * mine;
+                R::at(grads.grad_query + j) += number * base;
+                sums += R::load(p.of_product + j) * mine + R::load(p.grad_query + j) * base;
+            }
+            R::at(pooled_ + k * LANES) = sums;
+        }
+        write_totals(grad_query);
+        for (int64_t h = 0; h < first; h += LANES) {
+            R::at(grads.biases + h) += R::load(of_b + h);
+            R::at(of_b + h) = Vec{};
+        }
+    }
+
+    // Adds the gradients that every lane has added apart, over all samples of a chunk, and sets them to zero.
+    void add_lanes(const Parameters<Real>& given) {
+        const Parameters<Real> grads = given;
+        const int64_t units = shape_.units(), last = shape_.last();
+        for (int64_t u = 0; u < units; u += LANES) {
+            R::at(grads.slopes + u) += R::totals(slopes_ + u * LANES);
+            R::at(grads.biases + u) += R::totals(biases_ + u * LANES);
+        }
+        for (int64_t i = 0; i < last; i += LANES) R::at(grads.last + i) += R::totals(last_ + i * LANES);
+        *grads.last_bias += R::total(R::load(last_bias_));
+        std::fill_n(lanes_, (2 * units + last + 1) * LANES, Real(0));
+    }
+
+  private:
+    // Ends of a layer's sums: biases, and PReLU.
+    struct Activated {
+        const Real *bias, *slopes;
+        Real *sums, *out;
+
+        Activated at(int64_t o, int r) const {
+            const int64_t place = o * TILE + r * LANES;
+            return {bias + o, slopes + o, sums + place, out + place};
+        }
+        Vec begin(int64_t o, int) const { return R::every(bias[o]); }
+        template <int COUNT>
+        void done(int64_t o, const Vec (&found)[COUNT]) const {
+            const Real slope = slopes[o];
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) {
+                const Vec sum = found[r];
+                if constexpr (BACKWARD) R::at(sums + o * TILE + r * LANES) = sum;
+                R::at(out + o * TILE + r * LANES) = sum > 0 ? sum : sum * slope;
+            }
+        }
+    };
+
+    // Ends of the gradients of a layer's results: those of its sums.
+    struct Prelu {
+        const Real *slopes, *sums;
+        Real *of_sums, *of_slopes, *of_biases;  // of_biases: nullptr in the first layer
+
+        Prelu at(int64_t i, int r) const {
+            const int64_t place = i * TILE + r * LANES;
+            return {slopes + i, sums + place, of_sums + place, of_slopes + i * LANES,
+                    of_biases ? of_biases + i * LANES : nullptr};
+        }
+        Vec begin(int64_t, int) const { return Vec{}; }
+        template <int COUNT>
+        void done(int64_t i, const Vec (&grads)[COUNT]) const {
+            const Real slope = slopes[i];
+            Vec of_slope = R::load(of_slopes + i * LANES), of_sum[COUNT];
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) {
+                const Vec sum = R::load(sums + i * TILE + r * LANES), grad = grads[r];
+                of_sum[r] = sum > 0 ? grad : grad * slope;
+                of_slope += sum > 0 ? Vec{} : sum * grad;
+                R::at(of_sums + i * TILE + r * LANES) = of_sum[r];
+            }
+            R::at(of_slopes + i * LANES) = of_slope;
+            if (!of_biases) return;
+            Vec of_bias = R::load(of_biases + i * LANES);
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) of_bias += of_sum[r];
+            R::at(of_biases + i * LANES) = of_bias;
+        }
+    };
+
+    // Ends of sums that are added to a tile.
+    struct Added {
+        Real* v;
+
+        Added at(int64_t k, int r) const { return {v + k * TILE + r * LANES}; }
+        Vec begin(int64_t k, int r) const { return R::load(v + k * TILE + r * LANES); }
+        template <int COUNT>
+        void done(int64_t k, const Vec (&sums)[COUNT]) const {
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) R::at(v + k * TILE + r * LANES) = sums[r];
+        }
+    };
+
+    // Results a of a tile of COUNT registers; see `forward`.
+    template <int COUNT>
+    void results(const Tile<Real>& tile) {
+        const Real *const out = out_ + shape_.last_unit() * TILE, *const weights = unit_.parameters.last;
+        const int64_t dim = shape_.dim, width = shape_.last_width();
+        Vec a[COUNT];
+#pragma GCC unroll 4
+        for (int r = 0; r < COUNT; ++r) a[r] = R::every(*unit_.parameters.last_bias);
+        for (int64_t i = 0; i < width; ++i)
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) a[r] += weights[i] * R::load(out + i * TILE + r * LANES);
+        if constexpr (BACKWARD) {
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) R::at(a_ + r * LANES) = a[r];
+            return;
+        }
+        const bool first = std::exchange(first_, false);
+        const Real* const v = tile.v;
+        Real* const pooled = pooled_;
+        for (int64_t k = 0; k < dim; ++k) {
+            Vec sum = first ? Vec{} : R::load(pooled + k * LANES);
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) sum += a[r] * R::load(v + k * TILE + r * LANES);
+            R::at(pooled + k * LANES) = sum;
+        }
+    }
+
+    // Gradients of a tile's results a, of COUNT registers: those of the last layer, and those of the vectors by `a`.
+    template <int COUNT>
+    void top(const Tile<Real>& tile, const Real* g, Real* of_values, const Prelu& given) const {
+        const Prelu ends = given;
+        const Real* const v = tile.v;
+        const int64_t dim = shape_.dim, width = shape_.last_width();
+        Vec a[COUNT], of_a[COUNT];
+#pragma GCC unroll 4
+        for (int r = 0; r < COUNT; ++r) a[r] = R::load(a_ + r * LANES), of_a[r] = Vec{};
+        for (int64_t k = 0; k < dim; ++k)
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) {
+                of_a[r] += g[k] * R::load(v + k * TILE + r * LANES);
+                R::at(of_values + k * TILE + r * LANES) += a[r] * g[k];
+            }
+        const Real *const out = out_ + shape_.last_unit() * TILE, *const weights = unit_.parameters.last;
+        Real* const of_last = last_;
+        for (int64_t i = 0; i < width; ++i) {
+            Vec of_weight = R::load(of_last + i * LANES), below[COUNT];
+#pragma GCC unroll 4
+            for (int r = 0; r < COUNT; ++r) {
+                of_weight += of_a[r] * R::load(out + i * TILE + r * LANES);
+                below[r] = of_a[r] * weights[i];
+            }
+            R::at(of_last + i * LANES) = of_weight;
+            ends.done(i, below);
+        }
+        Vec of_bias = R::load(last_bias_);
+#pragma GCC unroll 4
+        for (int r = 0; r < COUNT; ++r) of_bias += of_a[r];
+        R::at(last_bias_) = of_bias;
+    }
+
+    // Horizontal sums of `pooled_`, K numbers.
+    void write_totals(Real* to) const {
+        const int64_t dim = shape_.dim;
+        for (int64_t k = 0; k < dim; k += LANES) {
+            const Real* const from = pooled_ + k * LANES;
+            const int64_t count = std::min<int64_t>(LANES, dim - k);
+            if (3 * count > LANES)
+                R::store(R::totals(from), count, to + k);
+            else
+                for (int64_t i = 0; i < count; ++i) to[k + i] = R::total(R::load(from + i * LANES));
+        }
+    }
+
+    // A layer's product; the vectors of a tile are the input of the first.
+    struct Step {
+        typename R::Product product;
+        Activated ends;
+    };
+
+    Prelu prelu(int64_t l) const {
+        const int64_t u = shape_.unit_at[l];
+        return {unit_.parameters.slopes + u, sums_ + u * TILE, below_ + u * TILE, slopes_ + u * LANES,
+                l ? biases_ + u * LANES : nullptr};
+    }
+
+    const Unit<Real>& unit_;
+    const Shape<Real>& shape_;
+    Memory<Real> memory_;
+    std::vector<Step> steps_;
+    bool first_ = true;                                   // no tile of the sample has gone through the layers
+    Real *own_ = nullptr, *base_ = nullptr;               // [K, first], [first]: the sample's first layer
+    Real* pooled_ = nullptr;                              // [wide, LANES]: sums of a sample, with zeros behind K
+    Real *query_ = nullptr, *turned_own_ = nullptr;       // [wide], [H_1, wide]
+    Real *sums_ = nullptr, *out_ = nullptr, *a_ = nullptr;  // [units, TILE] before and after PReLU; [TILE]
+    Real *below_ = nullptr, *turned_ = nullptr;           // gradients of sums [units, TILE]; of a layer, [TILE, units]
+    // Gradients that every lane adds apart.
+    Real *lanes_ = nullptr, *slopes_ = nullptr, *biases_ = nullptr, *last_ = nullptr, *last_bias_ = nullptr;
 };
 
 }  // namespace livectr::attention

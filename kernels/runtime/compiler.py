@@ -42,11 +42,11 @@ def host_flags(level: Level | None = None) -> tuple[str, ...]:
 
 
 def _sanitizer_flags() -> tuple[str, ...]:
-    """Flags of the sanitizers that $LIVECTR_SANITIZE names, as -fsanitize does: tests/sanitizers.py sets it."""
+    """Flags of the sanitizers in $LIVECTR_SANITIZE, an argument of -fsanitize; tests/sanitizers.py sets it."""
     names = os.environ.get("LIVECTR_SANITIZE", "")
     if not names:
         return ()
-    # -O1: reports name lines. Unsigned numbers and shifts of hashes wrap on purpose, which is no error in C++.
+    # -O1: reports name lines. Hashes wrap unsigned numbers, which is no error in C++.
     return (f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
 
 

@@ -42,7 +42,7 @@ def host_flags(level: Level | None = None) -> tuple[str, ...]:
 
 
 def _sanitizer_flags() -> tuple[str, ...]:
-    """Flags of the sanitizers in $LIVECTR_SANITIZE, an argument of -fsanitize; tests/sanitizers.py sets it."""
+    """Flags of the sanitizers in $LIVECTR_SANITIZE, as -fsanitize takes them; tests/sanitizers.py sets it."""
     names = os.environ.get("LIVECTR_SANITIZE", "")
     if not names:
         return ()

@@ -98,7 +98,7 @@ def measure(shared: Collectives, quick: bool) -> list[dict[str, float]]:
     rounds, steps = (5, 2) if quick else (25, 2)
     rank, world = shared.rank, shared.world
     pipeline = replace(display_ads(), rank=DeepFM(dim=16, hidden=(256, 128)))
-    whole, common = Extractor(pipeline.plan), Common.of(pipeline)
+    whole, common = Extractor(pipeline.plan, engine="fused"), Common.of(pipeline)
     extracts: tuple[Extract, Extract] = (
         CommonExtractor(pipeline, whole),
         lambda columns, user: whole(columns),

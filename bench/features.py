@@ -99,7 +99,7 @@ def rows_of(pipeline: Pipeline, rows: int, seed: int = 1) -> pa.RecordBatch:
 def run(quick: bool = False) -> list[dict[str, object]]:
     """Rows of the benchmark's table: throughput at training batches, latency at a rank request's size."""
     pipeline = display_ads()
-    extractor = Extractor(pipeline.plan)
+    extractor = Extractor(pipeline.plan, engine="fused")
     rows: list[dict[str, object]] = []
     for size, figure, goal in ((4096, "rows/s", GOAL_ROWS_PER_S), (400, "ms per request", 1.0)):
         batch = rows_of(pipeline, size)

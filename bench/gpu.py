@@ -196,7 +196,7 @@ def against_host(target: Target, rows: int, repeats: int) -> list[dict[str, obje
     pipeline = display_ads()
     part = rows_of(pipeline, min(rows, 4096))
     batch = pa.concat_batches([part] * max(1, rows // part.num_rows))
-    device, host = DeviceExtractor(pipeline.plan, target), Extractor(pipeline.plan)
+    device, host = DeviceExtractor(pipeline.plan, target), Extractor(pipeline.plan, engine="fused")
     device(batch), host(batch)
     ours, theirs = [], []
     for _ in range(max(3, repeats // 4)):

@@ -94,7 +94,7 @@ def write(root: Path, topics: dict[str, list[pa.RecordBatch]], suffix: str) -> N
 
 def read(pipeline: Pipeline, url: str, *, features: bool) -> tuple[int, float]:
     """(events, seconds) from opening the source to its last example, in batches of 4,096."""
-    extract = Extractor(pipeline.plan)
+    extract = Extractor(pipeline.plan, engine="fused")
     start = time.perf_counter()
     source = ExampleSource(
         pipeline, url, ReadOptions(until_end=True), rank=0, world=1, dead_letters=DeadLetters(None)

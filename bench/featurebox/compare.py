@@ -142,7 +142,7 @@ def end_to_end(folder: str, count: int, scratch: Path, cores: int) -> Rows:
     """
     extracted = scratch / "stages"
     for built in (pipeline, extracted_pipeline):
-        Extractor(built.plan)
+        Extractor(built.plan, engine="fused")
     # the first run compiles kernels and modules, which an installation has
     _train("pipeline", _log(QUICK.staged), cores, keep_bytecode=True)
     ours, written = _train("pipeline", folder, cores)

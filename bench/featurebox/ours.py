@@ -56,7 +56,7 @@ def examples(pipeline: Pipeline, folder: str, limit: int | None = None) -> Itera
 
 def first(pipeline: Pipeline, folder: str, rows: int) -> Features:
     """Features of the first rows of the log."""
-    extract = Extractor(pipeline.plan)
+    extract = Extractor(pipeline.plan, engine="fused")
     return Features.concat([extract(batch.columns) for batch in examples(pipeline, folder, rows)])
 
 
@@ -69,7 +69,7 @@ def resident_mib() -> float:
 def measure(folder: str) -> dict[str, float]:
     """Seconds and memory of a pass, after a warm-up on the first rows."""
     pipeline = display_ads()
-    extract = Extractor(pipeline.plan)
+    extract = Extractor(pipeline.plan, engine="fused")
     for batch in examples(pipeline, folder, 2 * BATCH):
         extract(batch.columns)
     start, cpu = time.perf_counter(), time.process_time()

@@ -14,13 +14,21 @@ nodes: the meta-kernel of FeatureBox §4. They are templates of the block, so th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from livectr.ingest.extract.functions import (
+    Terms,
+    argument_terms,
+    device_of,
+    function_of,
+    gram_keys,
+    resource_of,
+    state_type,
+)
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import C_TYPES, Expr, width_of
 from livectr.ingest.language.literals import literal
-from livectr.ingest.language.resources import Resource
 
 if TYPE_CHECKING:
     from livectr.ingest.plan.dag import FeaturePlan
@@ -93,30 +101,23 @@ class Names:
             return f"Constant<{C_TYPES[node.dtype]}>{{{literal(node.params[0], node.dtype)}}}"
         return f"p.{self.member(node)}"
 
-    def call(self, node: Expr) -> str:
-        """Device call of a node for one row, or for one list item when the node is mapped over a list."""
-        device = node.device
-        assert device is not None, node
-        slots = []
-        for source in node.inputs:
-            if source.op == "constant":
-                slots.append(literal(source.params[0], source.dtype))
-            elif not dtypes.is_list(source.dtype):
-                slots.append(f"p.{self.member(source)}.at(row)")
-            elif device.rowwise:
-                slots.append(f"p.{self.member(source)}.row(row)")
-            else:
-                slots.append("items.at(i)")
+    def terms(self, node: Expr, pool: str) -> Terms:
+        """Terms of a node's function."""
         number = self.of(node)
-        return device.call.format(*slots, sink="sink", resource=f"p.r{number}", state=f"p.s{number}")
-
-    def body(self, node: Expr, each: str) -> str:
-        """`each` once, or for every item of the list that the node is mapped over."""
-        lists = [source for source in node.inputs if dtypes.is_list(source.dtype)]
-        if node.device is None or node.device.rowwise or not lists:
-            return each
-        loop = "for (int32_t i = 0; i < items.size(); ++i)"
-        return f"const auto items = p.{self.member(lists[0])}.row(row); {loop} {{ {each} }}"
+        return Terms(
+            f"p.{self.member(node)}",
+            tuple(
+                literal(source.params[0], source.dtype)
+                if source.op == "constant"
+                else f"p.{self.member(source)}"
+                for source in node.inputs
+            ),
+            tuple(source.op == "constant" for source in node.inputs),
+            argument_terms(device_of(node))[0],
+            f"p.r{number}",
+            f"p.s{number}",
+            pool,
+        )
 
 
 def column_type(node: Expr, host: bool = False) -> str:
@@ -126,12 +127,6 @@ def column_type(node: Expr, host: bool = False) -> str:
         items = "Strings" if kind == "Str" else f"Values<{kind}>"
         return f"List<{items}>" if dtypes.is_list(node.dtype) else items
     return f"Lists<{kind}>" if dtypes.is_list(node.dtype) else f"Values<{kind}>"
-
-
-def state_type(node: Expr) -> str:
-    """C++ type of a statistic's values: int64_t for whole numbers, else double."""
-    assert node.device is not None and node.device.statistic is not None, node
-    return "int64_t" if node.device.statistic.initial().dtype.kind == "i" else "double"
 
 
 def observed_type(node: Expr) -> str:
@@ -146,16 +141,12 @@ def _column_words(node: Expr) -> int:
     return (3 if dtypes.is_list(node.dtype) else 0) + (6 if text else 1)
 
 
-def resource_of(node: Expr) -> Resource | None:
-    return node.device.resource if node.device else None
-
-
 def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
     """Generate `struct Plan`. On the host a root has the type of a result; a device reads Arrow's layout."""
     yield '#include "operators/operators.cuh"\n#include "extract/pack.cuh"\n'
-    yield from dict.fromkeys(
-        node.device.prelude for node in plan.nodes if node.device and node.device.prelude
-    )
+    devices = [node.device for node in plan.nodes if node.device]
+    yield from dict.fromkeys(device.prelude for device in devices if device.prelude)
+    yield from dict.fromkeys(text for device in devices for text in argument_terms(device)[1])
     yield '#line 1 "plan"'
     yield "struct Plan {"
     words = 0
@@ -185,7 +176,7 @@ def node_functions(plan: FeaturePlan, *, host: bool) -> Iterator[str]:
             yield f"// {_comment(node)} : {node.dtype}"
             yield "template <typename Block>"
             yield f"static {attribute} void run_{names.of(node)}(const Plan& p, const Block& block) {{"
-            yield f"    {(_run_many(node, names, plan) if host else '') or _run(node, names, plan)}"
+            yield f"    {_run(node, names, plan, host=host)}"
             yield "}"
 
 
@@ -200,44 +191,15 @@ def _layers(plan: FeaturePlan) -> Iterator[str]:
         yield f"    {calls}\n}}"
 
 
-def _run(node: Expr, names: Names, plan: FeaturePlan) -> str:
-    assert node.device is not None, node
-    out, call = f"p.{names.member(node)}", names.call(node)
-    if node.dtype in dtypes.FIXED:
-        return f"block.values({out}, [&](int64_t row) {{ return {C_TYPES[node.dtype]}({call}); }});"
-    text, many = dtypes.element(node.dtype) in dtypes.TEXTS, dtypes.is_list(node.dtype)
-    if text:
-        # A mapped call writes one string; a rowwise call ends its strings itself.
-        each = call if node.device.rowwise or not many else f"{call}; sink.next()"
-        shape = "string_lists" if many else "strings"
-    else:
-        each = call if node.device.rowwise else f"sink.push({call})"
-        shape = "lists"
-    body = names.body(node, f"{each};")
-    pool = f"p.pool{plan.layout.pools[id(node)]}"
-    return f"block.{shape}({out}, {pool}, [&](int64_t row, auto& sink) {{ {body} }});"
-
-
-def _run_many(node: Expr, names: Names, plan: FeaturePlan) -> str:
-    """A call for many values at once, where the host has one; else nothing."""
-    assert node.device is not None, node
-    if (grams := plan.fused.get(id(node))) is not None:
-        pool = f"p.pool{plan.layout.pools[id(node)]}"
-        columns = f"p.{names.member(node)}, {pool}, {names.column(grams.inputs[0])}"
-        return f"block.gram_keys({columns}, {grams.params[0]});"
-    sources = [source for source in node.inputs if source.op != "constant"]
-    if node.device.rowwise or len(sources) != 1 or dtypes.element(node.dtype) in dtypes.TEXTS:
-        return ""
-    out, source = f"p.{names.member(node)}", f"p.{names.member(sources[0])}"
-    many = node.op == "key" and dtypes.element(sources[0].dtype) in dtypes.TEXTS
-    if not dtypes.is_list(node.dtype):
-        return f"block.keys({source}.values, block.rows, {out}.values);" if many else ""
-    kind = C_TYPES[dtypes.element(node.dtype)]
-    each = names.call(node).replace("items.at(i)", "from[i]")
-    body = "block.keys(from, n, to);" if many else f"for (int64_t i = 0; i < n; ++i) to[i] = {kind}({each});"
-    pool = f"p.pool{plan.layout.pools[id(node)]}"
-    arguments = f"const auto* from, int64_t n, {kind}* to"
-    return f"block.map({out}, {pool}, {source}, [&]({arguments}) {{ {body} }});"
+def _run(node: Expr, names: Names, plan: FeaturePlan, *, host: bool) -> str:
+    pools = plan.layout.pools
+    pool = f"p.pool{pools[id(node)]}" if id(node) in pools else ""
+    terms, function = names.terms(node, pool), function_of(node)
+    grams = plan.fused.get(id(node)) if host else None
+    if grams is not None:
+        function, below = gram_keys(), names.terms(grams, pool)
+        terms = replace(terms, inputs=below.inputs, constant=below.constant, arguments=below.arguments)
+    return function.statement(terms, host=host)
 
 
 def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:

@@ -29,7 +29,8 @@ import pyarrow as pa
 
 from livectr.ingest.extract.codegen import device_source, emulation_source, kernel_names
 from livectr.ingest.extract.device_batch import DeviceBatch, DeviceResources, roots_in
-from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns, explained
+from livectr.ingest.extract.engines import explained
+from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.transfer import CpuWork
 from livectr.ingest.language.expr import Expr, given

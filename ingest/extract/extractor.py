@@ -1,26 +1,24 @@
-"""Extractor: a compiled feature plan; record batches in, features out."""
+"""Extractor: a feature plan that runs; record batches in, features out."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.extract.host_code import host_source
+from livectr.ingest.extract.engines import Context, Engine, Engines, Wanted
 from livectr.ingest.extract.sharing import SharedFeatures, Shares, Sharing, TooLargeError
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.limits import FeatureLimits
-from livectr.ingest.operators.user import located
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError, InternalError, KernelError
+from livectr.kernels.errors import ConfigError, InternalError
 from livectr.kernels.runtime.arrays import address
-from livectr.kernels.runtime.compiler import compile_host
 from livectr.kernels.runtime.recycled import Recycled
 
 if TYPE_CHECKING:
@@ -50,30 +48,32 @@ class Extract(Protocol):
 class Extractor:
     """Computes a plan's features on the host.
 
+    It computes from the start: as calls into the library of operators, until the fused plan is compiled in
+    the background (`ingest.extract.engines`). Both give the same bits.
+
     It is thread-safe: each call has its own memory, kept for the next call. The GIL is released while it
     computes.
 
     Args:
-        plan: whose features are computed; it is compiled by the constructor.
+        plan: whose features are computed.
+        engine: "calls" or "fused" for one engine alone; the fused plan is then compiled by the constructor.
+            "soonest" or None: as above.
 
     Raises:
-        ConfigError: a user's operator does not compile; with the compiler's message.
+        ConfigError: a user's operator does not compile, with the compiler's message, or there is no compiler
+            for it.
     """
 
-    def __init__(self, plan: FeaturePlan) -> None:
+    def __init__(self, plan: FeaturePlan, *, engine: Wanted | None = None) -> None:
         self.plan = plan
         #: count of dense numbers that were not finite and became 0
         self.replaced = 0
         #: count of rows that ran again because a memory pool was full
         self.reruns = 0
-        self._library = _load(plan)
-        self._words = plan.resource_words(
-            [[address(array) for array in resource.arrays] for resource in plan.resources]
-        )
+        self._engines = Engines(plan, engine)
         self._width = len(plan.dense_names)
         self._initial = plan.initial_states()
         self._initial_states = _addresses(self._initial)
-        self._contexts: list[_Context] = []
         self._recycled = Recycled(keep=8)
         # One tuple, replaced atomically: other threads see the old or the new tuple.
         self._bound: tuple[Any, npt.NDArray[np.int32]] | None = None
@@ -83,6 +83,15 @@ class Extractor:
             frozenset[str], tuple[Shares, dict[bool, tuple[pa.Schema, npt.NDArray[np.int32]]]]
         ] = {}
         self._roots = tuple(node for node in plan.nodes if node.is_root)
+
+    @property
+    def engine(self) -> str:
+        """Engine of the next batch: "calls" or "fused"."""
+        return self._engines.name
+
+    def wait(self) -> None:
+        """Wait until the fused plan is compiled, if it is on its way: for measurements."""
+        self._engines.wait()
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
         """Compute the features of a batch.
@@ -106,12 +115,10 @@ class Extractor:
             return Features(
                 0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, np.zeros(0, bool)
             )
-        context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
-        features = self._extracted(
-            context, (columns, batch), rows, len(self.plan.sparse), statistics, observed=observed
-        )
-        self._contexts.append(context)
-        return features
+        engine, fields = self._engines.now(), len(self.plan.sparse)
+        with engine.context() as context:
+            call = _Running(engine, context)
+            return self._extracted(call, (columns, batch), rows, fields, statistics, observed=observed)
 
     def shared(
         self,
@@ -147,28 +154,26 @@ class Extractor:
             limits.pool_bytes,
             limits.read,
         )
-        context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
-        features = self._extracted(
-            context, (at_own, own), sharing.rows, len(shares.own_fields), statistics, sharing
-        )
+        engine, fields = self._engines.now(), len(shares.own_fields)
+        with engine.context() as context:
+            call = _Running(engine, context)
+            features = self._extracted(call, (at_own, own), sharing.rows, fields, statistics, sharing)
+            count = len(shares.shared_fields)
+            offsets, keys = np.zeros(count + 1, np.int32), np.empty(sharing.keys, np.int64)
+            if not sharing.failed:
+                at = (address(offsets), address(keys), ctypes.byref(sharing))
+                engine.gather_shared(context.handle, *at)
         if sharing.rows < rows:
             dense, failed = np.empty((rows, 0), np.float32), np.zeros(rows, bool)
             features = replace(features, rows=rows, dense=dense, failed=failed)
-        count = len(shares.shared_fields)
-        offsets, keys = np.zeros(count + 1, np.int32), np.empty(sharing.keys, np.int64)
         failed = np.array([sharing.failed != 0])
-        if not sharing.failed:
-            self._library.gather_shared(
-                context.handle, address(offsets), address(keys), ctypes.byref(sharing)
-            )
-        self._contexts.append(context)
         no_numbers, nothing = np.empty((1, 0), np.float32), np.empty((0, 1), np.int64)
         common = Features(1, offsets, keys, no_numbers, nothing, failed)
         return SharedFeatures(common, features, shares.shared_fields, shares.own_fields)
 
     def _extracted(
         self,
-        context: _Context,
+        call: _Running,
         bound: _Bound,
         rows: int,
         fields: int,
@@ -187,8 +192,9 @@ class Extractor:
         columns, batch = bound
         # The capsule owns the exported batch: the plan points into it until the call is done.
         capsule = batch.__arrow_c_array__()[1]
-        nnz = self._library.extract(
-            context.handle,
+        engine, handle = call.engine, call.context.handle
+        nnz = engine.extract(
+            handle,
             _capsule_pointer(capsule, b"arrow_array"),
             address(columns),
             address(states),
@@ -208,7 +214,7 @@ class Extractor:
         )
         if sharing is None or not sharing.failed:
             at = (address(offsets), address(keys), address(counters))
-            self._library.gather(context.handle, *at, pointer)
+            engine.gather(handle, *at, pointer)
         self.replaced += int(counters[0])
         self.reruns += int(counters[1])
         seen = np.empty((0, rows), np.int64) if observed is None else observed
@@ -309,35 +315,9 @@ def _addresses(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int6
     return np.array([address(array) for array in arrays], np.int64)
 
 
-class _Context:
-    """Native memory of one call at a time."""
+@dataclass(frozen=True)
+class _Running:
+    """Engine of a call, and its memory."""
 
-    def __init__(self, library: ctypes.CDLL, words: npt.NDArray[np.int64]) -> None:
-        self._library = library
-        self.handle = library.create(address(words))
-
-    def __del__(self) -> None:
-        self._library.destroy(self.handle)
-
-
-def _load(plan: FeaturePlan) -> ctypes.CDLL:
-    try:
-        library = compile_host(host_source(plan), name="features")
-    except KernelError as error:
-        raise explained(error) from None
-    pointer = ctypes.c_void_p
-    library.create.argtypes, library.create.restype = [pointer], pointer
-    library.destroy.argtypes, library.destroy.restype = [pointer], None
-    library.extract.argtypes, library.extract.restype = [pointer] * 8, ctypes.c_int64
-    library.gather.argtypes, library.gather.restype = [pointer] * 5, None
-    library.gather_shared.argtypes, library.gather_shared.restype = [pointer] * 4, None
-    return library
-
-
-def explained(error: KernelError) -> ConfigError | KernelError:
-    """ConfigError with places in the user's file when the compiler's message points at a user's operator,
-    else `error`."""
-    name, text = located(str(error).partition("\n")[2])
-    if not name:
-        return error
-    return ConfigError(f"operator {name!r} does not compile; correct its expression:\n{text}")
+    engine: Engine
+    context: Context

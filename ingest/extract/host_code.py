@@ -10,9 +10,8 @@ from livectr.ingest.extract.codegen import (
     hand_outputs,
     node_functions,
     plan_struct,
-    resource_of,
-    state_type,
 )
+from livectr.ingest.extract.functions import resource_of, state_type
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.language.literals import literal
@@ -26,6 +25,11 @@ MOST_BYTES, ALL_BYTES = 32 << 20, 128 << 20
 """Memory for functions of one text, and of all texts together."""
 
 
+def recall_bytes(plan: FeaturePlan) -> int:
+    """Memory for functions of one text."""
+    return min(MOST_BYTES, ALL_BYTES // max(1, len(plan.recalled)))
+
+
 def host_source(plan: FeaturePlan) -> str:
     """Generate the translation unit of the host extractor."""
     return "\n".join([*plan_struct(plan, host=True), *node_functions(plan, host=True), *_host(plan)])
@@ -35,11 +39,11 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
     names, layout = Names(plan), plan.layout
     yield '#include "extract/extract.hpp"\nusing namespace livectr;\n'
     lists = [dtypes.is_list(node.dtype) for node in plan.sparse.values()]
-    sizes = dict(FIELDS=len(lists), LISTS=sum(lists), DENSE=len(plan.dense_names))
-    sizes |= dict(OBSERVED=len(plan.statistics), BYTES_PER_ROW=layout.bytes_per_row)
-    sizes |= dict(NODES=len(plan.nodes))
+    sizes = dict(lists=sum(lists), dense=len(plan.dense_names), nodes=len(plan.nodes))
+    sizes |= dict(row_bytes=layout.bytes_per_row, shared_bytes=16 * len(plan.nodes))
     yield "struct Generated {"
-    yield f"    static constexpr int64_t {', '.join(f'{name} = {size}' for name, size in sizes.items())};"
+    for name, size in sizes.items():
+        yield f"    static constexpr int64_t {name}() {{ return {size}; }}"
     flags = ", ".join(str(int(is_list)) for is_list in lists)
     yield f"    static std::vector<uint8_t> list_fields() {{ return {{{flags}}}; }}"
     kept = {id(node) for node in plan.sparse.values()}
@@ -124,7 +128,7 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
 
 def _recalls(plan: FeaturePlan, names: Names, roots: Sequence[int]) -> Iterator[str]:
     """Generate the parts that are computed once for each different text."""
-    most = min(MOST_BYTES, ALL_BYTES // max(1, len(plan.recalled)))
+    most = recall_bytes(plan)
     widths = ["{" + ", ".join(str(column_bytes(n.dtype)) for n in part.kept) + "}" for part in plan.recalled]
     yield "    static std::vector<Recall> recalls() {"
     yield "        std::vector<Recall> found;"

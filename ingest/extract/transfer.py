@@ -33,7 +33,7 @@ class CpuWork:
 
     def __init__(self, nodes: Sequence[Expr]) -> None:
         self.nodes = tuple(nodes)
-        encoded = [_encoded(node) for node in nodes]
+        encoded = [encoded(node) for node in nodes]
         self._counts = [len(parts) for parts in encoded]
         flat = [part for parts in encoded for part in parts]
         self.plan = FeaturePlan({str(index): part for index, part in enumerate(flat)})
@@ -57,7 +57,7 @@ class CpuWork:
         return columns, features
 
 
-def _encoded(node: Expr) -> list[Expr]:
+def encoded(node: Expr) -> list[Expr]:
     """Integer expressions that encode the node's values."""
     kind, many = dtypes.element(node.dtype), dtypes.is_list(node.dtype)
     if kind in ("float32", "float64"):

@@ -81,13 +81,20 @@ def _columns_below(node: Expr) -> tuple[str, ...]:
 class Device:
     """Device code of a node.
 
+    A call has one text for all nodes of its types: what differs between them are inputs and arguments. So the
+    shipped library has a function for each text (`ingest.extract.functions`).
+
     Args:
-        call: C++ with `{0}`, `{1}` … for the inputs. For fixed-width results it is an expression. For strings
-            and lists it is a call that writes its results into `{sink}` (kernels/runtime/columns.cuh), run
-            once to measure and once to write.
+        call: C++ with `{0}`, `{1}` … for the inputs and `{a[0]}`, `{a[1]}` … for the arguments. For
+            fixed-width results it is an expression. For strings and lists it is a call that writes its
+            results into `{sink}` (kernels/runtime/columns.cuh), run once to measure and once to write.
         rowwise: the call takes whole list inputs (as `Row`); otherwise it is mapped over the items of a list
             input.
-        prelude: C++ before the functions: a user's operator, a table of constants.
+        casts: for each input the number type that it is converted to before the call, "" for none; inputs
+            beyond its end stay as they are.
+        arguments: (dtype, value) of constants that are no inputs; a tuple of values is a pointer to an array.
+        prelude: C++ before the functions: a user's operator.
+        user: name of the user's operator, which only a compiler can run; "" for LiveCTR's own.
         resource: data that the call reads as `{resource}`, a struct of the resource's type.
         statistic: running statistic of the first input; the call reads its state as `{state}`, a pointer to
             const double or const int64_t.
@@ -95,7 +102,10 @@ class Device:
 
     call: str
     rowwise: bool = False
+    casts: tuple[str, ...] = ()
+    arguments: tuple[tuple[str, Any], ...] = ()
     prelude: str = ""
+    user: str = ""
     resource: Resource | None = None
     statistic: Statistic | None = None
 
@@ -372,8 +382,7 @@ def arithmetic(op: str, a: Operand, b: Operand) -> Expr:
     dtype = dtypes.promote(dtypes.element(left.dtype), dtypes.element(right.dtype))
     if op == "divide" and dtype.startswith("int"):
         dtype = "float64"
-    cast = C_TYPES[dtype]
-    return mapped(op, (left, right), dtype=dtype, device=Device(f"{op}(({cast})({{0}}), ({cast})({{1}}))"))
+    return mapped(op, (left, right), dtype=dtype, device=Device(f"{op}({{0}}, {{1}})", casts=(dtype, dtype)))
 
 
 def comparison(op: str, a: Operand, b: Operand) -> Expr:
@@ -381,14 +390,14 @@ def comparison(op: str, a: Operand, b: Operand) -> Expr:
     left, right = _pair(op, a, b)
     kinds = [dtypes.element(node.dtype) for node in (left, right)]
     if all(kind in dtypes.FIXED for kind in kinds):
-        cast = f"({C_TYPES[dtypes.promote(*kinds)]})"
+        casts: tuple[str, ...] = (dtypes.promote(*kinds),) * 2
     elif all(kind in dtypes.TEXTS for kind in kinds):
-        cast = ""
+        casts = ()
     else:
         raise ConfigError(
             f"{op} needs two numbers or two strings, but {left} is {left.dtype} and {right} is {right.dtype}"
         )
-    return mapped(op, (left, right), dtype="bool", device=Device(f"{op}({cast}({{0}}), {cast}({{1}}))"))
+    return mapped(op, (left, right), dtype="bool", device=Device(f"{op}({{0}}, {{1}})", casts=casts))
 
 
 def logic(op: str, *operands: Operand) -> Expr:

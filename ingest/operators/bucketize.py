@@ -9,7 +9,6 @@ import numpy as np
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
-from livectr.ingest.language.literals import array
 from livectr.kernels.errors import ConfigError
 
 
@@ -36,6 +35,10 @@ def bucketize(x: Operand, bounds: Sequence[float]) -> Expr:
         isinstance(b, int) and abs(b) < 2**63 for b in values
     )
     dtype = "int64" if exact else "float64"
-    name, prelude = array([(int if exact else float)(b) for b in values], dtype)
-    device = Device(f"bucketize<{C_TYPES[dtype]}>({{0}}, {name}, {len(values)})", prelude=prelude)
+    table = tuple((int if exact else float)(bound) for bound in values)
+    device = Device(
+        f"bucketize<{C_TYPES[dtype]}>({{0}}, {{a[0]}}, {{a[1]}})",
+        casts=(dtype,),
+        arguments=((dtype, table), ("int32", len(table))),
+    )
     return mapped("bucketize", (node,), dtype="int32", device=device, params=(tuple(values),))

@@ -35,6 +35,7 @@ def cast(x: Operand, dtype: str) -> Expr:
         return node
     if (source, dtype) == ("string", "bool") or (dtype == "string" and source.startswith("float")):
         raise ConfigError(f"cast cannot make {dtype} of {node}, which is {node.dtype}: {_INSTEAD[dtype]}")
+    casts: tuple[str, ...] = ()
     if source == "string":
         call = f"cast_text<{C_TYPES[dtype]}>({{0}})"
     elif dtype == "string":
@@ -42,9 +43,9 @@ def cast(x: Operand, dtype: str) -> Expr:
             "cast_bool_to_text({0}, {sink})" if source == "bool" else "cast_to_text((int64_t)({0}), {sink})"
         )
     else:
-        wide = "double" if source.startswith("float") else "int64_t"
-        call = f"Cast<{C_TYPES[dtype]}>::of(({wide})({{0}}))"
-    return mapped("cast", (node,), dtype=dtype, device=Device(call), params=(dtype,))
+        wide = "float64" if source.startswith("float") else "int64"
+        call, casts = f"Cast<{C_TYPES[dtype]}>::of({{0}})", (wide,)
+    return mapped("cast", (node,), dtype=dtype, device=Device(call, casts=casts), params=(dtype,))
 
 
 _INSTEAD = {

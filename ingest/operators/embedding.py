@@ -52,9 +52,9 @@ def word_embedding(
     if dtypes.element(node.dtype) == "int64" and isinstance(vectors, str | Path) and keys.type == pa.string():
         keys = _as_int64(keys, where)
     resource = _resource(node, keys, matrix, where)
-    call = f"word_embedding({{resource}}, {{0}}, {'true' if pool == 'mean' else 'false'}, {{sink}})"
+    call = "word_embedding({resource}, {0}, {a[0]}, {sink})"
     params = (len(keys), pool, ("width", matrix.shape[1]))
-    device = Device(call, rowwise=True, resource=resource)
+    device = Device(call, rowwise=True, arguments=(("bool", pool == "mean"),), resource=resource)
     return Expr("word_embedding", (node,), dtype="list<float32>", device=device, params=params)
 
 

@@ -90,7 +90,8 @@ def item(x: Operand, index: Operand) -> Expr:
         )
     dtype = dtypes.element(node.dtype)
     call = "lists::item({0}, {1})"
-    device = Device(f"{{sink}}.append({call})" if dtype == "string" else call, rowwise=True)
+    call = f"{{sink}}.append({call})" if dtype == "string" else call
+    device = Device(call, rowwise=True, casts=("", "int64"))
     return Expr("item", (node, at), dtype=dtype, device=device)
 
 
@@ -126,7 +127,7 @@ def _end(op: str, x: Operand, n: int) -> Expr:
     node = _list(op, x)
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n < 2**31:
         raise ConfigError(f"{op}({node}): n must be a whole number of at least 1, not {n!r}")
-    device = Device(f"lists::{op}({{0}}, {n}, {{sink}})", rowwise=True)
+    device = Device(f"lists::{op}({{0}}, {{a[0]}}, {{sink}})", rowwise=True, arguments=(("int32", n),))
     return Expr(op, (node,), dtype=node.dtype, device=device, params=(n,))
 
 
@@ -140,15 +141,16 @@ def _search(op: str, function: str, x: Operand, value: Operand, dtype: str) -> E
     node = _list(op, x)
     wanted = as_expr(value, op, node.dtype) if not isinstance(value, str) else as_expr(value, op)
     kinds = [dtypes.element(node.dtype), wanted.dtype]
+    casts: tuple[str, ...]
     if all(kind in dtypes.FIXED for kind in kinds):
-        common = C_TYPES[dtypes.promote(*kinds)]
-        value_of = f"({common})({{1}})"
+        promoted = dtypes.promote(*kinds)
+        common, casts = C_TYPES[promoted], ("", promoted)
     elif kinds == ["string", "string"]:
-        common, value_of = "Str", "{1}"
+        common, casts = "Str", ()
     else:
         raise ConfigError(
             f"{op} needs a list and one value of its type, but {node} is {node.dtype} "
             f"and {wanted} is {wanted.dtype}"
         )
-    device = Device(f"lists::{function}<{common}>({{0}}, {value_of})", rowwise=True)
+    device = Device(f"lists::{function}<{common}>({{0}}, {{1}})", rowwise=True, casts=casts)
     return Expr(op, (node, wanted), dtype=dtype, device=device)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
-from livectr.ingest.language.literals import literal
 from livectr.kernels.errors import ConfigError
 
 
@@ -19,7 +20,7 @@ def log1p(x: Operand) -> Expr:
     """
     node = as_expr(x, "log1p")
     need("log1p", node, dtypes.FIXED, "a number")
-    return mapped("log1p", (node,), dtype="float32", device=Device("log1p_of((double)({0}))"))
+    return mapped("log1p", (node,), dtype="float32", device=Device("log1p_of({0})", casts=("float64",)))
 
 
 def clip(x: Operand, lo: float | None, hi: float | None) -> Expr:
@@ -36,10 +37,13 @@ def clip(x: Operand, lo: float | None, hi: float | None) -> Expr:
         if value is not None:
             dtypes.check_value(value, dtype, f"clip({node}): {name}")
     call = "{0}"
+    arguments: list[tuple[str, Any]] = []
     for value, name in ((lo, "at_least"), (hi, "at_most")):
         if value is not None:
-            call = f"{name}<{C_TYPES[dtype]}>({call}, {literal(value, dtype)})"
-    return mapped("clip", (node,), dtype=dtype, device=Device(call), params=(lo, hi))
+            call = f"{name}<{C_TYPES[dtype]}>({call}, {{a[{len(arguments)}]}})"
+            arguments.append((dtype, dtypes.check_value(value, dtype, "clip")))
+    device = Device(call, arguments=tuple(arguments))
+    return mapped("clip", (node,), dtype=dtype, device=device, params=(lo, hi))
 
 
 def normalise(x: Operand, mean: float, std: float) -> Expr:
@@ -54,4 +58,5 @@ def normalise(x: Operand, mean: float, std: float) -> Expr:
             f"normalise({node}): mean must be finite and std positive, not {mean!r} and {std!r}"
         )
     inputs = [node, as_expr(float(mean), "normalise"), as_expr(float(std), "normalise")]
-    return mapped("normalise", inputs, dtype="float32", device=Device("normalise((double)({0}), {1}, {2})"))
+    device = Device("normalise({0}, {1}, {2})", casts=("float64",))
+    return mapped("normalise", inputs, dtype="float32", device=device)

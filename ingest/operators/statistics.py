@@ -146,7 +146,7 @@ def zscore(x: Operand) -> Expr:
     Example: `zscore(ads.price)`.
     """
     node = _scalar(x, "zscore", dtypes.FIXED, "a number")
-    device = Device("zscore_of((double)({0}), {state})", statistic=Moments())
+    device = Device("zscore_of({0}, {state})", casts=("float64",), statistic=Moments())
     return Expr("zscore", (node,), dtype="float32", device=device)
 
 
@@ -161,7 +161,7 @@ def minmax(x: Operand) -> Expr:
     Example: `minmax(log.position)`.
     """
     node = _scalar(x, "minmax", dtypes.FIXED, "a number")
-    device = Device("minmax_of((double)({0}), {state})", statistic=Range())
+    device = Device("minmax_of({0}, {state})", casts=("float64",), statistic=Range())
     return Expr("minmax", (node,), dtype="float32", device=device)
 
 
@@ -185,7 +185,7 @@ def quantile_bins(x: Operand, n: int, fit_rows: int = 10_000) -> Expr:
         raise ConfigError(
             f"quantile_bins({node}): n={n} buckets of fit_rows={fit_rows} values; needs 2 <= n <= fit_rows"
         )
-    device = Device("quantile_bin((double)({0}), {state})", statistic=Quantiles(n, fit_rows))
+    device = Device("quantile_bin({0}, {state})", casts=("float64",), statistic=Quantiles(n, fit_rows))
     return Expr("quantile_bins", (node,), dtype="int32", device=device, params=(n, fit_rows))
 
 
@@ -211,6 +211,9 @@ def frequency(x: Operand, *, width: int = 1 << 15, depth: int = 4) -> Expr:
             f"frequency({node}): width={width} must be a power of two, depth={depth} at least 1, and their "
             f"product at most {MAX_COUNTERS}"
         )
-    call = f"sketch_count<{depth}, {width}>({{0}}, {{state}})"
-    device = Device(call, statistic=CountMinSketch(depth, width))
+    device = Device(
+        "sketch_count({0}, {state}, {a[0]}, {a[1]})",
+        arguments=(("int32", depth), ("int32", width)),
+        statistic=CountMinSketch(depth, width),
+    )
     return Expr("frequency", (key(node),), dtype="int64", device=device, params=(width, depth))

@@ -55,15 +55,16 @@ def ngrams(x: Operand, n: int, of: Literal["characters", "bytes"] = "characters"
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 64:
         raise ConfigError(f"ngrams({node}): n must be between 1 and 64, not {n!r}")
     if node.dtype == "list<string>":
-        call = f"word_ngrams({{0}}, {n}, {{sink}})"
+        call = "word_ngrams({0}, {a[0]}, {sink})"
     elif (node.dtype, of) in (("string", "characters"), ("string", "bytes"), ("binary", "bytes")):
-        call, params = f"{of[:-1]}_ngrams({{0}}, {n}, {{sink}})", (n, of)
+        call, params = f"{of[:-1]}_ngrams({{0}}, {{a[0]}}, {{sink}})", (n, of)
     else:
         raise ConfigError(
             f"ngrams needs a string (of characters or bytes), binary (of bytes) or list<string>, "
             f"but {node} is {node.dtype} and of is {of!r}"
         )
-    return Expr("ngrams", (node,), dtype="list<string>", device=Device(call, rowwise=True), params=params)
+    device = Device(call, rowwise=True, arguments=(("int32", n),))
+    return Expr("ngrams", (node,), dtype="list<string>", device=device, params=params)
 
 
 def is_grams(node: Expr) -> bool:

@@ -40,7 +40,8 @@ def substring(x: Operand, start: int, length: int | None = None) -> Expr:
     if length is not None and length < 0:
         raise ConfigError(f"substring({node}): length must not be negative, but is {length}")
     size = 2**31 if length is None else length
-    device = Device(f"{{sink}}.append(substring_of({{0}}, {start}ll, {size}ll))")
+    arguments = (("int64", start), ("int64", size))
+    device = Device("{sink}.append(substring_of({0}, {a[0]}, {a[1]}))", arguments=arguments)
     return mapped("substring", (node,), dtype="string", device=device, params=(start, length))
 
 

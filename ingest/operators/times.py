@@ -52,7 +52,9 @@ def age(ts_ms: Operand, since_ms: Operand, unit: Literal["s", "m", "h", "d"] = "
         need("age", node, ("int64",), "epoch milliseconds (int64)")
     if unit not in _UNIT_MS:
         raise ConfigError(f"age({event}, {since}): unit {unit!r} is not one of {', '.join(_UNIT_MS)}")
-    device = Device(f"(float)((double)subtract({{0}}, {{1}}) / {_UNIT_MS[unit]}.0)")
+    device = Device(
+        "(float)((double)subtract({0}, {1}) / {a[0]})", arguments=(("float64", float(_UNIT_MS[unit])),)
+    )
     return mapped("age", (event, since), dtype="float32", device=device, params=(unit,))
 
 

@@ -87,7 +87,7 @@ class Operator:
         for node, (dtype, argument) in zip(nodes, self.inputs, strict=True):
             self._check_argument(node, dtype, argument)
         slots = ", ".join(f"{{{i}}}" for i in range(len(nodes)))
-        device = Device(f"{self._function}({slots})", prelude=self._prelude)
+        device = Device(f"{self._function}({slots})", prelude=self._prelude, user=self.name)
         return mapped(self.name, nodes, dtype=self.output, device=device)
 
     def _check_argument(self, node: Expr, dtype: str, argument: str) -> None:

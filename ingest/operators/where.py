@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, mapped, need
 from livectr.kernels.errors import ConfigError
 
 
@@ -30,6 +30,5 @@ def where(condition: Operand, a: Operand, b: Operand) -> Expr:
             f"where needs two numbers or two strings, but {left} is {left.dtype} and {right} is {right.dtype}"
         )
     dtype = "bool" if kinds == ["bool", "bool"] else dtypes.promote(*kinds)
-    cast = C_TYPES[dtype]
-    device = Device(f"({{0}} ? ({cast})({{1}}) : ({cast})({{2}}))")
+    device = Device("({0} ? {1} : {2})", casts=("", dtype, dtype))
     return mapped("where", (test, left, right), dtype=dtype, device=device)

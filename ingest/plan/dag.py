@@ -1,7 +1,7 @@
 """Feature plan: expressions of a pipeline as layers of a DAG (FeatureBox §4, Fig. 4).
 
 Every call is a node; equal calls are one node. A node's layer is its depth from the roots, so nodes of a
-layer do not depend on each other. `ingest.extract.extractor.Extractor` compiles a plan.
+layer do not depend on each other. `ingest.extract.extractor.Extractor` runs a plan.
 """
 
 from __future__ import annotations

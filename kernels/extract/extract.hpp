@@ -5,12 +5,14 @@
 // shared values only are computed once. Other nodes read them broadcast over their blocks; of strings and lists
 // only pointers and sizes are copied, so a long shared value costs its bytes once.
 //
-// A generated file defines `Plan` and `struct Generated` with
-//   FIELDS, LISTS, DENSE, OBSERVED, NODES     their numbers (LISTS: fields that are lists)
-//   BYTES_PER_ROW                             of the columns of results
+// A generated file defines `Plan` and `struct Generated`; extract/program.hpp has both for a plan of calls. `Generated`
+// has
+//   lists(), dense(), nodes()                 numbers of fields that are lists, of dense numbers, of nodes
+//   row_bytes()                               of the columns of results, per row
+//   shared_bytes()                            of the columns of the shared row
 //   place(Plan&, uint8_t*, int64_t rows, HostPool& kept)
 //                                             gives the columns of results their memory; keys have theirs in `kept`
-//   place_shared(Plan&, uint8_t*)             the same for the shared row: 16 bytes per node
+//   place_shared(Plan&, uint8_t*)             the same for the shared row
 //   load(Plan&, const Plan& shared, const uint8_t* shares, const ArrowArray&, const int32_t* columns, int64_t first,
 //        int32_t rows, HostPool&, HostPool& kept)
 //                                             roots; roots that are outputs have their copies in `kept`
@@ -66,32 +68,36 @@ template <typename Plan, typename Generated>
 struct Context {
     struct Worker {
         Plan plan;
-        Memory columns = aligned(std::max<int64_t>(Generated::BYTES_PER_ROW, 1) * BLOCK_ROWS);
+        Memory columns;
         HostPool items, bytes;
     };
     // Shared row. It lives until `gather` is done, because other nodes' results may point into it.
     struct Shared {
         Plan plan;
-        Memory columns = aligned(std::max<int64_t>(16 * Generated::NODES, 1));
+        Memory columns;
         HostPool items, bytes;
         std::vector<BlockKeys> blocks{1};
     };
+    Generated generated;
     Plan plan{};  // resources and statistics
     std::vector<std::unique_ptr<Worker>> idle;
-    std::vector<Recall> recalls = Generated::recalls();
+    std::vector<Recall> recalls = generated.recalls();
     std::vector<const Recall*> known = std::vector<const Recall*>(recalls.size());  // null: not for this batch
     std::unique_ptr<Shared> shared;
     std::mutex mutex;
     std::vector<BlockKeys> blocks;
-    std::vector<uint8_t> list_fields = Generated::list_fields();
-    std::vector<uint8_t> all_own = std::vector<uint8_t>(size_t(Generated::NODES) + 1);  // no static: libraries share it
+    std::vector<uint8_t> list_fields = generated.list_fields();
+    std::vector<uint8_t> all_own = std::vector<uint8_t>(size_t(generated.nodes()) + 1);  // no static: libraries share it
     int64_t rows = 0;
     std::atomic<int64_t> replaced{0}, reruns{0};
+
+    explicit Context(Generated program = Generated()) : generated(std::move(program)) {}
 
     std::unique_ptr<Worker> acquire() {
         std::lock_guard<std::mutex> lock(mutex);
         if (idle.empty()) {
             auto worker = std::make_unique<Worker>();
+            worker->columns = aligned(std::max<int64_t>(generated.row_bytes(), 1) * BLOCK_ROWS);
             return worker;
         }
         auto worker = std::move(idle.back());
@@ -131,19 +137,19 @@ struct Context {
             }
             const int64_t grown = worker->items.grown + worker->bytes.grown;
             const Plan& shared_plan = sharing == nullptr ? worker->plan : shared->plan;
-            Generated::place(worker->plan, worker->columns.get(), count, out.memory);
-            Generated::load(worker->plan, shared_plan, shares, known.data(), batch, columns, first, int32_t(count),
+            generated.place(worker->plan, worker->columns.get(), count, out.memory);
+            generated.load(worker->plan, shared_plan, shares, known.data(), batch, columns, first, int32_t(count),
                             worker->items, out.memory);
-            out.begin(Generated::LISTS, count);
-            const ::Pool* const outputs = Generated::output_pool(worker->plan);
+            out.begin(generated.lists(), count);
+            const ::Pool* const outputs = generated.output_pool(worker->plan);
             const RowBlock own{int32_t(count), failed + first, worker->items, worker->bytes, out.memory, outputs};
             for (const Recall* part : known) {
                 if (part != nullptr) part->give_failed(failed + first, first, count);
             }
-            Generated::run(worker->plan, shared_plan, shares, known.data(), first, own);
-            Emitter emitter{out, first, count, rows, Generated::DENSE, dense, observed,
+            generated.run(worker->plan, shared_plan, shares, known.data(), first, own);
+            Emitter emitter{out, first, count, rows, generated.dense(), dense, observed,
                             sharing == nullptr ? nullptr : sharing->fields};
-            Generated::emit(worker->plan, emitter);
+            generated.emit(worker->plan, emitter);
             replaced += emitter.replaced;
             reruns += worker->items.grown + worker->bytes.grown - grown;
             release(std::move(worker));
@@ -189,7 +195,7 @@ struct Context {
             worker->plan = plan;
             const auto run = [&](int64_t entry, int64_t count) {
                 worker->plan.rows = count;
-                Generated::recall(part, worker->plan, worker->columns.get(), recalls[size_t(part)], entry, int32_t(count),
+                generated.recall(part, worker->plan, worker->columns.get(), recalls[size_t(part)], entry, int32_t(count),
                                   worker->items, worker->bytes);
             };
             try {
@@ -200,7 +206,7 @@ struct Context {
                         pool->reset();
                     }
                     Values<Str> texts;
-                    Generated::load_text(part, texts, batch, columns, first, int32_t(count), worker->items);
+                    generated.load_text(part, texts, batch, columns, first, int32_t(count), worker->items);
                     recalls[size_t(part)].find(texts.values, first, count, run);
                 }
             } catch (const BadArray&) {
@@ -212,7 +218,10 @@ struct Context {
 
     // Computes the shared row, and the amount that other rows read of it. Returns 0 or a Failure.
     int64_t share(Sharing& sharing) {
-        if (!shared) shared = std::make_unique<Shared>();
+        if (!shared) {
+            shared = std::make_unique<Shared>();
+            shared->columns = aligned(std::max<int64_t>(generated.shared_bytes(), 1));
+        }
         uint8_t failed = 0;
         try {
             BlockKeys& out = shared->blocks[0];
@@ -222,17 +231,17 @@ struct Context {
             }
             Plan& shared_plan = shared->plan = plan;
             shared_plan.rows = 1;
-            Generated::place_shared(shared_plan, shared->columns.get());
-            Generated::load_shared(shared_plan, sharing.shares, *sharing.batch, sharing.columns, shared->items);
-            out.begin(Generated::LISTS, 1);
-            const ::Pool* const outputs = Generated::output_pool(shared_plan);
-            Generated::run_shared(shared_plan, sharing.shares,
+            generated.place_shared(shared_plan, shared->columns.get());
+            generated.load_shared(shared_plan, sharing.shares, *sharing.batch, sharing.columns, shared->items);
+            out.begin(generated.lists(), 1);
+            const ::Pool* const outputs = generated.output_pool(shared_plan);
+            generated.run_shared(shared_plan, sharing.shares,
                                   RowBlock{1, &failed, shared->items, shared->bytes, out.memory, outputs});
-            Emitter emitter{out, 0, 1, 1, Generated::DENSE, nullptr, nullptr, sharing.fields, true};
-            Generated::emit(shared_plan, emitter);
+            Emitter emitter{out, 0, 1, 1, generated.dense(), nullptr, nullptr, sharing.fields, true};
+            generated.emit(shared_plan, emitter);
             sharing.keys = out.keys();
             sharing.failed = failed;
-            const int64_t read = Generated::extent(shared_plan, sharing.shares);
+            const int64_t read = generated.extent(shared_plan, sharing.shares);
             return read > sharing.most_read / std::max<int64_t>(rows, 1) ? TOO_MUCH_READ : 0;
         } catch (const PoolLimit&) {
             return TOO_MANY_VALUES;

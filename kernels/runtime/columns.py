@@ -15,3 +15,5 @@ MAX_ROW_VALUES = _constant("runtime/columns.cuh", "MAX_ROW_VALUES")
 """Maximum of values that a node may give for a row."""
 THREADS = _constant("runtime/threadblock.cuh", "THREADS")
 """Threads, and rows, of a thread block on a device."""
+BLOCK_ROWS = _constant("extract/rowblock.hpp", "BLOCK_ROWS")
+"""Rows of a block on the host, and most items of lists that a library function gets at once."""

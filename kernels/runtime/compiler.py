@@ -19,12 +19,13 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from livectr.kernels.errors import ConfigError, KernelError
+from livectr.kernels.errors import ConfigError, KernelError, NoCompilerError
 from livectr.kernels.process.cpu import Level, own_levels
 
 KERNELS = Path(__file__).resolve().parents[1]
@@ -55,6 +56,7 @@ HOST_FLAGS = host_flags()
 DEVICE_FLAGS = ("-std=c++17", "-fmad=false", "-default-device")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
+Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 _loaded: dict[Path, ctypes.CDLL] = {}
 _lock = threading.Lock()
 
@@ -126,19 +128,51 @@ def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes
     """
     thread_count()  # the library reads the same variable and cannot complain about it
     wanted = HostSource(source, name, tuple(flags))
-    path = _prebuilt(wanted) if _noting is None else _noting.prebuild(wanted)
-    command: list[str] = []
-    if path is None:
-        compiler = compiler_words()
-        all_flags = (*HOST_FLAGS, *flags)
-        key = text_key(compiler_identity(tuple(compiler)), "\0".join(all_flags), source, *included(source))
-        path, command = cache_folder() / f"{key}.so", [*compiler, *all_flags]
+    path, command = _place(wanted)
     with _lock:
         if path not in _loaded:
             if not path.exists():
                 _build(source, path, command, name)
             _loaded[path] = ctypes.CDLL(str(path))
         return _loaded[path]
+
+
+def find_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes.CDLL | None:
+    """Load what `compile_host` would give if it is prebuilt or in the cache, else return None.
+
+    Meanwhile kernels are noted (`noting`), it compiles.
+
+    Raises:
+        NoCompilerError: it is not prebuilt, and no compiler is there to compile it.
+    """
+    path, _ = _place(HostSource(source, name, tuple(flags)))
+    return compile_host(source, name=name, flags=flags) if path.exists() else None
+
+
+def build_host(source: str, *, name: str, flags: Sequence[str] = (), run: Run = subprocess.run) -> None:
+    """Compile into the cache for `find_host`, without a lock that a call of `compile_host` waits for.
+
+    Args:
+        run: runs the compiler, as subprocess.run does.
+
+    Raises:
+        KernelError, ConfigError: as `compile_host`.
+    """
+    path, command = _place(HostSource(source, name, tuple(flags)))
+    if not path.exists():
+        _build(source, path, command, name, run)
+
+
+def _place(wanted: HostSource) -> tuple[Path, list[str]]:
+    """File of a source, prebuilt or in the cache, and the command that compiles it."""
+    path = _prebuilt(wanted) if _noting is None else _noting.prebuild(wanted)
+    if path is not None:
+        return path, []
+    compiler = compiler_words()
+    all_flags = (*HOST_FLAGS, *wanted.flags)
+    parts = ("\0".join(all_flags), wanted.source, *included(wanted.source))
+    key = text_key(compiler_identity(tuple(compiler)), *parts)
+    return cache_folder() / f"{key}.so", [*compiler, *all_flags]
 
 
 @contextmanager
@@ -246,16 +280,28 @@ def make_folder(folder: Path) -> None:
         ) from None
 
 
-def _build(source: str, path: Path, command: list[str], name: str) -> None:
+def made_cache_folder() -> Path:
+    """Folder of compiled kernels, made if need be.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    make_folder(cache_folder())
+    return cache_folder()
+
+
+def _build(source: str, path: Path, command: list[str], name: str, run: Run = subprocess.run) -> None:
     """Compiles into a temporary file, then renames it: another process never loads half a library."""
     make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder, "kernel.so")
-        run_compiler(command, built, name, source=source)
+        run_compiler(command, built, name, source=source, run=run)
         built.replace(path)
 
 
-def run_compiler(command: list[str], built: Path, name: str, *, source: str | None = None) -> None:
+def run_compiler(
+    command: list[str], built: Path, name: str, *, source: str | None = None, run: Run = subprocess.run
+) -> None:
     """Run a compiler that makes the file `built`, of a source as its input or of the command's files.
 
     Raises:
@@ -263,7 +309,7 @@ def run_compiler(command: list[str], built: Path, name: str, *, source: str | No
         ConfigError: it made nothing.
     """
     given = [] if source is None else [f"-I{KERNELS}", "-x", "c++", "-"]
-    done = subprocess.run([*command, *given, "-o", str(built)], input=source, capture_output=True, text=True)
+    done = run([*command, *given, "-o", str(built)], input=source, capture_output=True, text=True)
     if done.returncode < 0:
         killer = signal.Signals(-done.returncode).name
         raise KernelError(f"the compiler of kernel {name!r} was ended by {killer}; start again")
@@ -274,7 +320,7 @@ def run_compiler(command: list[str], built: Path, name: str, *, source: str | No
 
 
 def compiler_words() -> list[str]:
-    """Finds $CXX (may hold arguments), else c++, g++ or clang++. Raises ConfigError without a compiler."""
+    """Finds $CXX (may hold arguments), else c++, g++ or clang++. Raises NoCompilerError without any."""
     wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for candidate in wanted:
         try:
@@ -283,7 +329,7 @@ def compiler_words() -> list[str]:
             continue
         if words and shutil.which(words[0]):
             return words
-    raise ConfigError(f"no C++ compiler found ({' or '.join(wanted)}): {_INSTALL}")
+    raise NoCompilerError(f"no C++ compiler found ({' or '.join(wanted)}): {_INSTALL}")
 
 
 _INSTALL = (
@@ -351,4 +397,5 @@ def included(source: str) -> list[str]:
 
 
 def cache_folder() -> Path:
+    """Folder of compiled kernels."""
     return Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr") / "kernels"

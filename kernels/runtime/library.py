@@ -98,7 +98,8 @@ def build(level: Level, folder: Path, *, progress: bool = False) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists():
             return path
-        units, done = _units(), 0
+        units = sorted(_units(), key=lambda unit: -len(unit.source))  # the longest first: cores end together
+        done = 0
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             made = [pool.submit(_object, unit, level, objects, compiler) for unit in units]
             for future in made:

@@ -106,7 +106,7 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         ConnectError: no broker answers.
     """
     letters = FirstLetters()
-    extract = Extractor(pipeline.plan)
+    extract = Extractor(pipeline.plan, engine="calls")  # a few rows
     options = ReadOptions(until_end=True, min_usable=0.0)
     examples = ExampleSource(pipeline, source, options, rank=0, world=1, dead_letters=letters)
     try:

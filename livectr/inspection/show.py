@@ -52,7 +52,7 @@ def show_pipeline(
     """
     from livectr.models.base import ModelConfig
 
-    Extractor(pipeline.plan)
+    Extractor(pipeline.plan, engine="calls")
     placement = place(pipeline.plan, budget_bytes=budget_bytes, rows=rows)
     for role, model in (("prerank", pipeline.prerank), *pipeline.contenders.items()):
         if not isinstance(model, ModelConfig) and (role != "prerank" or model is not None):

@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
+from livectr.ingest.extract.engines import Wanted
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
@@ -19,6 +20,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from tests.ingest.reference import evaluate
 
 OPERATORS_IN_A_PLAN = 10
+ENGINES: tuple[Wanted, ...] = ("calls", "fused")
 Expressions = Mapping[str, Sequence[Expr]]
 
 
@@ -29,9 +31,19 @@ def plan_of(nodes: Sequence[Expr]) -> FeaturePlan:
     return FeaturePlan(sparse, dense)
 
 
+def without_users_operators(plan: FeaturePlan) -> FeaturePlan:
+    """The plan's features that need no compiler."""
+
+    def plain(node: Expr) -> bool:
+        return not (node.device and node.device.user) and all(map(plain, node.inputs))
+
+    sparse, dense = ({n: e for n, e in part.items() if plain(e)} for part in (plan.sparse, plan.dense))
+    return FeaturePlan(sparse, dense)
+
+
 @cache
-def _compiled(nodes: tuple[Expr, ...]) -> Extractor:
-    return Extractor(plan_of(nodes))
+def _extractor(nodes: tuple[Expr, ...], engine: Wanted) -> Extractor:
+    return Extractor(plan_of(nodes), engine=engine)
 
 
 def check(extractor: Extractor, batch: pa.RecordBatch, only: Sequence[Expr] | None = None) -> None:
@@ -67,14 +79,15 @@ class OperatorCheck:
     Args:
         expressions: operator → expressions that use it.
         name: the operator that is checked.
+        engine: that computes the expressions.
     """
 
-    def __init__(self, expressions: Expressions, name: str) -> None:
+    def __init__(self, expressions: Expressions, name: str, engine: Wanted = "fused") -> None:
         names = list(expressions)
         first = names.index(name) // OPERATORS_IN_A_PLAN * OPERATORS_IN_A_PLAN
         group = [expressions[other] for other in names[first : first + OPERATORS_IN_A_PLAN]]
         self._nodes = expressions[name]
-        self._extractor = _compiled(tuple(itertools.chain.from_iterable(group)))
+        self._extractor = _extractor(tuple(itertools.chain.from_iterable(group)), engine)
         self.roots = plan_of(self._nodes).roots
         """Columns that the operator's expressions read."""
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from livectr.cli import main
 from livectr.ingest import operators as op
 from livectr.ingest.extract.codegen import device_source
-from livectr.ingest.extract.extractor import Extractor, explained
+from livectr.ingest.extract.engines import explained
+from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.dag import FeaturePlan

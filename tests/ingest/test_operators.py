@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from livectr.ingest import operators as op
+from livectr.ingest.extract.engines import Wanted
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
@@ -20,7 +21,7 @@ from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import ConfigError
 from tests.ingest.list_expressions import LIST_EXPRESSIONS
-from tests.ingest.operator_check import OperatorCheck
+from tests.ingest.operator_check import ENGINES, OperatorCheck
 from tests.ingest.reference import lower_character
 
 
@@ -183,9 +184,10 @@ EXPRESSIONS: dict[str, list[Expr]] = {
 }
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_operator_equals_reference(name: str) -> None:
-    operator = OperatorCheck(EXPRESSIONS, name)
+def test_operator_equals_reference(name: str, engine: Wanted) -> None:
+    operator = OperatorCheck(EXPRESSIONS, name, engine)
 
     @given(batches(operator.roots))
     @settings(max_examples=40, deadline=None)

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 
 from livectr.ingest.extract import host_code
+from livectr.ingest.extract.engines import Wanted
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.operators import concat, cross, length, lower, ngrams, split, substring, trim
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
+from tests.ingest.operator_check import ENGINES, without_users_operators
 from tests.serving.every_operator import pipeline
 from tests.serving.test_equal_features import maybe
 
@@ -52,11 +54,13 @@ def drawn(random: Random, dtype: str, rows: int, name: str, *, encoded: bool) ->
     return pa.DictionaryArray.from_arrays(index, pool) if encoded else pool.take(index)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", range(3))
-def test_every_operator(seed: int) -> None:
-    random, plan = Random(seed), pipeline.plan
+def test_every_operator(seed: int, engine: Wanted) -> None:
+    random = Random(seed)
+    plan = pipeline.plan if engine == "fused" else without_users_operators(pipeline.plan)
     assert plan.recalled
-    extract, other = Extractor(plan), Extractor(plan)
+    extract, other = Extractor(plan, engine=engine), Extractor(plan, engine=engine)
     for rows in (700, 256, 1300):
         arrays: dict[str, Any] = {
             root.name: drawn(

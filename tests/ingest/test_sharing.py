@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from livectr.ingest.extract.engines import Wanted
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.sharing import TooLargeError
 from livectr.ingest.language import dtypes
@@ -17,24 +18,26 @@ from livectr.ingest.limits import FeatureLimits
 from livectr.ingest.operators import cross, key, split
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import InternalError
+from tests.ingest.operator_check import ENGINES, without_users_operators
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import pipeline
 from tests.serving.test_equal_features import maybe
 
-PLAN = pipeline.plan
+PLANS: dict[Wanted, FeaturePlan] = {"calls": without_users_operators(pipeline.plan), "fused": pipeline.plan}
 WORDS = column(ColumnRef("log", "words"), "string")
 TAGS = column(ColumnRef("log", "tags"), "list<int64>")
 AD = column(ColumnRef("log", "ad"), "int64")
 SMALL = FeaturePlan({"words": split(WORDS, " "), "tags": TAGS, "cross": cross(TAGS, AD)})
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", range(6))
-def test_features_are_those_of_columns_that_are_written_out(seed: int) -> None:
-    random, rows = Random(seed), [1, 2, 511, 513, 1300, 40][seed]
-    extract = Extractor(PLAN)
-    shared = {root.name for root in PLAN.roots if random.random() < [0.5, 1.0, 0.8, 0.2, 0.5, 0.0][seed]}
+def test_features_are_those_of_columns_that_are_written_out(seed: int, engine: Wanted) -> None:
+    random, rows, plan = Random(seed), [1, 2, 511, 513, 1300, 40][seed], PLANS[engine]
+    extract = Extractor(plan, engine=engine)
+    shared = {root.name for root in plan.roots if random.random() < [0.5, 1.0, 0.8, 0.2, 0.5, 0.0][seed]}
     arrays: dict[str, Any] = {}
-    for root in PLAN.roots:
+    for root in plan.roots:
         count = 1 if root.name in shared else rows
         values = [maybe(random, root.name.partition(".")[2], root.dtype) for _ in range(count)]
         arrays[root.name] = pa.array(values, dtypes.arrow_type(root.dtype))
@@ -56,7 +59,7 @@ def test_features_are_those_of_columns_that_are_written_out(seed: int) -> None:
         np.testing.assert_array_equal(got.dense.view(np.uint32), want.dense.view(np.uint32))
         np.testing.assert_array_equal(found.own.failed, want.failed)
     if seed == 1:
-        assert len(found.shared_fields) == len(PLAN.sparse)
+        assert len(found.shared_fields) == len(plan.sparse)
     if seed == 5:
         assert not found.shared_fields
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.ingest import operators as op
+from livectr.ingest.extract.engines import Wanted
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics, name_of
 from livectr.ingest.language import dtypes
@@ -21,6 +22,7 @@ from livectr.ingest.operators.statistics import CountMinSketch, Moments
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.runtime.compiler import compile_cubin
+from tests.ingest.operator_check import ENGINES
 from tests.ingest.reference import evaluate
 from tests.ingest.test_operators import NUMBER
 
@@ -85,8 +87,8 @@ EXPRESSIONS = {name: nodes for name, (_, nodes) in STATISTICS.items()}
 
 
 @cache
-def compiled(name: str) -> Extractor:
-    return Extractor(plan_of(*EXPRESSIONS[name]))
+def extractor_of(name: str, engine: Wanted) -> Extractor:
+    return Extractor(plan_of(*EXPRESSIONS[name]), engine=engine)
 
 
 def plan_of(*nodes: Expr) -> FeaturePlan:
@@ -108,11 +110,12 @@ def streams(draw: st.DrawFn, roots: tuple[Expr, ...], values: dict[str, Any]) ->
     return batches
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", STATISTICS)
-def test_a_batch_knows_the_batches_before_it(name: str) -> None:
+def test_a_batch_knows_the_batches_before_it(name: str, engine: Wanted) -> None:
     """A batch's own values and later values do not change its features."""
     reference, nodes = STATISTICS[name]
-    extractor = compiled(name)
+    extractor = extractor_of(name, engine)
 
     @given(streams(extractor.plan.roots, VALUES | (SMALL if name == "zscore" else NUMBER)))
     @settings(max_examples=60, deadline=None)
@@ -214,7 +217,7 @@ def test_the_error_of_a_sketch_keeps_its_bound() -> None:
 
 def test_a_state_is_a_moment() -> None:
     """A later update changes neither the state nor the features computed with it."""
-    extractor = compiled("frequency")
+    extractor = extractor_of("frequency", "calls")
     batch = pa.RecordBatch.from_arrays(
         [pa.array([None] * 5, dtypes.arrow_type(node.dtype)) for node in extractor.plan.roots],
         names=[node.name for node in extractor.plan.roots],

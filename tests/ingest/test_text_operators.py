@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from livectr.ingest import operators as op
 from livectr.ingest.extract.codegen import device_source
+from livectr.ingest.extract.engines import Wanted
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
@@ -21,7 +22,7 @@ from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import compile_cubin
-from tests.ingest.operator_check import OperatorCheck, plan_of
+from tests.ingest.operator_check import ENGINES, OperatorCheck, plan_of
 from tests.ingest.reference import evaluate
 from tests.ingest.reference_text import levenshtein
 from tests.ingest.test_operators import (
@@ -191,9 +192,10 @@ EXPRESSIONS: dict[str, list[Expr]] = {
 }
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_operator_equals_reference(name: str) -> None:
-    operator = OperatorCheck(EXPRESSIONS, name)
+def test_operator_equals_reference(name: str, engine: Wanted) -> None:
+    operator = OperatorCheck(EXPRESSIONS, name, engine)
 
     @given(batches(operator.roots, VALUES))
     @settings(max_examples=60, deadline=None)

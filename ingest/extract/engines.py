@@ -1,0 +1,202 @@
+"""Engines of a feature plan: the plan of calls at once, the fused plan when it is compiled.
+
+Both give the same bits.
+
+    plan ─► plan of calls (ingest/extract/program.py) ─────────────► batches, from the first
+       └──► generated C++ (ingest/extract/host_code.py) ─► compiler in the background ─► batches from then on
+
+The fused plan comes first where it is prebuilt or in the cache. Without a compiler the plan of calls stays. A
+user's operator is C++: its plan is compiled before the first batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.ingest.extract.host_code import host_source
+from livectr.ingest.extract.program import Program
+from livectr.ingest.operators.user import located
+from livectr.kernels.errors import ConfigError, KernelError, LiveCTRError, NoCompilerError
+from livectr.kernels.extract import program
+from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.background import build_in_turn
+from livectr.kernels.runtime.compiler import compile_host, find_host
+
+if TYPE_CHECKING:
+    from livectr.ingest.plan.dag import FeaturePlan
+
+Wanted = Literal["calls", "fused", "soonest"]
+"""Engine of a plan: always the same, or what runs soonest, with the fused plan as soon as it is compiled."""
+
+_log = logging.getLogger(__name__)
+_NAME: Final = "features"
+default: Wanted = "soonest"
+"""Engine of an extractor that asks for none; tests, whose plans see few batches, set another."""
+
+
+class Engine:
+    """C functions that run a plan, and native memory of their calls.
+
+    Args:
+        library: has the functions.
+        prefix: of their names.
+        words: argument of `create`; it lives as long as the engine.
+        kept: what the words point to.
+    """
+
+    def __init__(
+        self, library: ctypes.CDLL, prefix: str, words: npt.NDArray[np.int64], kept: object = None
+    ) -> None:
+        pointer = ctypes.c_void_p
+        self._create = self._function(library, f"{prefix}create", [pointer], pointer)
+        self._destroy = self._function(library, f"{prefix}destroy", [pointer])
+        self.extract = self._function(library, f"{prefix}extract", [pointer] * 8, ctypes.c_int64)
+        self.gather = self._function(library, f"{prefix}gather", [pointer] * 5)
+        self.gather_shared = self._function(library, f"{prefix}gather_shared", [pointer] * 4)
+        #: "calls" or "fused"
+        self.name: Literal["calls", "fused"] = "calls" if prefix else "fused"
+        self._words, self._kept = words, kept
+        self._contexts: list[Context] = []
+
+    @staticmethod
+    def _function(library: ctypes.CDLL, name: str, arguments: list[Any], result: Any = None) -> Any:
+        function = library[name]  # of its own: no other engine changes its types
+        function.argtypes, function.restype = arguments, result
+        return function
+
+    @contextmanager
+    def context(self) -> Iterator[Context]:
+        """Memory that no other call has; kept for the next call, unless this one raises."""
+        context = self._contexts.pop() if self._contexts else Context(self)
+        yield context
+        self._contexts.append(context)
+
+
+class Context:
+    """Native memory of one call at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._destroy = engine._destroy
+        self._engine_data = engine._words, engine._kept
+        self.handle = engine._create(address(engine._words))
+
+    def __del__(self) -> None:
+        self._destroy(self.handle)
+
+
+class Engines:
+    """Engines of a plan.
+
+    Args:
+        plan: the plan.
+        wanted: its engine; None: the default.
+
+    Raises:
+        ConfigError: a user's operator does not compile, or there is no compiler for it.
+        NoCompilerError: the fused plan is wanted, and there is no compiler.
+    """
+
+    def __init__(self, plan: FeaturePlan, wanted: Wanted | None) -> None:
+        wanted = wanted or default
+        self._thread: threading.Thread | None = None
+        self._started = threading.Lock()
+        user = next((node.device.user for node in plan.nodes if node.device and node.device.user), "")
+        found = None
+        if wanted == "fused" or user:
+            found = _compiled(plan, user)
+        elif wanted == "soonest":
+            try:
+                found = find_host(host_source(plan), name=_NAME)
+            except NoCompilerError:
+                _tell_no_compiler()
+                wanted = "calls"
+        if found is not None:
+            self._now = _fused(plan, found)
+            return
+        self._now = _calls(plan)
+        if wanted == "soonest":
+            self._thread = threading.Thread(target=self._compile, args=(plan,), name="compiler", daemon=True)
+
+    @property
+    def name(self) -> Literal["calls", "fused"]:
+        """Name of the engine of the next batch."""
+        return self._now.name
+
+    def now(self) -> Engine:
+        """Engine of the next batch. The first call starts the compiler: a process that forks before has no
+        thread."""
+        if self._thread is not None:
+            self._start(self._thread)
+        return self._now
+
+    def wait(self) -> None:
+        """Wait until the fused plan is compiled, if it is on its way."""
+        thread = self._thread
+        if thread is not None:
+            self._start(thread)
+            thread.join()
+
+    def _start(self, thread: threading.Thread) -> None:
+        with self._started:
+            if thread.ident is None:
+                thread.start()
+
+    def _compile(self, plan: FeaturePlan) -> None:
+        """Compile the fused plan and take it from the next batch on."""
+        source = host_source(plan)
+        try:
+            library = find_host(source, name=_NAME) if build_in_turn(source, name=_NAME) else None
+        except (LiveCTRError, OSError) as error:
+            _log.warning("the fused feature plan cannot be compiled; its plan of calls stays: %s", error)
+        else:
+            if library is not None:
+                self._now = _fused(plan, library)  # a call has the old engine or the new one
+        self._thread = None
+
+
+@functools.cache
+def _tell_no_compiler() -> None:
+    """Say once that plans stay as they are."""
+    _log.info("there is no C++ compiler: features are computed by the library's operators, call by call")
+
+
+def _compiled(plan: FeaturePlan, user: str) -> ctypes.CDLL:
+    """Fused plan, compiled if need be. user: name of a user's operator in it."""
+    try:
+        return compile_host(host_source(plan), name=_NAME)
+    except NoCompilerError as error:
+        if not user:
+            raise
+        raise ConfigError(f"operator {user!r} is C++, which has to be compiled: {error}") from None
+    except KernelError as error:
+        raise explained(error) from None
+
+
+def _fused(plan: FeaturePlan, library: ctypes.CDLL) -> Engine:
+    words = plan.resource_words(
+        [[address(array) for array in resource.arrays] for resource in plan.resources]
+    )
+    return Engine(library, "", words, plan.resources)
+
+
+def _calls(plan: FeaturePlan) -> Engine:
+    described = Program(plan)
+    return Engine(program.library(), "program_", described.words, described)
+
+
+def explained(error: KernelError) -> ConfigError | KernelError:
+    """ConfigError with places in the user's file when the compiler's message points at a user's operator,
+    else `error`."""
+    name, text = located(str(error).partition("\n")[2])
+    if not name:
+        return error
+    return ConfigError(f"operator {name!r} does not compile; correct its expression:\n{text}")

@@ -2,7 +2,7 @@
 // is looked up and read once, the gradients of a row are summed in that order and its optimiser runs once, whatever
 // the threads do.
 #pragma once
-#include "table/table.cuh"
+#include "table/table.hpp"
 #ifdef LIVECTR_HOST
 #include "keys/unique_scratch.hpp"
 
@@ -12,14 +12,51 @@ namespace {
 void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
                  float* out) {
     constexpr int64_t AHEAD = 8;
-    for (int64_t i = 0; i < n; ++i) {
-        if (i + AHEAD < n && rows[i + AHEAD] != NO_ROW) {
-            prefetch_row(table.rows(), rows[i + AHEAD], sizeof(RowHeader) + VALUE_BYTES);
+    const RowsView view = table.rows();
+    const int64_t bytes = sizeof(RowHeader) + table.layout().value_bytes();
+    with_row_width(table.layout().dim(), [&](auto dim) {
+        for (int64_t i = 0; i < n; ++i) {
+            if (i + AHEAD < n && rows[i + AHEAD] != NO_ROW) prefetch_row(view, rows[i + AHEAD], bytes);
+            float* const to = out + i * dim;
+            const float* const values = table.values(keys[i], rows[i], zeros, to);
+            if (values != to) memcpy(to, values, sizeof(float) * dim);
         }
-        float buffer[Layout::D];
-        memcpy(out + i * Layout::D, table.values(keys[i], rows[i], zeros, buffer), 4 * Layout::D);
-    }
+    });
 }
+
+// Sum of vectors float[n] in their order, written to `target` by `store`. That of a fixed width is kept in registers:
+// `target` could not be, since the compiler must expect it to be one of the vectors.
+template <typename N>
+class VectorSum;
+template <int N>
+class VectorSum<Fixed<N>> {
+  public:
+    VectorSum(Fixed<N>, float* target) : target_(target) {}
+    void set(const float* values) { memcpy(sum_, values, sizeof(sum_)); }
+    void add(const float* values) {
+        for (int d = 0; d < N; ++d) sum_[d] += values[d];
+    }
+    void store() const { memcpy(target_, sum_, sizeof(sum_)); }
+
+  private:
+    float sum_[N];
+    float* target_;
+};
+template <>
+class VectorSum<int> {
+  public:
+    VectorSum(int n, float* target) : n_(n), target_(target) {}
+    void set(const float* values) { memcpy(target_, values, sizeof(float) * n_); }
+    void add(const float* __restrict__ values) {
+        float* __restrict__ const sum = target_;
+        for (int d = 0; d < n_; ++d) sum[d] += values[d];
+    }
+    void store() const {}
+
+  private:
+    int n_;
+    float* target_;
+};
 
 class Batch {
   public:
@@ -50,7 +87,8 @@ class Batch {
     // Finds the rows of all unique keys, and reads the values, which `value` then returns. A missing key gets a row if the
     // table admits it. shared: threads share the search; else one thread finds and inserts in one pass, in parts.
     void open(Table& table, bool shared) {
-        if (values_.size() < rows_.size() * Layout::D) values_.resize(rows_.size() * Layout::D);
+        dim_ = table.layout().dim();
+        if (values_.size() < rows_.size() * dim_) values_.resize(rows_.size() * dim_);
         if (shared || table.admission().on()) {
             find(table);
             table.admission().on() ? admit(table) : insert(table);
@@ -65,7 +103,7 @@ class Batch {
         }
         use(table);
     }
-    const float* value(uint32_t unique) const { return values_.data() + int64_t{unique} * Layout::D; }
+    const float* value(uint32_t unique) const { return values_.data() + unique * dim_; }
 
     void find(const Table& table) {
         livectr::parallel_chunks(size(), GRAIN, [&](int64_t begin, int64_t end) {
@@ -114,30 +152,7 @@ class Batch {
 
     // Optimiser step of chunk c; grads: float[cells, D].
     void apply(Table& table, const float* grads, int64_t c) {
-        const RowsView view = table.rows();
-        const uint32_t generation = table.generation();
-        const auto [begin, end] = chunk(c);
-        for (int64_t u = begin; u < end; ++u) {
-            if (u + AHEAD < end && rows_[u + AHEAD] != NO_ROW) {
-                prefetch_row(view, rows_[u + AHEAD], ROW_BYTES);
-                prefetch_grad(grads, cells_[first_of(u + AHEAD)]);
-            }
-            const uint32_t row = rows_[u], first = first_of(u), last = ends_[u];
-            if (row == NO_ROW) continue;  // not admitted
-            const float* grad = grad_of(grads, cells_[first]);
-            float sum[Layout::D];
-            if (last - first > 1) {
-                std::copy_n(grad, Layout::D, sum);
-                for (uint32_t at = first + 1; at < last; ++at) {
-                    if (at + AHEAD < last) prefetch_grad(grads, cells_[at + AHEAD]);
-                    const float* const more = grad_of(grads, cells_[at]);
-                    for (int d = 0; d < Layout::D; ++d) sum[d] += more[d];
-                }
-                grad = sum;
-            }
-            update_row(view, row, grad, table.seed(), table.hyper());
-            if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
-        }
+        with_row_width(table.layout().dim(), [&](auto dim) { apply(dim, table, grads, c); });
     }
 
     // Copies to each unique row the last of its occurrences; source: float[cells, STRIDE].
@@ -146,10 +161,10 @@ class Batch {
         const uint32_t generation = table.generation();
         const auto [begin, end] = chunk(c);
         for (int64_t u = begin; u < end; ++u) {
-            if (u + AHEAD < end) prefetch_row(view, rows_[u + AHEAD], ROW_BYTES);
+            if (u + AHEAD < end) prefetch_row(view, rows_[u + AHEAD], view.row_bytes);
             const uint32_t row = rows_[u];
             const int64_t cell = cells_[ends_[u] - 1];
-            write_row(view, row, source + cell * Layout::STRIDE);
+            table.layout().write(stored_row(view, row), source + cell * table.layout().stride());
             if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
         }
     }
@@ -165,6 +180,7 @@ class Batch {
     std::vector<int64_t> keys_;          // the unique keys first
     std::vector<uint32_t> rows_, ends_;  // of each unique key; its cells: from the end of the one before to its end
     std::vector<uint32_t> cells_;
+    int64_t dim_ = 0;                    // D
     std::vector<float> values_;          // of each unique key, D
     std::vector<uint32_t> touched_, touched_counts_;  // by chunk: rows that changed first in this generation
 
@@ -172,15 +188,58 @@ class Batch {
     void read(const Table& table, int64_t from, int64_t to) {
         livectr::parallel_chunks(to - from, GRAIN, [&](int64_t begin, int64_t end) {
             copy_values(table, keys_.data() + from + begin, rows_.data() + from + begin, end - begin, false,
-                        values_.data() + (from + begin) * Layout::D);
+                        values_.data() + (from + begin) * dim_);
         });
     }
 
     std::pair<int64_t, int64_t> chunk(int64_t c) const { return {c * GRAIN, std::min(size(), (c + 1) * GRAIN)}; }
     uint32_t first_of(int64_t u) const { return u ? ends_[u - 1] : 0; }
-    static const float* grad_of(const float* grads, uint32_t cell) { return grads + int64_t{cell} * Layout::D; }
-    static void prefetch_grad(const float* grads, uint32_t cell) {
-        for (int d = 0; d < Layout::D; d += 16) prefetch(grad_of(grads, cell) + d);
+
+    template <typename N>
+    void apply(N dim, Table& table, const float* grads, int64_t c) {
+        const RowsView view = table.rows();
+        const RowLayout& layout = table.layout();
+        const uint32_t generation = table.generation();
+        const auto [begin, end] = chunk(c);
+        const auto grad_of = [&](uint32_t cell) { return grads + int64_t{cell} * dim; };
+        const auto prefetch_grad = [&](uint32_t cell) {
+            for (int d = 0; d < dim; d += 16) prefetch(grad_of(cell) + d);
+        };
+        RowBlock block;
+        char* stored[RowBlock::SIZE];
+        uint64_t streams[RowBlock::SIZE];
+        Scratch sums(RowBlock::SIZE * dim), rows(layout.rounds() ? RowBlock::SIZE * layout.stride() : 0);
+        const auto update = [&] {
+            layout.update(block, stored, streams, table.hyper(), rows.data());
+            block.size = 0;
+        };
+        for (int64_t u = begin; u < end; ++u) {
+            if (u + AHEAD < end && rows_[u + AHEAD] != NO_ROW) {
+                prefetch_row(view, rows_[u + AHEAD], view.row_bytes);
+                prefetch_grad(cells_[first_of(u + AHEAD)]);
+            }
+            const uint32_t row = rows_[u], first = first_of(u), last = ends_[u];
+            if (row == NO_ROW) continue;  // not admitted
+            const float* grad = grad_of(cells_[first]);
+            if (last - first > 1) {
+                float* const target = sums.data() + block.size * dim;
+                VectorSum<N> sum(dim, target);
+                sum.set(grad);
+                for (uint32_t at = first + 1; at < last; ++at) {
+                    if (at + AHEAD < last) prefetch_grad(cells_[at + AHEAD]);
+                    sum.add(grad_of(cells_[at]));
+                }
+                sum.store();
+                grad = target;
+            }
+            RowHeader* const header = row_header(view, row);
+            if (layout.rounds()) streams[block.size] = initial_stream(table.seed(), header->key);
+            stored[block.size] = stored_row(view, row);
+            block.gradients[block.size] = grad;
+            if (++block.size == RowBlock::SIZE) update();
+            if (Table::touch(header, generation)) touched_[begin + touched_counts_[c]++] = row;
+        }
+        update();
     }
 };
 

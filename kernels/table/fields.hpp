@@ -76,7 +76,7 @@ class Fields {
             const int64_t f = task % fields();
             const auto [first, last] = range(shape[f], task / fields(), WIDE);
             const Batch& batch = batches_[table_of_[f]];
-            pool(offsets, first, last, shape[f], out, [&](int32_t i, float*) { return batch.value(unique_[i]); });
+            pool(offsets, first, last, shape[f], out, [&](int32_t i) { return batch.value(unique_[i]); });
         });
     }
 
@@ -96,6 +96,8 @@ class Fields {
     // value `at`, and the state's floats from `state` on. rows[n]: their rows; the value is NaN where there is none.
     void read_segment(const int64_t* bounds, const int64_t* keys, int64_t at, int64_t dim, int64_t state,
                       int64_t floats, uint32_t* rows, float* out) const {
+        const RowLayout& layout = this->layout();
+        Scratch buffer(layout.dim());
         for (size_t t = 0; t < tables_.size(); ++t) {
             const int64_t n = bounds[t + 1] - bounds[t];
             find_rows(tables_[t]->index(), keys + bounds[t], n, rows + bounds[t]);
@@ -105,9 +107,9 @@ class Fields {
                     std::fill_n(out, dim + floats, NAN);
                     continue;
                 }
-                float buffer[Layout::D];
-                memcpy(out, read_values(row_values(view, rows[u]), buffer) + at, 4 * dim);
-                memcpy(out + dim, row_state(view, rows[u]) + 4 * state, 4 * floats);
+                const char* const stored = stored_row(view, rows[u]);
+                memcpy(out, layout.read(stored, buffer.data()) + at, 4 * dim);
+                memcpy(out + dim, stored + layout.value_bytes() + 4 * state, 4 * floats);
             }
         }
     }
@@ -119,8 +121,9 @@ class Fields {
             const RowsView view = tables_[t]->rows();
             for (int64_t u = bounds[t]; u < bounds[t + 1]; ++u, given += dim + floats) {
                 if (rows[u] == NO_ROW) continue;
-                write_some(row_values(view, rows[u]), at, dim, given);
-                memcpy(row_state(view, rows[u]) + 4 * state, given + dim, 4 * floats);
+                char* const stored = stored_row(view, rows[u]);
+                layout().write_some(stored, at, dim, given);
+                memcpy(stored + layout().value_bytes() + 4 * state, given + dim, 4 * floats);
             }
         }
     }
@@ -131,6 +134,7 @@ class Fields {
         std::atomic<int64_t> missing{0};
         livectr::parallel_for(blocks(shape.most(), BLOCK), [&](int64_t block) {
             std::vector<uint32_t> found;
+            Scratch buffer(layout().dim());
             int64_t absent = 0;
             for (int64_t f = 0; f < fields(); ++f) {
                 const auto [first, last] = range(shape[f], block, BLOCK);
@@ -139,11 +143,12 @@ class Fields {
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
                 absent += std::count(found.begin(), found.end(), NO_ROW);
                 const Table& source = table(f);
-                pool(offsets, first, last, shape[f], out, [&](int32_t i, float* buffer) {
+                const int64_t bytes = sizeof(RowHeader) + layout().value_bytes();
+                pool(offsets, first, last, shape[f], out, [&](int32_t i) {
                     if (i + AHEAD < end && found[i + AHEAD - begin] != NO_ROW) {
-                        prefetch_row(source.rows(), found[i + AHEAD - begin], sizeof(RowHeader) + VALUE_BYTES);
+                        prefetch_row(source.rows(), found[i + AHEAD - begin], bytes);
                     }
-                    return source.values(keys[i], found[i - begin], zeros, buffer);
+                    return source.values(keys[i], found[i - begin], zeros, buffer.data());
                 });
             }
             missing += absent;
@@ -192,6 +197,7 @@ class Fields {
     std::vector<uint32_t> unique_;  // number of every key of the batch among its table's unique keys
 
     Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
+    const RowLayout& layout() const { return tables_[0]->layout(); }
     static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
 
     // First and last cell of a block of a field's rows.
@@ -238,26 +244,25 @@ class Fields {
         }
     }
 
-    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. value(i, buffer[D]):
-    // that of key i, there or elsewhere.
+    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. value(i): that of key i,
+    // valid until the next call.
     template <typename Value>
-    static void pool(const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
-                     Value&& value) {
-        for (int64_t cell = first; cell < last; ++cell) {
-            float* const target = out + (field.base + (cell - field.first) * field.stride) * Layout::D;
-            const int32_t begin = offsets[cell];
-            float sum[Layout::D] = {};  // in registers; `target` may not be, since it might be a row
-            for (int32_t i = begin; i < offsets[cell + 1]; ++i) {
-                float buffer[Layout::D];
-                const float* const values = value(i, buffer);
-                if (i == begin) {
-                    memcpy(sum, values, sizeof(sum));
-                } else {
-                    for (int d = 0; d < Layout::D; ++d) sum[d] += values[d];
+    void pool(const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
+              Value&& value) const {
+        with_row_width(layout().dim(), [&](auto dim) {
+            for (int64_t cell = first; cell < last; ++cell) {
+                float* const target = out + (field.base + (cell - field.first) * field.stride) * dim;
+                const int32_t begin = offsets[cell], end = offsets[cell + 1];
+                if (begin == end) {
+                    std::fill_n(target, int(dim), 0.0f);
+                    continue;
                 }
+                VectorSum<decltype(dim)> sum(dim, target);
+                sum.set(value(begin));
+                for (int32_t i = begin + 1; i < end; ++i) sum.add(value(i));
+                sum.store();
             }
-            memcpy(target, sum, sizeof(sum));
-        }
+        });
     }
 };
 

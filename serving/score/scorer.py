@@ -20,7 +20,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.network.forward import Kept
 from livectr.kernels.table.layout import RowLayout, Values
-from livectr.kernels.table.native import table_library
 from livectr.kernels.table.rows import values_only
 from livectr.models.attention import compile_units
 from livectr.models.base import (
@@ -108,11 +107,10 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
 
 
 def compile_contenders(pipeline: Pipeline) -> None:
-    """Compile the near-cache and the model of every contender, so that no swap waits for the compiler."""
+    """Compile the model of every contender, so that no swap waits for the compiler."""
     if pipeline.challengers:
         configs, plan = model_configs(pipeline), pipeline.plan
         for champion in pipeline.contenders:
-            table_library(value_layout(configs, pipeline.row_values, champion))
             compile_units(configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0))
 
 

@@ -51,7 +51,7 @@ static __device__ __forceinline__ DeviceHeader* device_header(char* const* slabs
 
 // From float[STRIDE].
 static __device__ __forceinline__ void write_device_row(char* const* slabs, uint32_t row, const float* floats) {
-    write_values(Fixed<Layout::D>(), device_values(slabs, row), floats);
+    write_values(Layout::D, device_values(slabs, row), floats);
     memcpy(device_state(slabs, row), floats + Layout::D, STATE_BYTES);
 }
 
@@ -63,13 +63,12 @@ static __device__ __forceinline__ void update_row(float* row, char*, const float
 template <typename Value>
 static __device__ __forceinline__ void update_row(Value* values, char* state, const float* gradient, uint64_t stream,
                                                   const float* h) {
-    const Fixed<Layout::D> n;
     float floats[Layout::STRIDE];
-    read_values(n, values, floats);
-    memcpy(floats + n, state, STATE_BYTES);
+    read_values(Layout::D, values, floats);
+    memcpy(floats + Layout::D, state, STATE_BYTES);
     Layout::update(floats, gradient, h);
-    write_updated(n, values, floats, floats[Layout::STRIDE - 1], stream);
-    memcpy(state, floats + n, STATE_BYTES);
+    write_updated(Layout::D, values, floats, floats[Layout::STRIDE - 1], stream);
+    memcpy(state, floats + Layout::D, STATE_BYTES);
 }
 
 // D values of a row in parts, each the size of a load or store: D = WIDTH * COUNT.

@@ -32,12 +32,12 @@ struct Rows {
 
     void learn(uint32_t u, float g, float times, const float* __restrict__ by_vector) const {
         const float gradient = g * times;
-        FTRL::update(Fixed<1>(), state + 4 * u, state + 4 * u + 1, &gradient, ftrl);
+        FTRL::update(1, state + 4 * u, state + 4 * u + 1, &gradient, ftrl);
         float* __restrict__ const v = vector(u);
         float* __restrict__ const sums = v + dim;
         for (int64_t k = 0; k < dim; ++k) {
             const float of_v = g * by_vector[k];
-            AdaGrad::update(Fixed<1>(), v + k, sums + k, &of_v, adagrad);
+            AdaGrad::update(1, v + k, sums + k, &of_v, adagrad);
         }
     }
 };

@@ -9,54 +9,29 @@
 namespace {
 
 // out[n, D]: values of keys whose rows are known.
-void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
-                 float* out) {
-    constexpr int64_t AHEAD = 8;
-    const RowsView view = table.rows();
-    const int64_t bytes = sizeof(RowHeader) + table.layout().value_bytes();
-    with_row_width(table.layout().dim(), [&](auto dim) {
-        for (int64_t i = 0; i < n; ++i) {
-            if (i + AHEAD < n && rows[i + AHEAD] != NO_ROW) prefetch_row(view, rows[i + AHEAD], bytes);
-            float* const to = out + i * dim;
-            const float* const values = table.values(keys[i], rows[i], zeros, to);
-            if (values != to) memcpy(to, values, sizeof(float) * dim);
-        }
-    });
-}
-
-// Sum of vectors float[n] in their order, written to `target` by `store`. That of a fixed width is kept in registers:
-// `target` could not be, since the compiler must expect it to be one of the vectors.
 template <typename N>
-class VectorSum;
-template <int N>
-class VectorSum<Fixed<N>> {
-  public:
-    VectorSum(Fixed<N>, float* target) : target_(target) {}
-    void set(const float* values) { memcpy(sum_, values, sizeof(sum_)); }
-    void add(const float* values) {
-        for (int d = 0; d < N; ++d) sum_[d] += values[d];
+void copy_values(N dim, const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros, float* out) {
+    constexpr int64_t AHEAD = 8;
+    const RowLayout& layout = table.layout();
+    const bool in_place = layout.in_place();
+    const RowsView view = table.rows();
+    const Prefetch prefetch = table.prefetch_values();
+    for (int64_t i = 0; i < n; ++i) {
+        if (i + AHEAD < n) prefetch(rows[i + AHEAD]);
+        float* const to = out + i * dim;
+        if (rows[i] == NO_ROW) {
+            table.absent(keys[i], zeros, to);
+        } else if (in_place) {
+            memcpy(to, stored_row(view, rows[i]), sizeof(float) * dim);
+        } else {
+            layout.read(stored_row(view, rows[i]), to);
+        }
     }
-    void store() const { memcpy(target_, sum_, sizeof(sum_)); }
-
-  private:
-    float sum_[N];
-    float* target_;
-};
-template <>
-class VectorSum<int> {
-  public:
-    VectorSum(int n, float* target) : n_(n), target_(target) {}
-    void set(const float* values) { memcpy(target_, values, sizeof(float) * n_); }
-    void add(const float* __restrict__ values) {
-        float* __restrict__ const sum = target_;
-        for (int d = 0; d < n_; ++d) sum[d] += values[d];
-    }
-    void store() const {}
-
-  private:
-    int n_;
-    float* target_;
-};
+}
+inline void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
+                        float* out) {
+    with_row_width(table.layout().dim(), [&](auto dim) { copy_values(dim, table, keys, rows, n, zeros, out); });
+}
 
 class Batch {
   public:
@@ -84,11 +59,11 @@ class Batch {
     }
     void put(uint32_t unique, uint32_t cell) { cells_[ends_[unique]++] = cell; }
 
-    // Finds the rows of all unique keys, and reads the values, which `value` then returns. A missing key gets a row if the
+    // Finds the rows of all unique keys, and reads the values, which `values` then returns. A missing key gets a row if the
     // table admits it. shared: threads share the search; else one thread finds and inserts in one pass, in parts.
     void open(Table& table, bool shared) {
-        dim_ = table.layout().dim();
-        if (values_.size() < rows_.size() * dim_) values_.resize(rows_.size() * dim_);
+        const size_t floats = rows_.size() * table.layout().dim();
+        if (values_.size() < floats) values_.resize(floats);
         if (shared || table.admission().on()) {
             find(table);
             table.admission().on() ? admit(table) : insert(table);
@@ -103,7 +78,7 @@ class Batch {
         }
         use(table);
     }
-    const float* value(uint32_t unique) const { return values_.data() + unique * dim_; }
+    const float* values() const { return values_.data(); }  // [size(), D]
 
     void find(const Table& table) {
         livectr::parallel_chunks(size(), GRAIN, [&](int64_t begin, int64_t end) {
@@ -158,10 +133,11 @@ class Batch {
     // Copies to each unique row the last of its occurrences; source: float[cells, STRIDE].
     void assign(Table& table, const float* source, int64_t c) {
         const RowsView view = table.rows();
+        const Prefetch prefetch_row = table.prefetch_rows();
         const uint32_t generation = table.generation();
         const auto [begin, end] = chunk(c);
         for (int64_t u = begin; u < end; ++u) {
-            if (u + AHEAD < end) prefetch_row(view, rows_[u + AHEAD], view.row_bytes);
+            if (u + AHEAD < end) prefetch_row(rows_[u + AHEAD]);
             const uint32_t row = rows_[u];
             const int64_t cell = cells_[ends_[u] - 1];
             table.layout().write(stored_row(view, row), source + cell * table.layout().stride());
@@ -180,7 +156,6 @@ class Batch {
     std::vector<int64_t> keys_;          // the unique keys first
     std::vector<uint32_t> rows_, ends_;  // of each unique key; its cells: from the end of the one before to its end
     std::vector<uint32_t> cells_;
-    int64_t dim_ = 0;                    // D
     std::vector<float> values_;          // of each unique key, D
     std::vector<uint32_t> touched_, touched_counts_;  // by chunk: rows that changed first in this generation
 
@@ -188,7 +163,7 @@ class Batch {
     void read(const Table& table, int64_t from, int64_t to) {
         livectr::parallel_chunks(to - from, GRAIN, [&](int64_t begin, int64_t end) {
             copy_values(table, keys_.data() + from + begin, rows_.data() + from + begin, end - begin, false,
-                        values_.data() + (from + begin) * dim_);
+                        values_.data() + (from + begin) * table.layout().dim());
         });
     }
 
@@ -198,6 +173,7 @@ class Batch {
     template <typename N>
     void apply(N dim, Table& table, const float* grads, int64_t c) {
         const RowsView view = table.rows();
+        const Prefetch prefetch_row = table.prefetch_rows();
         const RowLayout& layout = table.layout();
         const uint32_t generation = table.generation();
         const auto [begin, end] = chunk(c);
@@ -208,32 +184,29 @@ class Batch {
         RowBlock block;
         char* stored[RowBlock::SIZE];
         uint64_t streams[RowBlock::SIZE];
-        Scratch sums(RowBlock::SIZE * dim), rows(layout.rounds() ? RowBlock::SIZE * layout.stride() : 0);
+        Scratch sums(RowBlock::SIZE * dim), rows(layout.in_place() ? 0 : RowBlock::SIZE * layout.stride());
         const auto update = [&] {
             layout.update(block, stored, streams, table.hyper(), rows.data());
             block.size = 0;
         };
         for (int64_t u = begin; u < end; ++u) {
-            if (u + AHEAD < end && rows_[u + AHEAD] != NO_ROW) {
-                prefetch_row(view, rows_[u + AHEAD], view.row_bytes);
+            if (u + AHEAD < end) {
+                prefetch_row(rows_[u + AHEAD]);
                 prefetch_grad(cells_[first_of(u + AHEAD)]);
             }
             const uint32_t row = rows_[u], first = first_of(u), last = ends_[u];
             if (row == NO_ROW) continue;  // not admitted
             const float* grad = grad_of(cells_[first]);
             if (last - first > 1) {
-                float* const target = sums.data() + block.size * dim;
-                VectorSum<N> sum(dim, target);
-                sum.set(grad);
-                for (uint32_t at = first + 1; at < last; ++at) {
+                float* const sum = sums.data() + block.size * dim;
+                add_vectors(dim, sum, first, last, [&](uint32_t at) INLINED {
                     if (at + AHEAD < last) prefetch_grad(cells_[at + AHEAD]);
-                    sum.add(grad_of(cells_[at]));
-                }
-                sum.store();
-                grad = target;
+                    return grad_of(cells_[at]);
+                });
+                grad = sum;
             }
             RowHeader* const header = row_header(view, row);
-            if (layout.rounds()) streams[block.size] = initial_stream(table.seed(), header->key);
+            if (!layout.in_place()) streams[block.size] = initial_stream(table.seed(), header->key);
             stored[block.size] = stored_row(view, row);
             block.gradients[block.size] = grad;
             if (++block.size == RowBlock::SIZE) update();

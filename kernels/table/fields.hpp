@@ -47,6 +47,43 @@ class Shape {
     int64_t most_ = 0;
 };
 
+// Values of the keys of a batch: those of its unique keys, which it has read.
+struct BatchValues {
+    const float* values;     // [unique keys, D]
+    const uint32_t* unique;  // number of each key among them
+
+    template <typename N>
+    __forceinline__ const float* operator()(N dim, int64_t i) const {
+        return values + int64_t{unique[i]} * dim;
+    }
+};
+
+// Values of keys in a table: in place, or made in buffer[D]. Rows ahead are prefetched.
+class StoredValues {
+  public:
+    StoredValues(const Table& table, bool zeros, const int64_t* keys, const uint32_t* rows, int64_t end, float* buffer)
+        : table_(&table), view_(table.rows()), prefetch_(table.prefetch_values()), keys_(keys), rows_(rows), end_(end),
+          buffer_(buffer), in_place_(table.layout().in_place()), zeros_(zeros) {}
+
+    __forceinline__ const float* operator()(int, int64_t i) const {
+        if (i + AHEAD < end_) prefetch_(rows_[i + AHEAD]);
+        if (rows_[i] == NO_ROW) return table_->absent(keys_[i], zeros_, buffer_), buffer_;
+        const char* const stored = stored_row(view_, rows_[i]);
+        return in_place_ ? reinterpret_cast<const float*>(stored) : table_->layout().read(stored, buffer_);
+    }
+
+  private:
+    static constexpr int64_t AHEAD = 12;
+    const Table* table_;
+    RowsView view_;
+    Prefetch prefetch_;
+    const int64_t* keys_;
+    const uint32_t* rows_;
+    int64_t end_;
+    float* buffer_;
+    bool in_place_, zeros_;
+};
+
 class Fields {
   public:
     Fields(Table* const* tables, int64_t count, const int32_t* table_of, int64_t fields)
@@ -76,7 +113,10 @@ class Fields {
             const int64_t f = task % fields();
             const auto [first, last] = range(shape[f], task / fields(), WIDE);
             const Batch& batch = batches_[table_of_[f]];
-            pool(offsets, first, last, shape[f], out, [&](int32_t i) { return batch.value(unique_[i]); });
+            const BatchValues values{batch.values(), unique_.data()};
+            with_row_width(layout().dim(), [&, first = first, last = last](auto dim) {
+                pool(dim, offsets, first, last, shape[f], out, values);
+            });
         });
     }
 
@@ -142,13 +182,9 @@ class Fields {
                 found.resize(end - begin);
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
                 absent += std::count(found.begin(), found.end(), NO_ROW);
-                const Table& source = table(f);
-                const int64_t bytes = sizeof(RowHeader) + layout().value_bytes();
-                pool(offsets, first, last, shape[f], out, [&](int32_t i) {
-                    if (i + AHEAD < end && found[i + AHEAD - begin] != NO_ROW) {
-                        prefetch_row(source.rows(), found[i + AHEAD - begin], bytes);
-                    }
-                    return source.values(keys[i], found[i - begin], zeros, buffer.data());
+                const StoredValues values(table(f), zeros, keys, found.data() - begin, end, buffer.data());
+                with_row_width(layout().dim(), [&, first = first, last = last](auto dim) {
+                    pool(dim, offsets, first, last, shape[f], out, values);
                 });
             }
             missing += absent;
@@ -189,7 +225,6 @@ class Fields {
   private:
     static constexpr int64_t BLOCK = 128;  // rows of a task of `infer`: small requests, split over threads
     static constexpr int64_t WIDE = 1024;  // and of `forward`: hot rows of a table are met often before the next table
-    static constexpr int64_t AHEAD = 12;
     std::vector<Table*> tables_;
     std::vector<int32_t> table_of_;
     std::vector<std::vector<int32_t>> fields_of_;
@@ -244,25 +279,20 @@ class Fields {
         }
     }
 
-    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. value(i): that of key i,
-    // valid until the next call.
-    template <typename Value>
-    void pool(const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
-              Value&& value) const {
-        with_row_width(layout().dim(), [&](auto dim) {
-            for (int64_t cell = first; cell < last; ++cell) {
-                float* const target = out + (field.base + (cell - field.first) * field.stride) * dim;
-                const int32_t begin = offsets[cell], end = offsets[cell + 1];
-                if (begin == end) {
-                    std::fill_n(target, int(dim), 0.0f);
-                    continue;
-                }
-                VectorSum<decltype(dim)> sum(dim, target);
-                sum.set(value(begin));
-                for (int32_t i = begin + 1; i < end; ++i) sum.add(value(i));
-                sum.store();
+    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. values(dim, i): those of
+    // key i, valid until the next call.
+    template <typename N, typename Values>
+    static void pool(N dim, const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
+                     Values values) {
+        for (int64_t cell = first; cell < last; ++cell) {
+            float* const target = out + (field.base + (cell - field.first) * field.stride) * dim;
+            const int32_t begin = offsets[cell], end = offsets[cell + 1];
+            if (begin == end) {
+                std::fill_n(target, int{dim}, 0.0f);
+            } else {
+                add_vectors(dim, target, begin, end, [&](int32_t i) INLINED { return values(dim, i); });
             }
-        });
+        }
     }
 };
 

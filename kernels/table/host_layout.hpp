@@ -1,9 +1,10 @@
 // Layout of a row on the host, known when a table is made: layout.py::RowLayout.description. The loops over a row's
-// values are compiled for the usual widths (table/width.cuh) and chosen by function pointers; other widths take
+// values are compiled for the usual widths (table/width.hpp) and chosen by function pointers; other widths take
 // loops of run-time length. The bits do not depend on that.
 #pragma once
 #include "table/optimisers.cuh"
 #include "table/row_values.cuh"
+#include "table/width.hpp"
 #ifdef LIVECTR_HOST
 #include <memory>
 #include <vector>
@@ -108,8 +109,7 @@ class RowLayout {
     int64_t value_bytes() const { return value_bytes_; }
     int64_t state_bytes() const { return int64_t{4} * (stride_ - dim_); }
     int64_t stored_bytes() const { return value_bytes_ + state_bytes(); }
-    // Random bits of an update's rounding are needed.
-    bool rounds() const { return values_ != FP32; }
+    bool in_place() const { return values_ == FP32; }  // a stored row is float[STRIDE]
 
     // Initial values of a new key.
     void values(float* row, uint64_t stream, const float* h) const {
@@ -117,12 +117,12 @@ class RowLayout {
             segment.begin(segment, row, stream, h);
             h += HYPERS;
         }
-        if (rounds()) short_.round(dim_, row);
+        if (!in_place()) short_.round(dim_, row);
     }
 
     // Values of a stored row: in place, or converted into `buffer[D]`.
     const float* read(const char* stored, float* buffer) const {
-        if (!rounds()) return reinterpret_cast<const float*>(stored);
+        if (in_place()) return reinterpret_cast<const float*>(stored);
         short_.read(dim_, stored, buffer);
         return buffer;
     }
@@ -135,7 +135,7 @@ class RowLayout {
     }
 
     void write(char* stored, const float* row) const {
-        if (rounds()) {
+        if (!in_place()) {
             short_.write(dim_, stored, row);
             memcpy(stored + value_bytes_, row + dim_, state_bytes());
         } else {
@@ -154,13 +154,13 @@ class RowLayout {
 
     // Writes the initial row of a new key; scratch[STRIDE].
     void begin(char* stored, uint64_t stream, const float* h, float* scratch) const {
-        float* const row = rounds() ? scratch : reinterpret_cast<float*>(stored);
+        float* const row = in_place() ? reinterpret_cast<float*>(stored) : scratch;
         values(row, stream, h);
         for (const RowSegment& segment : segments_) {
             segment.init(segment, row, h);
             h += HYPERS;
         }
-        if (!rounds()) return;
+        if (in_place()) return;
         row[stride_ - 1] = 0.0f;
         write(stored, row);
     }
@@ -169,14 +169,14 @@ class RowLayout {
     // are the `initial_stream`s and scratch[RowBlock::SIZE, STRIDE] is used.
     void update(RowBlock& block, char* const* stored, const uint64_t* streams, const float* h, float* scratch) const {
         for (int r = 0; r < block.size; ++r) {
-            block.rows[r] = rounds() ? scratch + r * stride_ : reinterpret_cast<float*>(stored[r]);
-            if (rounds()) copy(stored[r], block.rows[r], true);
+            block.rows[r] = in_place() ? reinterpret_cast<float*>(stored[r]) : scratch + r * stride_;
+            if (!in_place()) copy(stored[r], block.rows[r], true);
         }
         for (const RowSegment& segment : segments_) {
             segment.update(segment, block, h);
             h += HYPERS;
         }
-        if (!rounds()) return;
+        if (in_place()) return;
         for (int r = 0; r < block.size; ++r) {
             float* const row = block.rows[r];
             short_.write_updated(dim_, stored[r], row, row + stride_ - 1, streams[r]);

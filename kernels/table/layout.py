@@ -299,14 +299,14 @@ class RowLayout:
         for number, segment in enumerate(self.segments):
             kind, h = segment.optimiser.source(), f"h + {number * self.HYPERS}"
             place = at if segment.place is None else segment.place
-            n, w, s = f"Fixed<{segment.dim}>()", f"row + {at}", f"row + {state}"
+            n, w, s = segment.dim, f"row + {at}", f"row + {state}"
             values.append(f"initial_values({n}, {w}, {place}, stream, {h});")
             states.append(f"{kind}::init({n}, {w}, {s}, {h} + 1);")
             updates.append(f"{kind}::update({n}, {w}, {s}, gradient + {at}, {h} + 1);")
             at += segment.dim
             state += segment.optimiser.state_floats(segment.dim)
         if self.values != "fp32":
-            values.append(f"round_initial<Value>(Fixed<{self.dim}>(), row);")
+            values.append(f"round_initial<Value>({self.dim}, row);")
             states.append(f"row[{self.stride - 1}] = 0.0f;")
         indent = "\n        "
         return f"""

@@ -1,8 +1,16 @@
 // Optimisers of a segment of a row: n weights `w`, their state `s` (state(n) floats), gradient `g` and
 // hyper-parameters `h`, of which the first is the learning rate: it may change between two steps. A row is
-// updated once per step, with the sum of its gradients. n: see table/width.cuh.
+// updated once per step, with the sum of its gradients. The functions are inlined: loops over a constant n are unrolled.
 #pragma once
-#include "table/width.cuh"
+#include "runtime/shim.cuh"
+
+// Before a loop whose steps are independent. GCC would unroll a short loop of constant length before it looks for vectors,
+// and then find none.
+#ifdef LIVECTR_HOST
+#define VECTOR_LOOP _Pragma("GCC unroll 1") _Pragma("GCC ivdep")
+#else
+#define VECTOR_LOOP
+#endif
 
 // Gradient of a weight by the loss, or by the loss and a regularisation that pulls it to 0 (`Adaptive`, below).
 struct Unregularised {};
@@ -12,11 +20,11 @@ static __device__ __forceinline__ float regularised(float g, float w, float deca
 // h: lr
 struct SGD {
     static __device__ __forceinline__ constexpr int state(int) { return 0; }
-    template <typename N>
-    static __device__ __forceinline__ void init(N, const float*, float*, const float*) {}
-    template <typename N, typename Decay = Unregularised>
-    static __device__ __forceinline__ void update(N n, float* __restrict__ w, float*, const float* __restrict__ g,
+    static __device__ __forceinline__ void init(int, const float*, float*, const float*) {}
+    template <typename Decay = Unregularised>
+    static __device__ __forceinline__ void update(int n, float* __restrict__ w, float*, const float* __restrict__ g,
                                                   const float* __restrict__ h, Decay decay = {}) {
+        VECTOR_LOOP
         for (int i = 0; i < n; ++i) w[i] -= h[0] * regularised(g[i], w[i], decay);
     }
 };
@@ -24,14 +32,15 @@ struct SGD {
 // Duchi, Hazan, Singer 2011, diagonal form. s: sum of squared gradients; h: lr, eps, initial sum
 struct AdaGrad {
     static __device__ __forceinline__ constexpr int state(int n) { return n; }
-    template <typename N>
-    static __device__ __forceinline__ void init(N n, const float*, float* s, const float* h) {
+    static __device__ __forceinline__ void init(int n, const float*, float* s, const float* h) {
+        VECTOR_LOOP
         for (int i = 0; i < n; ++i) s[i] = h[2];
     }
-    template <typename N, typename Decay = Unregularised>
-    static __device__ __forceinline__ void update(N n, float* __restrict__ w, float* __restrict__ s,
+    template <typename Decay = Unregularised>
+    static __device__ __forceinline__ void update(int n, float* __restrict__ w, float* __restrict__ s,
                                                   const float* __restrict__ g, const float* __restrict__ h,
                                                   Decay decay = {}) {
+        VECTOR_LOOP
         for (int i = 0; i < n; ++i) {
             const float d = regularised(g[i], w[i], decay);
             s[i] += d * d;
@@ -46,12 +55,11 @@ struct AdaGrad {
 struct RowAdaGrad {
     static constexpr int LANES = 8;
     static __device__ __forceinline__ constexpr int state(int) { return 1; }
-    template <typename N>
-    static __device__ __forceinline__ void init(N, const float*, float* s, const float* h) {
+    static __device__ __forceinline__ void init(int, const float*, float* s, const float* h) {
         s[0] = h[2];
     }
-    template <typename N, typename Decay = Unregularised>
-    static __device__ __forceinline__ void update(N n, float* __restrict__ w, float* __restrict__ s,
+    template <typename Decay = Unregularised>
+    static __device__ __forceinline__ void update(int n, float* __restrict__ w, float* __restrict__ s,
                                                   const float* __restrict__ g, const float* __restrict__ h,
                                                   Decay decay = {}) {
         float lanes[LANES] = {};
@@ -62,8 +70,9 @@ struct RowAdaGrad {
         for (int width = LANES / 2; width > 0; width /= 2) {
             for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
         }
-        s[0] += lanes[0] / static_cast<float>(int(n));
+        s[0] += lanes[0] / n;
         const float rate = h[0] / (sqrtf(s[0]) + h[1]);
+        VECTOR_LOOP
         for (int i = 0; i < n; ++i) w[i] -= rate * regularised(g[i], w[i], decay);
     }
 };
@@ -73,18 +82,18 @@ struct RowAdaGrad {
 // h: lr, eps, beta1, beta2, 1-beta1, 1-beta2
 struct Adam {
     static __device__ __forceinline__ constexpr int state(int n) { return 2 * n + 2; }
-    template <typename N>
-    static __device__ __forceinline__ void init(N n, const float*, float* s, const float*) {
+    static __device__ __forceinline__ void init(int n, const float*, float* s, const float*) {
         for (int i = 0; i < state(n); ++i) s[i] = 0.0f;
     }
-    template <typename N, typename Decay = Unregularised>
-    static __device__ __forceinline__ void update(N n, float* __restrict__ w, float* __restrict__ s,
+    template <typename Decay = Unregularised>
+    static __device__ __forceinline__ void update(int n, float* __restrict__ w, float* __restrict__ s,
                                                   const float* __restrict__ g, const float* __restrict__ h,
                                                   Decay decay = {}) {
         float* const m = s;
         float* const v = s + n;
         const float c1 = s[2 * n] = h[2] * s[2 * n] + h[4];
         const float c2 = s[2 * n + 1] = h[3] * s[2 * n + 1] + h[5];
+        VECTOR_LOOP
         for (int i = 0; i < n; ++i) {
             const float d = regularised(g[i], w[i], decay);
             m[i] = h[2] * m[i] + h[4] * d;
@@ -102,8 +111,8 @@ struct Adam {
 struct FTRL {
     static __device__ __forceinline__ constexpr int state(int n) { return 2 * n + 1; }
     // The paper starts at w = 0. A non-zero initial weight is written into z, as the z that gives it.
-    template <typename N>
-    static __device__ __forceinline__ void init(N n, const float* w, float* s, const float* h) {
+    static __device__ __forceinline__ void init(int n, const float* w, float* s, const float* h) {
+        VECTOR_LOOP
         for (int i = 0; i < n; ++i) {
             const float l1 = w[i] > 0.0f ? h[2] : w[i] < 0.0f ? -h[2] : 0.0f;
             s[i] = -w[i] * (h[1] / h[0] + h[3]) - l1;
@@ -111,14 +120,14 @@ struct FTRL {
         }
         s[2 * n] = h[0];
     }
-    template <typename N>
-    static __device__ __forceinline__ void update(N n, float* __restrict__ w, float* __restrict__ s,
+    static __device__ __forceinline__ void update(int n, float* __restrict__ w, float* __restrict__ s,
                                                   const float* __restrict__ g, const float* __restrict__ h) {
         float* const z = s;
         float* const squares = s + n;
         // 0 unless the rate has changed
         const float step = s[2 * n] == h[0] ? 0.0f : 1.0f / h[0] - 1.0f / s[2 * n];
         s[2 * n] = h[0];
+        VECTOR_LOOP
         for (int i = 0; i < n; ++i) {
             const float root = sqrtf(squares[i]);
             squares[i] += g[i] * g[i];
@@ -139,13 +148,11 @@ template <typename Base>
 struct Adaptive {
     static constexpr int L2 = 6;  // after the most that a Base has; layout.py pads up to it
     static __device__ __forceinline__ constexpr int state(int n) { return Base::state(n) + 1; }
-    template <typename N>
-    static __device__ __forceinline__ void init(N n, const float* w, float* s, const float* h) {
+    static __device__ __forceinline__ void init(int n, const float* w, float* s, const float* h) {
         Base::init(n, w, s, h);
         s[Base::state(n)] = 0.0f;
     }
-    template <typename N>
-    static __device__ __forceinline__ void update(N n, float* __restrict__ w, float* __restrict__ s,
+    static __device__ __forceinline__ void update(int n, float* __restrict__ w, float* __restrict__ s,
                                                   const float* __restrict__ g, const float* __restrict__ h) {
         float& batches = s[Base::state(n)];
         batches += batches < 16777216.0f ? 1.0f : 0.0f;

@@ -71,7 +71,7 @@ struct Half {
 };
 
 // Rounds a row's initial values float[n] to values as they can be stored.
-template <typename Value, typename N>
-static __device__ __forceinline__ void round_initial(N n, float* row) {
+template <typename Value>
+static __device__ __forceinline__ void round_initial(int n, float* row) {
     for (int i = 0; i < n; ++i) row[i] = Value::nearest(row[i]).widen();
 }

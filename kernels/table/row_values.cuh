@@ -10,28 +10,26 @@ static __host__ __device__ constexpr int64_t value_bytes(int64_t n) {
 
 // Overloaded for values of 4 and of 2 bytes.
 
-template <typename N>
-static __device__ __forceinline__ void read_values(N n, const float* values, float* row) {
+static __device__ __forceinline__ void read_values(int n, const float* values, float* row) {
     memcpy(row, values, sizeof(float) * n);
 }
-template <typename N, typename Value>
-static __device__ __forceinline__ void read_values(N n, const Value* values, float* row) {
+template <typename Value>
+static __device__ __forceinline__ void read_values(int n, const Value* values, float* row) {
     for (int i = 0; i < n; ++i) row[i] = values[i].widen();
 }
 
-template <typename N>
-static __device__ __forceinline__ void write_values(N n, float* values, const float* row) {
+static __device__ __forceinline__ void write_values(int n, float* values, const float* row) {
     memcpy(values, row, sizeof(float) * n);
 }
-template <typename N, typename Value>
-static __device__ __forceinline__ void write_values(N n, Value* values, const float* row) {
+template <typename Value>
+static __device__ __forceinline__ void write_values(int n, Value* values, const float* row) {
     for (int i = 0; i < n; ++i) values[i] = Value::nearest(row[i]);
 }
 
 // Writes the n values of 2 bytes of a row after an update, rounded by `stream`, the row's `initial_stream`, and its
 // number of updates, which is counted.
-template <typename N, typename Value>
-static __device__ __forceinline__ void write_updated(N n, Value* values, const float* row, float& updates,
+template <typename Value>
+static __device__ __forceinline__ void write_updated(int n, Value* values, const float* row, float& updates,
                                                      uint64_t stream) {
     const uint64_t chance = mix64(stream ^ (0x5EED0F2B17E5ull + static_cast<uint64_t>(updates)));
     updates = updates < 16777215.0f ? updates + 1.0f : 0.0f;

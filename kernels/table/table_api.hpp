@@ -152,9 +152,10 @@ int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t 
     return guarded([&] {
         const RowsView view = table->rows();
         const RowLayout& layout = table->layout();
+        const Prefetch prefetch = table->prefetch_rows();
         livectr::parallel_chunks(n, 4 * GRAIN, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
-                if (i + Batch::AHEAD < end) prefetch_row(view, rows[i + Batch::AHEAD], view.row_bytes);
+                if (i + Batch::AHEAD < end) prefetch(rows[i + Batch::AHEAD]);
                 keys[i] = row_header(view, rows[i])->key;
                 layout.copy(stored_row(view, rows[i]), out + i * width, width > layout.dim());
             }

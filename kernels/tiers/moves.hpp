@@ -111,8 +111,9 @@ int64_t moves_evict(Table* const* tables, int64_t count, const int64_t* bounds, 
     return each_segment(tables, count, bounds, [&](Table& table, int64_t begin, int64_t end) {
         const RowsView view = table.rows();
         const int64_t stride = table.layout().stride();
+        const Prefetch prefetch = table.prefetch_rows();
         for (int64_t i = begin; i < end; ++i) {
-            if (i + ROWS_AHEAD < end) prefetch_row(view, rows[i + ROWS_AHEAD], view.row_bytes);
+            if (i + ROWS_AHEAD < end) prefetch(rows[i + ROWS_AHEAD]);
             keys[i] = row_header(view, rows[i])->key;
             generations[i] = table.changed_in(rows[i]);
             uint32_t* const row = packed + i * (stride + 2);

@@ -8,29 +8,61 @@
 
 namespace {
 
-// out[n, D]: values of keys whose rows are known.
-template <typename N>
-void copy_values(N dim, const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros, float* out) {
-    constexpr int64_t AHEAD = 8;
-    const RowLayout& layout = table.layout();
-    const bool in_place = layout.in_place();
-    const RowsView view = table.rows();
-    const Prefetch prefetch = table.prefetch_values();
-    for (int64_t i = 0; i < n; ++i) {
-        if (i + AHEAD < n) prefetch(rows[i + AHEAD]);
-        float* const to = out + i * dim;
-        if (rows[i] == NO_ROW) {
-            table.absent(keys[i], zeros, to);
-        } else if (in_place) {
-            memcpy(to, stored_row(view, rows[i]), sizeof(float) * dim);
-        } else {
-            layout.read(stored_row(view, rows[i]), to);
+// Values of keys whose rows are known. They are in place if IN_PLACE, or made in a buffer. Rows ahead are prefetched.
+template <bool IN_PLACE>
+class StoredValues {
+  public:
+    StoredValues(const Table& table, bool zeros, const int64_t* keys, const uint32_t* rows, int64_t end)
+        : table_(&table), view_(table.rows()), keys_(keys), rows_(rows), end_(end), zeros_(zeros) {}
+
+    // Values float[dim] of key i < end; a missing key has zeros or its initial values.
+    template <typename N>
+    __forceinline__ const float* operator()(N dim, int64_t i, float* buffer) const {
+        if (i + AHEAD < end_) {
+            const int bytes = IN_PLACE ? int{sizeof(float)} * dim : static_cast<int>(table_->layout().value_bytes());
+            prefetch_row(view_, rows_[i + AHEAD], int{sizeof(RowHeader)} + bytes);
         }
+        if (__builtin_expect(rows_[i] == NO_ROW, 0)) return table_->absent(keys_[i], zeros_, buffer), buffer;
+        const char* const stored = stored_row(view_, rows_[i]);
+        if constexpr (IN_PLACE) return reinterpret_cast<const float*>(stored);
+        return table_->layout().read(stored, buffer);
+    }
+
+  private:
+    static constexpr int64_t AHEAD = 12;
+    const Table* table_;
+    RowsView view_;
+    const int64_t* keys_;
+    const uint32_t* rows_;
+    int64_t end_;
+    bool zeros_;
+};
+
+// Calls call(dim, values) with the StoredValues of a table, and its D.
+template <typename Call>
+void with_values(const Table& table, bool zeros, const int64_t* keys, const uint32_t* rows, int64_t end, Call&& call) {
+    with_row_width(table.layout().dim(), [&](auto dim) {
+        if (table.layout().in_place()) {
+            call(dim, StoredValues<true>(table, zeros, keys, rows, end));
+        } else {
+            call(dim, StoredValues<false>(table, zeros, keys, rows, end));
+        }
+    });
+}
+
+template <typename N, typename Values>
+SEPARATE void copy_values(N dim, Values values, int64_t n, float* out) {
+    for (int64_t i = 0; i < n; ++i) {
+        float* const to = out + i * dim;
+        const float* const from = values(dim, i, to);
+        if (from != to) memcpy(to, from, sizeof(float) * dim);
     }
 }
+
+// out[n, D]: values of keys whose rows are known.
 inline void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
                         float* out) {
-    with_row_width(table.layout().dim(), [&](auto dim) { copy_values(dim, table, keys, rows, n, zeros, out); });
+    with_values(table, zeros, keys, rows, n, [&](auto dim, auto values) { copy_values(dim, values, n, out); });
 }
 
 class Batch {
@@ -171,7 +203,7 @@ class Batch {
     uint32_t first_of(int64_t u) const { return u ? ends_[u - 1] : 0; }
 
     template <typename N>
-    void apply(N dim, Table& table, const float* grads, int64_t c) {
+    SEPARATE void apply(N dim, Table& table, const float* grads, int64_t c) {
         const RowsView view = table.rows();
         const Prefetch prefetch_row = table.prefetch_rows();
         const RowLayout& layout = table.layout();
@@ -182,13 +214,20 @@ class Batch {
             for (int d = 0; d < dim; d += 16) prefetch(grad_of(cell) + d);
         };
         RowBlock block;
-        char* stored[RowBlock::SIZE];
-        uint64_t streams[RowBlock::SIZE];
         Scratch sums(RowBlock::SIZE * dim), rows(layout.in_place() ? 0 : RowBlock::SIZE * layout.stride());
         const auto update = [&] {
-            layout.update(block, stored, streams, table.hyper(), rows.data());
-            block.size = 0;
+            if (!layout.in_place()) {
+                for (int r = 0; r < block.size; ++r) {
+                    block.streams[r] = initial_stream(table.seed(), row_header(view, block.numbers[r])->key);
+                }
+            }
+            layout.update(block, table.hyper(), rows.data());
+            for (int r = 0; r < block.size; ++r) {
+                const uint32_t row = block.numbers[r];
+                if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
+            }
         };
+        int size = 0;
         for (int64_t u = begin; u < end; ++u) {
             if (u + AHEAD < end) {
                 prefetch_row(rows_[u + AHEAD]);
@@ -198,20 +237,22 @@ class Batch {
             if (row == NO_ROW) continue;  // not admitted
             const float* grad = grad_of(cells_[first]);
             if (last - first > 1) {
-                float* const sum = sums.data() + block.size * dim;
+                float* const sum = sums.data() + size * dim;
                 add_vectors(dim, sum, first, last, [&](uint32_t at) INLINED {
                     if (at + AHEAD < last) prefetch_grad(cells_[at + AHEAD]);
                     return grad_of(cells_[at]);
                 });
                 grad = sum;
             }
-            RowHeader* const header = row_header(view, row);
-            if (!layout.in_place()) streams[block.size] = initial_stream(table.seed(), header->key);
-            stored[block.size] = stored_row(view, row);
-            block.gradients[block.size] = grad;
-            if (++block.size == RowBlock::SIZE) update();
-            if (Table::touch(header, generation)) touched_[begin + touched_counts_[c]++] = row;
+            block.numbers[size] = row;
+            block.stored[size] = stored_row(view, row);
+            block.gradients[size] = grad;
+            if (++size < RowBlock::SIZE) continue;
+            block.size = size;
+            update();
+            size = 0;
         }
+        block.size = size;
         update();
     }
 };

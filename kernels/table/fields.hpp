@@ -53,35 +53,9 @@ struct BatchValues {
     const uint32_t* unique;  // number of each key among them
 
     template <typename N>
-    __forceinline__ const float* operator()(N dim, int64_t i) const {
+    __forceinline__ const float* operator()(N dim, int64_t i, float*) const {
         return values + int64_t{unique[i]} * dim;
     }
-};
-
-// Values of keys in a table: in place, or made in buffer[D]. Rows ahead are prefetched.
-class StoredValues {
-  public:
-    StoredValues(const Table& table, bool zeros, const int64_t* keys, const uint32_t* rows, int64_t end, float* buffer)
-        : table_(&table), view_(table.rows()), prefetch_(table.prefetch_values()), keys_(keys), rows_(rows), end_(end),
-          buffer_(buffer), in_place_(table.layout().in_place()), zeros_(zeros) {}
-
-    __forceinline__ const float* operator()(int, int64_t i) const {
-        if (i + AHEAD < end_) prefetch_(rows_[i + AHEAD]);
-        if (rows_[i] == NO_ROW) return table_->absent(keys_[i], zeros_, buffer_), buffer_;
-        const char* const stored = stored_row(view_, rows_[i]);
-        return in_place_ ? reinterpret_cast<const float*>(stored) : table_->layout().read(stored, buffer_);
-    }
-
-  private:
-    static constexpr int64_t AHEAD = 12;
-    const Table* table_;
-    RowsView view_;
-    Prefetch prefetch_;
-    const int64_t* keys_;
-    const uint32_t* rows_;
-    int64_t end_;
-    float* buffer_;
-    bool in_place_, zeros_;
 };
 
 class Fields {
@@ -115,7 +89,7 @@ class Fields {
             const Batch& batch = batches_[table_of_[f]];
             const BatchValues values{batch.values(), unique_.data()};
             with_row_width(layout().dim(), [&, first = first, last = last](auto dim) {
-                pool(dim, offsets, first, last, shape[f], out, values);
+                pool(dim, offsets, first, last, shape[f], out, values, nullptr);
             });
         });
     }
@@ -182,10 +156,10 @@ class Fields {
                 found.resize(end - begin);
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
                 absent += std::count(found.begin(), found.end(), NO_ROW);
-                const StoredValues values(table(f), zeros, keys, found.data() - begin, end, buffer.data());
-                with_row_width(layout().dim(), [&, first = first, last = last](auto dim) {
-                    pool(dim, offsets, first, last, shape[f], out, values);
-                });
+                with_values(table(f), zeros, keys, found.data() - begin, end,
+                            [&, first = first, last = last](auto dim, auto values) {
+                                pool(dim, offsets, first, last, shape[f], out, values, buffer.data());
+                            });
             }
             missing += absent;
         });
@@ -279,18 +253,18 @@ class Fields {
         }
     }
 
-    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. values(dim, i): those of
-    // key i, valid until the next call.
+    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. values(dim, i, buffer[D]):
+    // those of key i, there or elsewhere.
     template <typename N, typename Values>
-    static void pool(N dim, const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
-                     Values values) {
+    SEPARATE static void pool(N dim, const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
+                     Values values, float* buffer) {
         for (int64_t cell = first; cell < last; ++cell) {
             float* const target = out + (field.base + (cell - field.first) * field.stride) * dim;
             const int32_t begin = offsets[cell], end = offsets[cell + 1];
             if (begin == end) {
                 std::fill_n(target, int{dim}, 0.0f);
             } else {
-                add_vectors(dim, target, begin, end, [&](int32_t i) INLINED { return values(dim, i); });
+                add_vectors(dim, target, begin, end, [&](int32_t i) INLINED { return values(dim, i, buffer); });
             }
         }
     }

@@ -23,12 +23,15 @@ class Scratch {
     std::unique_ptr<float[]> heap_;
 };
 
-// Rows that are updated together, segment by segment: float[STRIDE] of each, and its summed gradient float[D].
+// Rows that are updated together, segment by segment.
 struct RowBlock {
     static constexpr int SIZE = 8;
     int size = 0;
-    float* rows[SIZE];
-    const float* gradients[SIZE];
+    uint32_t numbers[SIZE];
+    char* stored[SIZE];
+    const float* gradients[SIZE];  // summed gradient float[D]
+    uint64_t streams[SIZE];        // `initial_stream`, if values have 2 bytes
+    float* rows[SIZE];             // float[STRIDE], of RowLayout::update
 };
 
 // Segment of a row. `at` and `state` are the places of its first value and state float in a row.
@@ -165,12 +168,11 @@ class RowLayout {
         write(stored, row);
     }
 
-    // Optimiser step of rows: those of `block`, whose stored rows are stored[block.size]. Of values of 2 bytes, `streams`
-    // are the `initial_stream`s and scratch[RowBlock::SIZE, STRIDE] is used.
-    void update(RowBlock& block, char* const* stored, const uint64_t* streams, const float* h, float* scratch) const {
+    // Optimiser step of the rows of a block; scratch[RowBlock::SIZE, STRIDE] if values have 2 bytes.
+    void update(RowBlock& block, const float* h, float* scratch) const {
         for (int r = 0; r < block.size; ++r) {
-            block.rows[r] = in_place() ? reinterpret_cast<float*>(stored[r]) : scratch + r * stride_;
-            if (!in_place()) copy(stored[r], block.rows[r], true);
+            block.rows[r] = in_place() ? reinterpret_cast<float*>(block.stored[r]) : scratch + r * stride_;
+            if (!in_place()) copy(block.stored[r], block.rows[r], true);
         }
         for (const RowSegment& segment : segments_) {
             segment.update(segment, block, h);
@@ -179,8 +181,8 @@ class RowLayout {
         if (in_place()) return;
         for (int r = 0; r < block.size; ++r) {
             float* const row = block.rows[r];
-            short_.write_updated(dim_, stored[r], row, row + stride_ - 1, streams[r]);
-            memcpy(stored[r] + value_bytes_, row + dim_, state_bytes());
+            short_.write_updated(dim_, block.stored[r], row, row + stride_ - 1, block.streams[r]);
+            memcpy(block.stored[r] + value_bytes_, row + dim_, state_bytes());
         }
     }
 

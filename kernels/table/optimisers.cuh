@@ -2,15 +2,7 @@
 // hyper-parameters `h`, of which the first is the learning rate: it may change between two steps. A row is
 // updated once per step, with the sum of its gradients. The functions are inlined: loops over a constant n are unrolled.
 #pragma once
-#include "runtime/shim.cuh"
-
-// Before a loop whose steps are independent. GCC would unroll a short loop of constant length before it looks for vectors,
-// and then find none.
-#ifdef LIVECTR_HOST
-#define VECTOR_LOOP _Pragma("GCC unroll 1") _Pragma("GCC ivdep")
-#else
-#define VECTOR_LOOP
-#endif
+#include "table/vector_loop.cuh"
 
 // Gradient of a weight by the loss, or by the loss and a regularisation that pulls it to 0 (`Adaptive`, below).
 struct Unregularised {};

@@ -54,13 +54,20 @@ int64_t guarded(Call&& call) {
 
 constexpr int64_t GRAIN = 512;  // rows of a task: enough to hide a thread's wake-up
 
-// Prefetches the first `bytes` of rows. It takes few instructions a row and no branch: a processor has only so many
+// Prefetches the first bytes of a row.
+__forceinline__ void prefetch_row(const RowsView& view, uint32_t row, int bytes) {
+    if (row == NO_ROW) return;
+    const char* const start = reinterpret_cast<const char*>(row_header(view, row));
+    for (int at = 0; at < bytes; at += 64) prefetch(start + at);
+}
+
+// Prefetches whole rows. It takes few instructions a row and no branch: a processor has only so many
 // instructions in flight, and with them so many misses.
 class Prefetch {
   public:
-    Prefetch(const RowsView& view, int64_t bytes)
-        : view_(view), second_(std::min<int64_t>(bytes - 1, 64)), third_(std::min<int64_t>(bytes - 1, 128)),
-          bytes_(bytes) {}
+    explicit Prefetch(const RowsView& view)
+        : view_(view), second_(std::min<int64_t>(view.row_bytes - 1, 64)),
+          third_(std::min<int64_t>(view.row_bytes - 1, 128)) {}
 
     __forceinline__ void operator()(uint32_t row) const {
         if (row == NO_ROW) return;
@@ -68,12 +75,12 @@ class Prefetch {
         prefetch(start);
         prefetch(start + second_);
         prefetch(start + third_);
-        for (int64_t at = 192; at < bytes_; at += 64) prefetch(start + at);
+        for (int64_t at = 192; at < view_.row_bytes; at += 64) prefetch(start + at);
     }
 
   private:
     RowsView view_;
-    int64_t second_, third_, bytes_;
+    int64_t second_, third_;
 };
 
 class Table {
@@ -116,11 +123,10 @@ class Table {
         return total;
     }
 
-    Prefetch prefetch_values() const { return {rows(), int64_t{sizeof(RowHeader)} + layout_.value_bytes()}; }
-    Prefetch prefetch_rows() const { return {rows(), row_bytes_}; }
+    Prefetch prefetch_rows() const { return Prefetch(rows()); }
 
     // Writes zeros or the initial values of `key` to values[D].
-    __attribute__((noinline)) void absent(int64_t key, bool zeros, float* values) const {
+    SEPARATE void absent(int64_t key, bool zeros, float* values) const {
         if (zeros) {
             std::fill_n(values, layout_.dim(), 0.0f);
         } else {

@@ -214,7 +214,7 @@ class Batch {
             for (int d = 0; d < dim; d += 16) prefetch(grad_of(cell) + d);
         };
         RowBlock block;
-        Scratch sums(RowBlock::SIZE * dim), rows(layout.in_place() ? 0 : RowBlock::SIZE * layout.stride());
+        Scratch sums(RowBlock::SIZE * dim), rows(layout.scratch());
         const auto update = [&] {
             if (!layout.in_place()) {
                 for (int r = 0; r < block.size; ++r) {

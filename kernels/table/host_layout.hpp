@@ -23,32 +23,36 @@ class Scratch {
     std::unique_ptr<float[]> heap_;
 };
 
-// Rows that are updated together, segment by segment.
+// Rows that are made or updated together, segment by segment.
 struct RowBlock {
     static constexpr int SIZE = 8;
     int size = 0;
     uint32_t numbers[SIZE];
     char* stored[SIZE];
     const float* gradients[SIZE];  // summed gradient float[D]
-    uint64_t streams[SIZE];        // `initial_stream`, if values have 2 bytes
-    float* rows[SIZE];             // float[STRIDE], of RowLayout::update
+    uint64_t streams[SIZE];        // `initial_stream`; in an update only if values have 2 bytes
+    float* rows[SIZE];             // float[STRIDE]: RowLayout sets it
 };
 
 // Segment of a row. `at` and `state` are the places of its first value and state float in a row.
 struct RowSegment {
     int dim, place, at, state;
-    void (*begin)(const RowSegment&, float* row, uint64_t stream, const float* h);
-    void (*init)(const RowSegment&, float* row, const float* h);
-    void (*update)(const RowSegment&, const RowBlock&, const float* h);
+    void (*begin)(const RowSegment&, const RowBlock&, const float* h);   // initial values
+    void (*init)(const RowSegment&, const RowBlock&, const float* h);    // initial state
+    void (*update)(const RowSegment&, const RowBlock&, const float* h);  // optimiser step
 };
 
 template <typename N>
-void begin_segment(const RowSegment& segment, float* row, uint64_t stream, const float* h) {
-    initial_values(N(segment.dim), row + segment.at, segment.place, stream, h);
+void begin_segment(const RowSegment& segment, const RowBlock& block, const float* h) {
+    const N n(segment.dim);
+    const int at = segment.at, place = segment.place;
+    for (int r = 0; r < block.size; ++r) initial_values(n, block.rows[r] + at, place, block.streams[r], h);
 }
 template <typename Optimiser, typename N>
-void init_segment(const RowSegment& segment, float* row, const float* h) {
-    Optimiser::init(N(segment.dim), row + segment.at, row + segment.state, h + 1);
+void init_segment(const RowSegment& segment, const RowBlock& block, const float* h) {
+    const N n(segment.dim);
+    const int at = segment.at, state = segment.state;
+    for (int r = 0; r < block.size; ++r) Optimiser::init(n, block.rows[r] + at, block.rows[r] + state, h + 1);
 }
 template <typename Optimiser, typename N>
 void update_segment(const RowSegment& segment, const RowBlock& block, const float* h) {
@@ -116,11 +120,11 @@ class RowLayout {
 
     // Initial values of a new key.
     void values(float* row, uint64_t stream, const float* h) const {
-        for (const RowSegment& segment : segments_) {
-            segment.begin(segment, row, stream, h);
-            h += HYPERS;
-        }
-        if (!in_place()) short_.round(dim_, row);
+        RowBlock block;
+        block.size = 1;
+        block.streams[0] = stream;
+        block.rows[0] = row;
+        values(block, h);
     }
 
     // Values of a stored row: in place, or converted into `buffer[D]`.
@@ -155,29 +159,28 @@ class RowLayout {
         }
     }
 
-    // Writes the initial row of a new key; scratch[STRIDE].
-    void begin(char* stored, uint64_t stream, const float* h, float* scratch) const {
-        float* const row = in_place() ? reinterpret_cast<float*>(stored) : scratch;
-        values(row, stream, h);
-        for (const RowSegment& segment : segments_) {
-            segment.init(segment, row, h);
-            h += HYPERS;
-        }
+    // Number of floats of the scratch of `begin` and `update`.
+    int64_t scratch() const { return in_place() ? 0 : RowBlock::SIZE * stride_; }
+
+    // Writes the initial rows of new keys.
+    void begin(RowBlock& block, const float* h, float* scratch) const {
+        open(block, scratch);
+        values(block, h);
+        for (size_t i = 0; i < segments_.size(); ++i) segments_[i].init(segments_[i], block, h + i * HYPERS);
         if (in_place()) return;
-        row[stride_ - 1] = 0.0f;
-        write(stored, row);
+        for (int r = 0; r < block.size; ++r) {
+            block.rows[r][stride_ - 1] = 0.0f;
+            write(block.stored[r], block.rows[r]);
+        }
     }
 
-    // Optimiser step of the rows of a block; scratch[RowBlock::SIZE, STRIDE] if values have 2 bytes.
+    // Optimiser step of rows.
     void update(RowBlock& block, const float* h, float* scratch) const {
-        for (int r = 0; r < block.size; ++r) {
-            block.rows[r] = in_place() ? reinterpret_cast<float*>(block.stored[r]) : scratch + r * stride_;
-            if (!in_place()) copy(block.stored[r], block.rows[r], true);
+        open(block, scratch);
+        if (!in_place()) {
+            for (int r = 0; r < block.size; ++r) copy(block.stored[r], block.rows[r], true);
         }
-        for (const RowSegment& segment : segments_) {
-            segment.update(segment, block, h);
-            h += HYPERS;
-        }
+        for (size_t i = 0; i < segments_.size(); ++i) segments_[i].update(segments_[i], block, h + i * HYPERS);
         if (in_place()) return;
         for (int r = 0; r < block.size; ++r) {
             float* const row = block.rows[r];
@@ -192,6 +195,18 @@ class RowLayout {
     int64_t value_bytes_ = 0;
     std::vector<RowSegment> segments_;
     ShortValues short_{};
+
+    void open(RowBlock& block, float* scratch) const {
+        for (int r = 0; r < block.size; ++r) {
+            block.rows[r] = in_place() ? reinterpret_cast<float*>(block.stored[r]) : scratch + r * stride_;
+        }
+    }
+
+    void values(const RowBlock& block, const float* h) const {
+        for (size_t i = 0; i < segments_.size(); ++i) segments_[i].begin(segments_[i], block, h + i * HYPERS);
+        if (in_place()) return;
+        for (int r = 0; r < block.size; ++r) short_.round(dim_, block.rows[r]);
+    }
 
     // Adds a segment; stride_ is the place of its state, and moves behind it.
     void add(int64_t optimiser, RowSegment segment) {

@@ -333,11 +333,17 @@ class Table {
         }
         const RowsView view = this->rows();
         livectr::parallel_chunks(born_.size(), GRAIN, [&](int64_t begin, int64_t end) {
-            Scratch scratch(layout_.stride());
-            for (int64_t i = begin; i < end; ++i) {
-                const auto [row, key] = born_[i];
-                *row_header(view, row) = {key, generation()};
-                layout_.begin(stored_row(view, row), initial_stream(seed_, key), hyper(), scratch.data());
+            RowBlock block;
+            Scratch scratch(layout_.scratch());
+            for (int64_t i = begin; i < end; i += block.size) {
+                block.size = static_cast<int>(std::min<int64_t>(RowBlock::SIZE, end - i));
+                for (int r = 0; r < block.size; ++r) {
+                    const auto [row, key] = born_[i + r];
+                    *row_header(view, row) = {key, generation()};
+                    block.stored[r] = stored_row(view, row);
+                    block.streams[r] = initial_stream(seed_, key);
+                }
+                layout_.begin(block, hyper(), scratch.data());
             }
         });
     }

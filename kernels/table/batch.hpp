@@ -213,47 +213,46 @@ class Batch {
         const auto prefetch_grad = [&](uint32_t cell) {
             for (int d = 0; d < dim; d += 16) prefetch(grad_of(cell) + d);
         };
+        const uint32_t *const rows = rows_.data(), *const ends = ends_.data(), *const cells = cells_.data();
+        uint32_t* const touched = touched_.data() + begin;
+        uint32_t count = 0;  // of touched rows
         RowBlock block;
-        Scratch sums(RowBlock::SIZE * dim), rows(layout.scratch());
-        const auto update = [&] {
+        Scratch sums(RowBlock::SIZE * dim), scratch(layout.scratch());
+        const auto update = [&](int size) {
+            block.size = size;
             if (!layout.in_place()) {
-                for (int r = 0; r < block.size; ++r) {
-                    block.streams[r] = initial_stream(table.seed(), row_header(view, block.numbers[r])->key);
+                for (int r = 0; r < size; ++r) {
+                    block.streams[r] = initial_stream(table.seed(), header_of(block.stored[r])->key);
                 }
             }
-            layout.update(block, table.hyper(), rows.data());
-            for (int r = 0; r < block.size; ++r) {
-                const uint32_t row = block.numbers[r];
-                if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
-            }
+            layout.update(block, table.hyper(), scratch.data());
         };
         int size = 0;
+        uint32_t last = first_of(begin);
         for (int64_t u = begin; u < end; ++u) {
             if (u + AHEAD < end) {
-                prefetch_row(rows_[u + AHEAD]);
-                prefetch_grad(cells_[first_of(u + AHEAD)]);
+                prefetch_row(rows[u + AHEAD]);
+                prefetch_grad(cells[ends[u + AHEAD - 1]]);
             }
-            const uint32_t row = rows_[u], first = first_of(u), last = ends_[u];
+            const uint32_t row = rows[u], first = std::exchange(last, ends[u]);
             if (row == NO_ROW) continue;  // not admitted
-            const float* grad = grad_of(cells_[first]);
+            char* const stored = stored_row(view, row);
+            if (Table::touch(header_of(stored), generation)) touched[count++] = row;
+            const float* grad = grad_of(cells[first]);
             if (last - first > 1) {
                 float* const sum = sums.data() + size * dim;
                 add_vectors(dim, sum, first, last, [&](uint32_t at) INLINED {
-                    if (at + AHEAD < last) prefetch_grad(cells_[at + AHEAD]);
-                    return grad_of(cells_[at]);
+                    if (at + AHEAD < last) prefetch_grad(cells[at + AHEAD]);
+                    return grad_of(cells[at]);
                 });
                 grad = sum;
             }
-            block.numbers[size] = row;
-            block.stored[size] = stored_row(view, row);
+            block.stored[size] = stored;
             block.gradients[size] = grad;
-            if (++size < RowBlock::SIZE) continue;
-            block.size = size;
-            update();
-            size = 0;
+            if (++size == RowBlock::SIZE) update(std::exchange(size, 0));
         }
-        block.size = size;
-        update();
+        update(size);
+        touched_counts_[c] = count;
     }
 };
 

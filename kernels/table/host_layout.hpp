@@ -27,7 +27,6 @@ class Scratch {
 struct RowBlock {
     static constexpr int SIZE = 8;
     int size = 0;
-    uint32_t numbers[SIZE];
     char* stored[SIZE];
     const float* gradients[SIZE];  // summed gradient float[D]
     uint64_t streams[SIZE];        // `initial_stream`; in an update only if values have 2 bytes

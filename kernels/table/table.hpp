@@ -40,6 +40,7 @@ inline RowHeader* row_header(const RowsView& view, uint32_t row) {
 inline char* stored_row(const RowsView& view, uint32_t row) {
     return reinterpret_cast<char*>(row_header(view, row) + 1);
 }
+inline RowHeader* header_of(char* stored) { return reinterpret_cast<RowHeader*>(stored) - 1; }
 
 constexpr int64_t OUT_OF_MEMORY = -1, FORGOTTEN = -2, BAD_OFFSETS = -3;
 

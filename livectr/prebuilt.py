@@ -62,38 +62,25 @@ def prebuild_all(
 
 
 def _make_servers(pipeline: Pipeline) -> None:
-    """Make what has kernels in a rank and in a pre-rank server. Nothing connects."""
-    from livectr.kernels.table.native import table_library
+    """Make the extractors of a rank and of a pre-rank server. Nothing connects."""
     from livectr.serving.options import ServeOptions
     from livectr.serving.score.prerank import PreRanker, prerank_follower
     from livectr.serving.score.rank import Ranker, rank_follower
-    from livectr.serving.score.scorer import model_configs, value_layout
 
     options = ServeOptions(redis="redis://127.0.0.1")
-    configs = model_configs(pipeline)
-    table_library(value_layout(configs, pipeline.row_values))
     Ranker(pipeline, rank_follower(pipeline, options), options)
     if pipeline.prerank is not None:
         PreRanker(pipeline, prerank_follower(pipeline, options), options)
 
 
 def _make_trainer(pipeline: Pipeline) -> None:
-    """Make what has kernels in a trainer, and in no server."""
+    """Make the extractors of a trainer, and of no server."""
     from livectr.ingest.common_features import CommonExtractor
     from livectr.ingest.decode.clean import compile_filter
     from livectr.ingest.extract.extractor import Extractor
     from livectr.ingest.join.histories import BehaviorHistories
     from livectr.ingest.language.streams import Stream
-    from livectr.kernels.table.native import table_library
-    from livectr.kernels.table.rows import row_layout
-    from livectr.kernels.tiers.moves import moves_library
-    from livectr.models.base import row_segments
-    from livectr.trainer.configs import model_configs
 
-    configs = model_configs(pipeline)
-    layout = row_layout(row_segments(configs), pipeline.row_values)
-    table_library(layout)
-    moves_library(layout)
     CommonExtractor(pipeline, Extractor(pipeline.plan)).compile()
     for stream in pipeline.streams:
         if isinstance(stream, Stream):

@@ -20,7 +20,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.network.forward import Kept
 from livectr.kernels.table.layout import RowLayout, Values
-from livectr.kernels.table.native import table_library
 from livectr.kernels.table.rows import values_only
 from livectr.models.base import (
     Columns,
@@ -104,14 +103,6 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
     metrics.begin_fields(fields)
     tables = {spec.table for spec in pipeline.fields if spec.name in fields}
     return NearCache(sorted(tables), layout, seed=manifest.seed, max_rows=rows, version=manifest.version)
-
-
-def compile_contenders(pipeline: Pipeline) -> None:
-    """Compile the near-cache of every contender, so that no swap waits for the compiler."""
-    if pipeline.challengers:
-        configs = model_configs(pipeline)
-        for champion in pipeline.contenders:
-            table_library(value_layout(configs, pipeline.row_values, champion))
 
 
 def published_statistics(pipeline: Pipeline, dense: Mapping[str, Tensor]) -> Statistics:

@@ -8,7 +8,7 @@
 // registers goes through all layers at once. A list is turned into tiles once for all samples that share it, as the
 // examples of a user share the user's behaviors. The backward pass computes the forward's sums again: that takes
 // less time than their memory.
-#include "network/attention_unit.hpp"
+#include "network/attention_layers.hpp"
 
 namespace livectr::attention {
 
@@ -104,8 +104,9 @@ void attend(const Unit<Real>& unit, const Lists<Real>& lists, const Real* query,
 
 // Gradients of the lists from `first` to `last`: of values and query they are written, of parameters added.
 template <typename Real>
-void attend_back(Layers<Real, true>& layers, int64_t dim, const Lists<Real>& lists, const Real* query, const Real* grad_out,
-                 int64_t first, int64_t last, Real* grad_values, Real* grad_query, const Parameters<Real>& grads) {
+void attend_back(Layers<Real, true>& layers, int64_t dim, const Lists<Real>& lists, const Real* query,
+                 const Real* grad_out, int64_t first, int64_t last, Real* grad_values, Real* grad_query,
+                 const Parameters<Real>& grads) {
     for (int64_t l = first; l < last; ++l) {
         if (lists.start(l) == lists.start(l + 1)) continue;
         lists.turn(dim, l, layers.vectors);

@@ -114,7 +114,7 @@ struct Registers {
     }
 
     // Transposes from[rows][columns] to to[columns][rows], rows `stride` and `to_stride` apart: in squares of at most
-    // half a register, then number by number.
+    // 32 bytes a side, then number by number.
     template <int SIDE = 32 / sizeof(Real)>
     static void transpose(const Real* from, int64_t stride, int64_t rows, int64_t columns, Real* to,
                           int64_t to_stride) {

@@ -49,11 +49,12 @@ RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
 # ── build: the code, its kernels and the bill of materials of `serve` ────────────────────────────────────────────
 FROM packages AS build
 COPY . .
-RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
-    python -m pip install --no-deps --target /opt/livectr/app . \
- && python k8s/image/bill.py /opt/livectr/serve.cdx.json --constraint constraints.txt
 # Levels of CPUs that run the image: x86-64-v3 is every server since 2015, x86-64-v4 has AVX-512 too.
-ARG CPUS=x86-64-v3,x86-64-v4
+ARG CPUS=x86-64-v3,x86-64-v4,x86-64-v4-bf16
+RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
+    LIVECTR_BUILD_LEVELS="${CPUS}" python -m pip install --no-deps --target /opt/livectr/app . \
+ && python k8s/image/bill.py /opt/livectr/serve.cdx.json --constraint constraints.txt
+# The fused plans of the example. Any other pipeline starts at once, as calls into the library of the package.
 RUN livectr kernels --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
 
 # ── serve: packages in one layer, what changes with the code in others ───────────────────────────────────────────
@@ -94,7 +95,7 @@ RUN --mount=type=bind,target=/src --mount=type=secret,id=pip --mount=type=secret
 FROM train-packages AS train-files
 COPY --from=build /opt/livectr/kernels /opt/livectr/kernels
 COPY --from=build /opt/livectr/app /opt/livectr/app
-ARG CPUS=x86-64-v3,x86-64-v4
+ARG CPUS=x86-64-v3,x86-64-v4,x86-64-v4-bf16
 RUN --mount=type=bind,target=/src --mount=type=secret,id=pip --mount=type=secret,id=ca \
     python /src/k8s/image/bill.py /opt/livectr/train.cdx.json --constraint /src/constraints.txt \
  && livectr kernels --pipeline /src/examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels

@@ -11,7 +11,7 @@ NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ing
 unexport PYTHONDONTWRITEBYTECODE  # a process that compiles every module again starts half a second later
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-newest test-k8s check format docs images k8s-demo k8s-down bench test-gpu bench-gpu
+.PHONY: help setup demo test test-full test-sanitizers test-newest test-k8s check format docs images k8s-demo k8s-down bench test-gpu bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ endif
 
 test-full: setup  ## all tests, whole products and long sessions included
 	@$(PY) -m pytest --numprocesses=$(WORKERS) --dist=loadscope --full
+
+test-sanitizers: setup  ## tests of kernels, ingest and serving with ASan, UBSan and TSan: make test-sanitizers [ARGS=address]
+	@$(PY) -m tests.sanitizers $(ARGS)
 
 test-newest: setup .venv-newest/ready  ## some of the tests with the newest Python that torch has wheels for
 	@.venv-newest/bin/python -m pytest --numprocesses=2 --dist=loadfile $(NEWEST) $(ARGS)

@@ -41,6 +41,8 @@ class ActivationUnit(nn.Module):
         self.weights = nn.ParameterList(matrix(seed, f"{name}.{i}", a, b) for i, (a, b) in enumerate(pairs))
         self.biases = nn.ParameterList(torch.zeros(b) for _, b in pairs)
         self.slopes = nn.ParameterList(torch.full((b,), 0.25) for b in widths)
+        if widths:
+            _kernel(dim, tuple(widths), torch.float32)  # loads the library: no request waits for it
 
     def forward(self, seen: Ragged, query: Tensor) -> Tensor:
         """Pools lists of vectors by queries.
@@ -108,13 +110,6 @@ def fused(
     given = parameters, lists.values, query, lists.offsets, list_of
     out: Tensor = _Fused.apply(*given, widths)  # type: ignore[no-untyped-call]
     return out
-
-
-def compile_units(model: nn.Module) -> None:
-    """Compile the host kernels of a model's activation units, so that no call waits for the compiler."""
-    for unit in model.modules():
-        if isinstance(unit, ActivationUnit) and (widths := tuple(len(slope) for slope in unit.slopes)):
-            _kernel(len(unit.weights[0]) // 4, widths, unit.weights[0].dtype)
 
 
 @functools.cache

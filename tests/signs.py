@@ -58,12 +58,12 @@ def counts() -> dict[str, str]:
     """Sign → number, with the place of the largest."""
     in_folder = Counter(
         path.parent.relative_to(ROOT).as_posix()
-        for path in sources(".py", ".cuh", ".hpp")
+        for path in sources(".py", ".cpp", ".cuh", ".hpp")
         if path.name != "__init__.py"
     )
     lines = {
         p.relative_to(ROOT).as_posix(): len(p.read_text().splitlines())
-        for p in sources(".py", ".cuh", ".hpp", folders=(*FOLDERS, *BESIDE))
+        for p in sources(".py", ".cpp", ".cuh", ".hpp", folders=(*FOLDERS, *BESIDE))
     }
     constructors: dict[str, int] = {}
     signatures: dict[str, int] = {}

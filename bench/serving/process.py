@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,27 +19,38 @@ from livectr.kernels.process.children import with_parent
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables of a process: ours, with others in their place; bytecode is kept, as it is for a user."""
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **variables}
+
+
 @contextmanager
 def serving(
-    role: str, url: str, pipeline_file: str = "bench/serving/pipeline.py", *flags: str
+    role: str,
+    url: str,
+    pipeline_file: str = "bench/serving/pipeline.py",
+    *flags: str,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """A server process of ours; its address."""
     command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", pipeline_file]
-    with ready([*command, "--redis", url, "--listen", "127.0.0.1:0", *flags]) as address:
+    with ready([*command, "--redis", url, "--listen", "127.0.0.1:0", *flags], variables) as address:
         yield address
 
 
 @contextmanager
-def ready(command: Sequence[str]) -> Iterator[str]:
+def ready(command: Sequence[str], variables: Mapping[str, str] | None = None) -> Iterator[str]:
     """A server process; its address, from its line "… ready on ADDRESS"."""
-    with started(command) as (_, address):
+    with started(command, variables) as (_, address):
         yield address
 
 
 @contextmanager
-def started(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(
+    command: Sequence[str], variables: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process and its address."""
-    with running(command) as process:
+    with running(command, variables) as process:
         address = _address(process)
         _read_on(process)
         yield process, address
@@ -54,11 +65,13 @@ def talking(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def running(
+    command: Sequence[str], variables: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """A process that ends with this block. Its group ends with it: some servers start others."""
     process = subprocess.Popen(
-        with_parent(list(command)), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        start_new_session=True,
+        with_parent(list(command)), cwd=ROOT, env=environment(variables or {}),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
         yield process

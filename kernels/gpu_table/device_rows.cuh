@@ -5,6 +5,8 @@
 #include "table/row_values.cuh"
 
 constexpr uint32_t FREE_ROW = 0xFFFFFFFFu;
+constexpr int64_t VALUE_BYTES = value_bytes<Layout::Value>(Layout::D);
+constexpr int64_t STATE_BYTES = 4 * (Layout::STRIDE - Layout::D);
 
 struct DeviceHeader {
     int64_t key;
@@ -49,8 +51,24 @@ static __device__ __forceinline__ DeviceHeader* device_header(char* const* slabs
 
 // From float[STRIDE].
 static __device__ __forceinline__ void write_device_row(char* const* slabs, uint32_t row, const float* floats) {
-    write_values(device_values(slabs, row), floats);
+    write_values(Layout::D, device_values(slabs, row), floats);
     memcpy(device_state(slabs, row), floats + Layout::D, STATE_BYTES);
+}
+
+// Optimiser step of a row with the summed gradient float[D]; `stream` is its `initial_stream`. Overloaded for values of
+// 4 and of 2 bytes.
+static __device__ __forceinline__ void update_row(float* row, char*, const float* gradient, uint64_t, const float* h) {
+    Layout::update(row, gradient, h);
+}
+template <typename Value>
+static __device__ __forceinline__ void update_row(Value* values, char* state, const float* gradient, uint64_t stream,
+                                                  const float* h) {
+    float floats[Layout::STRIDE];
+    read_values(Layout::D, values, floats);
+    memcpy(floats + Layout::D, state, STATE_BYTES);
+    Layout::update(floats, gradient, h);
+    write_updated(Layout::D, values, floats, floats[Layout::STRIDE - 1], stream);
+    memcpy(state, floats + Layout::D, STATE_BYTES);
 }
 
 // D values of a row in parts, each the size of a load or store: D = WIDTH * COUNT.

@@ -224,8 +224,8 @@ KERNEL(update_rows) {
         const uint32_t row = p.rows[id];
         DeviceHeader* const header = device_header(p.slabs, row);
         const uint64_t stream = sizeof(Layout::Value) == 4 ? 0 : initial_stream(p.seeds[header->table], header->key);
-        update_values(device_values(p.slabs, row), device_state(p.slabs, row), p.sums + id * Layout::D, stream,
-                      hyper_of(p, header->table));
+        update_row(device_values(p.slabs, row), device_state(p.slabs, row), p.sums + id * Layout::D, stream,
+                   hyper_of(p, header->table));
         header->generation = uint32_t(p.generation);
     });
 }

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.arrays import address, contiguous
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -17,83 +17,6 @@ U8 = npt.NDArray[np.uint8]
 
 MISSING = 0xFFFFFFFF
 """Number of an unknown key."""
-
-_SOURCE = """
-#include "keys/numbers.hpp"
-#include "runtime/threads.hpp"
-
-extern "C" {
-
-void combine_keys(int64_t* keys, const int64_t* others, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) keys[i] = static_cast<int64_t>(hash_combine(keys[i], others[i]));
-}
-
-void hash_texts(const uint8_t* bytes, const int32_t* offsets, int64_t n, int64_t* keys) {
-    livectr::parallel_chunks(n, 8192, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-            keys[i] = static_cast<int64_t>(hash_bytes(bytes + offsets[i], offsets[i + 1] - offsets[i]));
-    });
-}
-
-void* numbers_new() { return new Numbers; }
-void numbers_free(void* numbers) { delete static_cast<Numbers*>(numbers); }
-
-void numbers_find(void* numbers, const int64_t* keys, int64_t n, uint32_t* out) {
-    find_rows(static_cast<Numbers*>(numbers)->index.view(), keys, n, out);
-}
-
-// Addresses first + stride * number of keys, 0 of unknown keys; adds 1 to uses[number] for each.
-void numbers_places(const void* numbers, const int64_t* keys, int64_t n, int64_t first, int64_t stride,
-                    uint32_t* uses, int64_t* out) {
-    constexpr int64_t PART = 256;
-    uint32_t rows[PART];
-    for (int64_t begin = 0; begin < n; begin += PART) {
-        const int64_t size = std::min(PART, n - begin);
-        find_rows(static_cast<const Numbers*>(numbers)->index.view(), keys + begin, size, rows);
-        for (int64_t i = 0; i < size; ++i) {
-            const bool known = rows[i] != NO_ROW;
-            out[begin + i] = known ? first + stride * int64_t(rows[i]) : 0;
-            if (known) ++uses[rows[i]];
-        }
-    }
-}
-
-// Rows of keys less `first`, and a bit for each key that has one; returns how many have none.
-// row_of: row of each number, negative: none.
-int64_t numbers_rows(const void* numbers, const int64_t* keys, int64_t n, const int64_t* row_of,
-                     int64_t first, int32_t* out, uint8_t* valid) {
-    constexpr int64_t PART = 256;
-    uint32_t found[PART];
-    int64_t absent = 0;
-    for (int64_t begin = 0; begin < n; begin += PART) {
-        const int64_t size = std::min(PART, n - begin);
-        find_rows(static_cast<const Numbers*>(numbers)->index.view(), keys + begin, size, found);
-        for (int64_t i = 0; i < size; i += 8) {
-            uint8_t bits = 0;
-            for (int64_t k = i; k < std::min(i + 8, size); ++k) {
-                const int64_t row = found[k] != NO_ROW ? row_of[found[k]] : -1;
-                out[begin + k] = row < 0 ? 0 : int32_t(row - first);
-                bits |= uint8_t((row >= 0) << (k - i));
-                absent += row < 0;
-            }
-            valid[(begin + i) / 8] = bits;
-        }
-    }
-    return absent;
-}
-
-// Returns how many keys have a number now.
-uint32_t numbers_assign(void* handle, const int64_t* keys, int64_t n, uint32_t* out) {
-    auto& numbers = *static_cast<Numbers*>(handle);
-    for (int64_t i = 0; i < n; ++i) {
-        out[i] = numbers.index.find_or_insert(keys[i], numbers.count);
-        numbers.count += out[i] == numbers.count;
-    }
-    return numbers.count;
-}
-
-}
-"""
 
 
 def combine_keys(keys: I64, others: I64) -> I64:
@@ -181,7 +104,7 @@ class KeyNumbers:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host(_SOURCE, name="keys")
+    library = kernel_library()
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     u32 = np.ctypeslib.ndpointer(np.uint32, flags="C")
     bytes_, i32 = np.ctypeslib.ndpointer(np.uint8, flags="C"), np.ctypeslib.ndpointer(np.int32, flags="C")

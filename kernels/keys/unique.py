@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.arrays import address, contiguous
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -62,7 +62,7 @@ def unique_segments(keys: I64, bounds: I64) -> Unique:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "keys/unique.hpp"\n', name="unique keys")
+    library = kernel_library()
     array = ctypes.c_void_p
     library.unique_segments.restype = ctypes.c_int32
     library.unique_segments.argtypes = [array, array, ctypes.c_int64, array, array, array]

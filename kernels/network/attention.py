@@ -1,13 +1,14 @@
 """Host kernel of DIN's activation unit: attention pooling of lists of vectors by queries, forward and
 backward.
 
-`network/attention.hpp` is compiled for a unit's widths and number type; `models.attention` has the equations.
+`network/attention.cpp` is one library for all units; `models.attention` has the equations.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,17 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.arrays import address, contiguous
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 Reals = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 
-_TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
-_FLAGS = ("-ffp-contract=fast",)  # as torch's products: rounding depends on the CPU
+_SUFFIXES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 
 
 class AttentionKernel:
-    """Activation unit with compiled widths. LIVECTR_THREADS share the examples; bits do not depend on their
+    """Activation unit of any widths. LIVECTR_THREADS share the examples; bits do not depend on their
     number.
 
     Args:
@@ -44,10 +44,15 @@ class AttentionKernel:
 
     def __init__(self, dim: int, widths: Sequence[int], dtype: npt.DTypeLike) -> None:
         self.dim, self.dtype = dim, np.dtype(dtype)
-        if self.dtype not in _TYPES or dim < 1 or not widths or min(widths) < 1:
+        if self.dtype not in _SUFFIXES or dim < 1 or not widths or min(widths) < 1:
             raise ValueError(f"no unit of {dim} numbers of {self.dtype} with layers of {list(widths)}")
-        self._library = _compiled(dim, tuple(widths), _TYPES[self.dtype])
-        self.parameters: int = self._library.attention_parameters()
+        library, suffix = _library(), _SUFFIXES[self.dtype]
+        self._forward = getattr(library, f"attention_forward_{suffix}")
+        self._backward = getattr(library, f"attention_backward_{suffix}")
+        self._widths = np.array(widths, np.int64)
+        self._unit = dim, address(self._widths), len(widths)
+        layers = itertools.pairwise((4 * dim, *widths, 1))
+        self.parameters = sum(inputs * units + units for inputs, units in layers) + sum(widths)
 
     def forward(
         self, parameters: Reals, values: Reals, offsets: I64, query: Reals, list_of: I64 | None = None
@@ -71,9 +76,8 @@ class AttentionKernel:
         p, values, query = self._checked(parameters, values, query)
         lists = _Lists.of(offsets, list_of, len(values), len(query))
         out = np.empty_like(query)
-        if not self._library.attention_forward(
-            address(p), address(values), *lists.given(), address(query), len(query), address(out)
-        ):
+        arrays = address(p), address(values), *lists.given(), address(query), len(query)
+        if not self._forward(*self._unit, *arrays, address(out)):
             raise MemoryError("no memory for the list of an activation unit")
         return out
 
@@ -103,9 +107,9 @@ class AttentionKernel:
         lists = _Lists.of(offsets, list_of, len(values), len(query))
         grad_out = contiguous(grad_out, self.dtype, query.shape)
         grad_values, grad_query, grad_p = np.zeros_like(values), np.empty_like(query), np.empty_like(p)
-        if not self._library.attention_backward(
-            *(address(p), address(values), *lists.given(), address(query), len(query), address(grad_out)),
-            *map(address, (grad_values, grad_query, grad_p)),
+        arrays = address(p), address(values), *lists.given(), address(query), len(query)
+        if not self._backward(
+            *self._unit, *arrays, *map(address, (grad_out, grad_values, grad_query, grad_p))
         ):
             raise MemoryError("no memory for the gradients of an activation unit")
         return grad_values, grad_query, grad_p
@@ -151,18 +155,14 @@ class _Lists:
 
 
 @functools.cache
-def _compiled(dim: int, widths: tuple[int, ...], real: str) -> ctypes.CDLL:
-    layers = ", ".join(map(str, widths))
-    source = (
-        f"using Real = {real};\n"
-        f"constexpr int K = {dim}, HIDDEN = {len(widths)}, WIDTHS[] = {{{layers}}};\n"
-        '#include "network/attention.hpp"\n'
-    )
-    library = compile_host(source, name="attention", flags=_FLAGS)
+def _library() -> ctypes.CDLL:
+    library = kernel_library()
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    library.attention_parameters.restype, library.attention_parameters.argtypes = number, []
-    library.attention_forward.restype = ctypes.c_bool
-    library.attention_forward.argtypes = [*[pointer] * 5, number, pointer, number, pointer]
-    library.attention_backward.restype = ctypes.c_bool
-    library.attention_backward.argtypes = [*[pointer] * 5, number, pointer, number, *[pointer] * 4]
+    for suffix in _SUFFIXES.values():
+        forward = getattr(library, f"attention_forward_{suffix}")
+        backward = getattr(library, f"attention_backward_{suffix}")
+        forward.restype = backward.restype = ctypes.c_bool
+        given = [number, pointer, number, *[pointer] * 5, number, pointer, number]
+        forward.argtypes = [*given, pointer]
+        backward.argtypes = [*given, *[pointer] * 4]
     return library

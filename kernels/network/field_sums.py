@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.network.packed import KINDS, Factors, at, rows_at
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 F32 = npt.NDArray[np.float32]
 
@@ -74,7 +74,7 @@ def _sizes(values: F32, dense: int, hidden: int) -> npt.NDArray[np.int64]:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "network/field_sums.hpp"\n', name="field sums")
+    library = kernel_library()
     pointer, number, kind = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     library.field_sums.restype = library.field_gradients.restype = ctypes.c_bool
     library.field_sums.argtypes = [*[pointer] * 8, number, kind, kind]

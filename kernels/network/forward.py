@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.arrays import address
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 F32 = npt.NDArray[np.float32]
 
@@ -204,7 +204,7 @@ def _parameters(shape: Shape) -> int:
 @functools.cache
 def _library() -> ctypes.CDLL:
     # Fused multiply-adds: peers of these sums are BLAS's, which fuses, too.
-    library = compile_host('#include "network/forward.hpp"\n', name="forward", flags=("-ffp-contract=fast",))
+    library = kernel_library()
     pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
     library.forward_new.restype = pointer
     library.forward_new.argtypes = [

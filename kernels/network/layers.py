@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.network.packed import KINDS, Factors, at, rows_at
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 F32 = npt.NDArray[np.float32]
 
@@ -110,7 +110,7 @@ def _each(arrays: Sequence[F32]) -> npt.NDArray[np.int64]:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "network/layers.hpp"\n', name="layers")
+    library = kernel_library()
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.layers_forward.restype = library.layers_backward.restype = ctypes.c_bool
     library.layers_forward.argtypes = [

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 F32 = npt.NDArray[np.float32]
 Factors = Literal["fp32", "bf16"]
@@ -74,7 +74,7 @@ def native(factors: Factors) -> bool:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "network/packed.hpp"\n', name="packed")
+    library = kernel_library()
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.packed_product.restype = ctypes.c_bool
     library.packed_level.restype = ctypes.c_int

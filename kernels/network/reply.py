@@ -9,93 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.arrays import address, contiguous
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 F64 = npt.NDArray[np.float64]
 
-_SOURCE = """
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <new>
-#include <utility>
-
-namespace {
-
-uint8_t* put_varint(uint8_t* at, uint64_t value) {
-    for (; value >= 128; value >>= 7) *at++ = static_cast<uint8_t>(value | 128);
-    *at++ = static_cast<uint8_t>(value);
-    return at;
-}
-
-uint8_t* begin_packed(uint8_t* at, int64_t field, uint64_t bytes) {
-    return put_varint(put_varint(at, static_cast<uint64_t>(field << 3 | 2)), bytes);
-}
-
-struct Candidate {
-    uint64_t key;
-    double ecpm;
-    uint32_t index;
-};
-
-// Key that rises where a revenue falls; 0 and -0 are equal, and NaN comes last.
-uint64_t descending(double ecpm) {
-    const double value = ecpm == ecpm ? ecpm + 0.0 : -INFINITY;
-    uint64_t bits;
-    std::memcpy(&bits, &value, 8);
-    return bits >> 63 ? bits : ~bits & ~(uint64_t(1) << 63);
-}
-
-// Stable radix sort by the key, least byte first; returns where the result is. No branch depends on a key:
-// half of those of a comparison sort would be guessed wrong.
-const Candidate* sorted(Candidate* from, Candidate* to, int64_t n) {
-    uint32_t places[8][256] = {};
-    for (int64_t i = 0; i < n; ++i)
-        for (int b = 0; b < 8; ++b) ++places[b][from[i].key >> 8 * b & 255];
-    for (int b = 0; b < 8; ++b) {
-        uint32_t* const place = places[b];
-        if (n && place[from[0].key >> 8 * b & 255] == n) continue;  // all have the same byte
-        uint32_t start = 0;
-        for (int v = 0; v < 256; ++v) start += std::exchange(place[v], start);
-        for (int64_t i = 0; i < n; ++i) to[place[from[i].key >> 8 * b & 255]++] = from[i];
-        std::swap(from, to);
-    }
-    return from;
-}
-
-}  // namespace
-
-extern "C" {
-
-// Packs order, probabilities and revenues bid * pctr of n candidates, best revenue first, as repeated fields
-// fields[0] (uint32), fields[1] (float), fields[2] (double). Returns the number of bytes, -1 without memory.
-int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int64_t* fields,
-                   uint8_t* out) {
-    std::unique_ptr<Candidate[]> memory(new (std::nothrow) Candidate[size_t(2 * n)]);
-    if (!memory) return -1;
-    for (int64_t i = 0; i < n; ++i) {
-        const double ecpm = bids[i] * pctr[i];
-        memory[size_t(i)] = {descending(ecpm), ecpm, static_cast<uint32_t>(i)};
-    }
-    const Candidate* const order = sorted(memory.get(), memory.get() + n, n);
-    uint64_t bytes = 0;
-    for (int64_t i = 0; i < n; ++i)
-        bytes += 1 + (i >= 1 << 7) + (i >= 1 << 14) + (i >= 1 << 21) + (i >= 1 << 28);
-    uint8_t* at = begin_packed(out, fields[0], bytes);
-    for (int64_t i = 0; i < n; ++i) at = put_varint(at, order[i].index);
-    at = begin_packed(at, fields[1], 4 * uint64_t(n));
-    for (int64_t i = 0; i < n; ++i, at += 4) {
-        const float value = static_cast<float>(pctr[order[i].index]);
-        std::memcpy(at, &value, 4);
-    }
-    at = begin_packed(at, fields[2], 8 * uint64_t(n));
-    for (int64_t i = 0; i < n; ++i, at += 8) std::memcpy(at, &order[i].ecpm, 8);
-    return at - out;
-}
-
-}
-"""
 _NUMBER_BYTES = 5 + 4 + 8
 _HEAD_BYTES = 3 * 2 * 10
 
@@ -137,7 +54,7 @@ class ReplyPacker:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host(_SOURCE, name="reply")
+    library = kernel_library()
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.pack_reply.restype = number
     library.pack_reply.argtypes = [pointer, pointer, number, pointer, pointer]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from livectr.kernels.keys.keys import KeyNumbers
 from livectr.kernels.runtime.arrays import address, contiguous
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 F32 = npt.NDArray[np.float32]
 I64 = npt.NDArray[np.int64]
@@ -161,8 +161,7 @@ def _counted(count: int) -> int:
 @functools.cache
 def _library() -> ctypes.CDLL:
     # Fused multiply-adds: as BLAS's products.
-    source = '#include "network/retrieval.hpp"\n'
-    library = compile_host(source, name="retrieval", flags=("-ffp-contract=fast",))
+    library = kernel_library()
     pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
     library.retrieval_top.restype = library.retrieval_scan.restype = library.retrieval_find.restype = number
     library.retrieval_top.argtypes = [pointer, number, number, pointer, pointer]

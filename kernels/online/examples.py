@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.arrays import address, contiguous
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 F32 = npt.NDArray[np.float32]
 
@@ -142,7 +142,7 @@ def _check_state(name: str, state: F32, unique: int, width: int) -> None:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "online/examples.hpp"\n', name="online")
+    library = kernel_library()
     array, size = ctypes.c_void_p, ctypes.c_int64
     library.learn_examples.restype = None
     library.learn_examples.argtypes = [

@@ -9,18 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-
-_SOURCE = """
-#include "runtime/hash.cuh"
-
-extern "C" void mix(const int64_t* keys, int64_t n, uint64_t* out) {
-    for (int64_t i = 0; i < n; ++i) out[i] = mix64(uint64_t(keys[i]));
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -101,7 +93,7 @@ def _mix(keys: I64) -> U64:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host(_SOURCE, name="dictionary")
+    library = kernel_library()
     array = functools.partial(np.ctypeslib.ndpointer, flags="C")
     library.mix.argtypes = [array(np.int64), ctypes.c_int64, array(np.uint64)]
     library.mix.restype = None

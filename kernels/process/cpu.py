@@ -1,7 +1,8 @@
 """Levels of CPUs: sets of instructions that many makes of a CPU share.
 
 A kernel compiled for a level runs on every CPU of that level or a higher one, so an image holds kernels for
-one or two levels and runs anywhere. The levels of x86-64 are those of its psABI.
+one or two levels and runs anywhere. The levels of x86-64 are those of its psABI, and one
+with AVX512-BF16, which products of bfloat16 use.
 """
 
 from __future__ import annotations
@@ -19,24 +20,31 @@ class Level:
     """Level of CPUs.
 
     Args:
-        name: argument of the compiler's -march; also the folder of the level's kernels.
+        name: also the folder of the level's kernels.
         features: names in /proc/cpuinfo that a CPU of the level has.
+        flags: flags of the compiler.
     """
 
     name: str
     features: frozenset[str]
+    flags: tuple[str, ...]
 
 
-def _level(name: str, features: str, below: Level | None = None) -> Level:
-    return Level(name, frozenset(features.split()) | (below.features if below is not None else frozenset()))
+def _level(name: str, features: str, below: Level | None = None, flags: tuple[str, ...] = ()) -> Level:
+    known = frozenset(features.split()) | (below.features if below is not None else frozenset())
+    return Level(name, known, flags or (f"-march={name}",))
 
 
 _V2 = _level("x86-64-v2", "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3")
 _V3 = _level("x86-64-v3", "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave", _V2)
 _V4 = _level("x86-64-v4", "avx512f avx512bw avx512cd avx512dq avx512vl", _V3)
+_BF16 = _level("x86-64-v4-bf16", "avx512_bf16", _V4, ("-march=x86-64-v4", "-mavx512bf16"))
 
-LEVELS = {"x86_64": (_V4, _V3, _V2), "aarch64": (_level("armv8-a", "fp asimd"),)}
+LEVELS = {"x86_64": (_BF16, _V4, _V3, _V2), "aarch64": (_level("armv8-a", "fp asimd"),)}
 """Machine → its levels, the highest first."""
+
+NATIVE = Level("native", frozenset(), ("-march=native",))
+"""Level of a CPU whose architecture has no levels here."""
 
 
 def level(name: str) -> Level:
@@ -55,8 +63,8 @@ def level(name: str) -> Level:
 
 @functools.cache
 def own_levels() -> tuple[Level, ...]:
-    """Levels of this CPU, the highest first; () for an unknown architecture."""
-    return levels_of(Path("/proc/cpuinfo").read_text(), platform.machine())
+    """Levels of this CPU, the highest first; `NATIVE` alone for an unknown architecture."""
+    return levels_of(Path("/proc/cpuinfo").read_text(), platform.machine()) or (NATIVE,)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.kernels.runtime.arrays import address
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.stream.json_columns import taken
 
 I32 = npt.NDArray[np.int32]
@@ -139,7 +139,7 @@ class ProtobufColumns:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "protobuf/columns.hpp"\n', name="Protobuf columns")
+    library = kernel_library()
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.protobuf_new.restype, library.protobuf_new.argtypes = pointer, []
     library.protobuf_delete.restype, library.protobuf_delete.argtypes = None, [pointer]

@@ -32,16 +32,26 @@ KERNELS = Path(__file__).resolve().parents[1]
 """Folder where `#include "room/file"` looks."""
 
 
-def host_flags(cpu: str) -> tuple[str, ...]:
-    """Flags of the host's compiler for a CPU, an argument of -march."""
+def host_flags(level: Level | None = None) -> tuple[str, ...]:
+    """Flags of the host's compiler for a level of CPUs, or for this CPU."""
     # -ffp-contract=off: a fused multiply-add rounds once, not twice, so results would depend on the CPU.
     return (
-        *("-std=c++17", "-O3", f"-march={cpu}", "-shared", "-fPIC", "-pthread"),
+        *("-std=c++17", "-O3", *(level.flags if level is not None else ("-march=native",))),
+        *("-shared", "-fPIC", "-pthread", *_sanitizer_flags()),
         *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
     )
 
 
-HOST_FLAGS = host_flags("native")
+def _sanitizer_flags() -> tuple[str, ...]:
+    """Flags of the sanitizers in $LIVECTR_SANITIZE, as -fsanitize takes them; tests/sanitizers.py sets it."""
+    names = os.environ.get("LIVECTR_SANITIZE", "")
+    if not names:
+        return ()
+    # -O1: reports name lines. Hashes wrap unsigned numbers, which is no error in C++.
+    return (f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
+
+
+HOST_FLAGS = host_flags()
 # -default-device: a generic lambda inside a device function is a device function too.
 DEVICE_FLAGS = ("-std=c++17", "-fmad=false", "-default-device")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -61,7 +71,7 @@ class HostSource:
 
     def path(self, folder: Path, level: Level) -> Path:
         """File in a folder of prebuilt kernels, named by the SHA-256 of source, included files and flags."""
-        key = _key("\0".join((*host_flags(level.name), *self.flags)), self.source, *_included(self.source))
+        key = text_key("\0".join((*host_flags(level), *self.flags)), self.source, *included(self.source))
         return folder / level.name / f"{key}.so"
 
 
@@ -158,10 +168,10 @@ def _place(wanted: HostSource) -> tuple[Path, list[str]]:
     path = _prebuilt(wanted) if _noting is None else _noting.prebuild(wanted)
     if path is not None:
         return path, []
-    compiler = _compiler()
+    compiler = compiler_words()
     all_flags = (*HOST_FLAGS, *wanted.flags)
-    parts = ("\0".join(all_flags), wanted.source, *_included(wanted.source))
-    key = _key(_identity(tuple(compiler)), *parts)
+    parts = ("\0".join(all_flags), wanted.source, *included(wanted.source))
+    key = text_key(compiler_identity(tuple(compiler)), *parts)
     return cache_folder() / f"{key}.so", [*compiler, *all_flags]
 
 
@@ -187,17 +197,17 @@ def prebuild(wanted: HostSource, level: Level, folder: Path) -> Path:
         KernelError: the source does not compile.
         ConfigError: no compiler, or a folder that cannot be written.
     """
-    for known in (*_prebuilt_folders(), folder):
+    for known in (*prebuilt_folders(), folder):
         path = wanted.path(known, level)
         if path.exists():
             return path
-    _build(wanted.source, path, [*_compiler(), *host_flags(level.name), *wanted.flags], wanted.name)
+    _build(wanted.source, path, [*compiler_words(), *host_flags(level), *wanted.flags], wanted.name)
     return path
 
 
 def _prebuilt(wanted: HostSource) -> Path | None:
     """File of the highest level that this CPU has, in the first folder that has any."""
-    for folder in _prebuilt_folders():
+    for folder in prebuilt_folders():
         for level in own_levels():
             path = wanted.path(folder, level)
             if path.exists():
@@ -205,7 +215,7 @@ def _prebuilt(wanted: HostSource) -> Path | None:
     return None
 
 
-def _prebuilt_folders() -> list[Path]:
+def prebuilt_folders() -> list[Path]:
     return [Path(text) for text in os.environ.get("LIVECTR_KERNELS", "").split(os.pathsep) if text]
 
 
@@ -250,18 +260,18 @@ def cached_cubin(source: str, *, arch: str) -> Path:
 
     Its name is the SHA-256 of source, included files, flags, arch and NVRTC's build.
     """
-    key = _key(_nvrtc_identity(), arch, "\0".join(DEVICE_FLAGS), source, *_included(source))
+    key = text_key(_nvrtc_identity(), arch, "\0".join(DEVICE_FLAGS), source, *included(source))
     path = cache_folder() / f"{key}.cubin"
     if not path.exists():
         cubin = compile_cubin(source, arch=arch)
-        _make_folder(path.parent)
+        make_folder(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as built:
             built.write(cubin)
         Path(built.name).replace(path)
     return path
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -276,32 +286,40 @@ def made_cache_folder() -> Path:
     Raises:
         ConfigError: it cannot be made.
     """
-    _make_folder(cache_folder())
+    make_folder(cache_folder())
     return cache_folder()
 
 
 def _build(source: str, path: Path, command: list[str], name: str, run: Run = subprocess.run) -> None:
     """Compiles into a temporary file, then renames it: another process never loads half a library."""
-    _make_folder(path.parent)
+    make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder, "kernel.so")
-        done = run(
-            [*command, f"-I{KERNELS}", "-x", "c++", "-", "-o", str(built)],
-            input=source,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode < 0:
-            killer = signal.Signals(-done.returncode).name
-            raise KernelError(f"the compiler of kernel {name!r} was ended by {killer}; start again")
-        if done.returncode != 0:
-            raise KernelError(f"kernel {name!r} does not compile:\n{done.stderr.strip()}")
-        if not built.exists():
-            raise ConfigError(f"{command[0]} is no C++ compiler: {_INSTALL}")
+        run_compiler(command, built, name, source=source, run=run)
         built.replace(path)
 
 
-def _compiler() -> list[str]:
+def run_compiler(
+    command: list[str], built: Path, name: str, *, source: str | None = None, run: Run = subprocess.run
+) -> None:
+    """Run a compiler that makes the file `built`, of a source as its input or of the command's files.
+
+    Raises:
+        KernelError: it failed, with its text; `name` says of what.
+        ConfigError: it made nothing.
+    """
+    given = [] if source is None else [f"-I{KERNELS}", "-x", "c++", "-"]
+    done = run([*command, *given, "-o", str(built)], input=source, capture_output=True, text=True)
+    if done.returncode < 0:
+        killer = signal.Signals(-done.returncode).name
+        raise KernelError(f"the compiler of kernel {name!r} was ended by {killer}; start again")
+    if done.returncode != 0:
+        raise KernelError(f"kernel {name!r} does not compile:\n{done.stderr.strip()}")
+    if not built.exists():
+        raise ConfigError(f"{command[0]} is no C++ compiler: {_INSTALL}")
+
+
+def compiler_words() -> list[str]:
     """Finds $CXX (may hold arguments), else c++, g++ or clang++. Raises NoCompilerError without any."""
     wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for candidate in wanted:
@@ -321,7 +339,7 @@ _INSTALL = (
 
 
 @functools.cache
-def _identity(compiler: tuple[str, ...]) -> str:
+def compiler_identity(compiler: tuple[str, ...]) -> str:
     """Identity of the compiler: its file, version, and the macros that it predefines with our flags.
 
     The macros name the CPU features that -march=native found, and what a wrapper or $CXX adds. So a cache on
@@ -357,14 +375,15 @@ def _nvrtc_identity() -> str:
         nvrtc.destroyProgram(program)
 
 
-def _key(*parts: str) -> str:
+def text_key(*parts: str) -> str:
+    """SHA-256 of texts, in hexadecimal."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{len(part)}:{part}".encode())
     return digest.hexdigest()
 
 
-def _included(source: str) -> list[str]:
+def included(source: str) -> list[str]:
     """Texts of the files of `kernels/` that `source` includes, directly or not, in order of first use."""
     texts: dict[str, str] = {}
     waiting = _INCLUDE.findall(source)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -119,7 +119,7 @@ def follow(state: I64, ts: I64, user: I64, mark: I64, verdict: U8, *, max_ahead_
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "stream/clock.hpp"\n', name="event time")
+    library = kernel_library()
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
     number, flag = ctypes.c_int64, ctypes.c_uint8

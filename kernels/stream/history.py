@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.runtime.offsets import check_offsets
 
 I64 = npt.NDArray[np.int64]
@@ -213,7 +213,7 @@ class HistoryTable:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "stream/history.hpp"\n', name="behavior histories")
+    library = kernel_library()
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")

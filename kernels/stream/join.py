@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.stream.known import COLUMNS, Columns, Places, with_known
 
 I64 = npt.NDArray[np.int64]
@@ -228,7 +228,7 @@ class JoinIndex:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "stream/join_calls.hpp"\n', name="label join")
+    library = kernel_library()
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.kernels.runtime.arrays import address
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 I64 = npt.NDArray[np.int64]
 
@@ -139,7 +139,7 @@ def taken(
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "stream/json_columns.hpp"\n', name="JSON columns")
+    library = kernel_library()
     pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
     library.json_new.restype, library.json_new.argtypes = pointer, [number]
     library.json_delete.restype, library.json_delete.argtypes = None, [pointer]

@@ -2,23 +2,67 @@
 // is looked up and read once, the gradients of a row are summed in that order and its optimiser runs once, whatever
 // the threads do.
 #pragma once
-#include "table/table.cuh"
+#include "table/table.hpp"
 #ifdef LIVECTR_HOST
 #include "keys/unique_scratch.hpp"
 
 namespace {
 
-// out[n, D]: values of keys whose rows are known.
-void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
-                 float* out) {
-    constexpr int64_t AHEAD = 8;
-    for (int64_t i = 0; i < n; ++i) {
-        if (i + AHEAD < n && rows[i + AHEAD] != NO_ROW) {
-            prefetch_row(table.rows(), rows[i + AHEAD], sizeof(RowHeader) + VALUE_BYTES);
+// Values of keys whose rows are known. They are in place if IN_PLACE, or made in a buffer. Rows ahead are prefetched.
+template <bool IN_PLACE>
+class StoredValues {
+  public:
+    StoredValues(const Table& table, bool zeros, const int64_t* keys, const uint32_t* rows, int64_t end)
+        : table_(&table), view_(table.rows()), keys_(keys), rows_(rows), end_(end), zeros_(zeros) {}
+
+    // Values float[dim] of key i < end; a missing key has zeros or its initial values.
+    template <typename N>
+    __forceinline__ const float* operator()(N dim, int64_t i, float* buffer) const {
+        if (i + AHEAD < end_) {
+            const int bytes = IN_PLACE ? int{sizeof(float)} * dim : static_cast<int>(table_->layout().value_bytes());
+            prefetch_row(view_, rows_[i + AHEAD], int{sizeof(RowHeader)} + bytes);
         }
-        float buffer[Layout::D];
-        memcpy(out + i * Layout::D, table.values(keys[i], rows[i], zeros, buffer), 4 * Layout::D);
+        if (__builtin_expect(rows_[i] == NO_ROW, 0)) return table_->absent(keys_[i], zeros_, buffer), buffer;
+        const char* const stored = stored_row(view_, rows_[i]);
+        if constexpr (IN_PLACE) return reinterpret_cast<const float*>(stored);
+        return table_->layout().read(stored, buffer);
     }
+
+  private:
+    static constexpr int64_t AHEAD = 12;
+    const Table* table_;
+    RowsView view_;
+    const int64_t* keys_;
+    const uint32_t* rows_;
+    int64_t end_;
+    bool zeros_;
+};
+
+// Calls call(dim, values) with the StoredValues of a table, and its D.
+template <typename Call>
+void with_values(const Table& table, bool zeros, const int64_t* keys, const uint32_t* rows, int64_t end, Call&& call) {
+    with_row_width(table.layout().dim(), [&](auto dim) {
+        if (table.layout().in_place()) {
+            call(dim, StoredValues<true>(table, zeros, keys, rows, end));
+        } else {
+            call(dim, StoredValues<false>(table, zeros, keys, rows, end));
+        }
+    });
+}
+
+template <typename N, typename Values>
+SEPARATE void copy_values(N dim, Values values, int64_t n, float* out) {
+    for (int64_t i = 0; i < n; ++i) {
+        float* const to = out + i * dim;
+        const float* const from = values(dim, i, to);
+        if (from != to) memcpy(to, from, sizeof(float) * dim);
+    }
+}
+
+// out[n, D]: values of keys whose rows are known.
+inline void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
+                        float* out) {
+    with_values(table, zeros, keys, rows, n, [&](auto dim, auto values) { copy_values(dim, values, n, out); });
 }
 
 class Batch {
@@ -47,10 +91,11 @@ class Batch {
     }
     void put(uint32_t unique, uint32_t cell) { cells_[ends_[unique]++] = cell; }
 
-    // Finds the rows of all unique keys, and reads the values, which `value` then returns. A missing key gets a row if the
+    // Finds the rows of all unique keys, and reads the values, which `values` then returns. A missing key gets a row if the
     // table admits it. shared: threads share the search; else one thread finds and inserts in one pass, in parts.
     void open(Table& table, bool shared) {
-        if (values_.size() < rows_.size() * Layout::D) values_.resize(rows_.size() * Layout::D);
+        const size_t floats = rows_.size() * table.layout().dim();
+        if (values_.size() < floats) values_.resize(floats);
         if (shared || table.admission().on()) {
             find(table);
             table.admission().on() ? admit(table) : insert(table);
@@ -65,7 +110,7 @@ class Batch {
         }
         use(table);
     }
-    const float* value(uint32_t unique) const { return values_.data() + int64_t{unique} * Layout::D; }
+    const float* values() const { return values_.data(); }  // [size(), D]
 
     void find(const Table& table) {
         livectr::parallel_chunks(size(), GRAIN, [&](int64_t begin, int64_t end) {
@@ -114,42 +159,20 @@ class Batch {
 
     // Optimiser step of chunk c; grads: float[cells, D].
     void apply(Table& table, const float* grads, int64_t c) {
-        const RowsView view = table.rows();
-        const uint32_t generation = table.generation();
-        const auto [begin, end] = chunk(c);
-        for (int64_t u = begin; u < end; ++u) {
-            if (u + AHEAD < end && rows_[u + AHEAD] != NO_ROW) {
-                prefetch_row(view, rows_[u + AHEAD], ROW_BYTES);
-                prefetch_grad(grads, cells_[first_of(u + AHEAD)]);
-            }
-            const uint32_t row = rows_[u], first = first_of(u), last = ends_[u];
-            if (row == NO_ROW) continue;  // not admitted
-            const float* grad = grad_of(grads, cells_[first]);
-            float sum[Layout::D];
-            if (last - first > 1) {
-                std::copy_n(grad, Layout::D, sum);
-                for (uint32_t at = first + 1; at < last; ++at) {
-                    if (at + AHEAD < last) prefetch_grad(grads, cells_[at + AHEAD]);
-                    const float* const more = grad_of(grads, cells_[at]);
-                    for (int d = 0; d < Layout::D; ++d) sum[d] += more[d];
-                }
-                grad = sum;
-            }
-            update_row(view, row, grad, table.seed(), table.hyper());
-            if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
-        }
+        with_row_width(table.layout().dim(), [&](auto dim) { apply(dim, table, grads, c); });
     }
 
     // Copies to each unique row the last of its occurrences; source: float[cells, STRIDE].
     void assign(Table& table, const float* source, int64_t c) {
         const RowsView view = table.rows();
+        const Prefetch prefetch_row = table.prefetch_rows();
         const uint32_t generation = table.generation();
         const auto [begin, end] = chunk(c);
         for (int64_t u = begin; u < end; ++u) {
-            if (u + AHEAD < end) prefetch_row(view, rows_[u + AHEAD], ROW_BYTES);
+            if (u + AHEAD < end) prefetch_row(rows_[u + AHEAD]);
             const uint32_t row = rows_[u];
             const int64_t cell = cells_[ends_[u] - 1];
-            write_row(view, row, source + cell * Layout::STRIDE);
+            table.layout().write(stored_row(view, row), source + cell * table.layout().stride());
             if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
         }
     }
@@ -172,15 +195,64 @@ class Batch {
     void read(const Table& table, int64_t from, int64_t to) {
         livectr::parallel_chunks(to - from, GRAIN, [&](int64_t begin, int64_t end) {
             copy_values(table, keys_.data() + from + begin, rows_.data() + from + begin, end - begin, false,
-                        values_.data() + (from + begin) * Layout::D);
+                        values_.data() + (from + begin) * table.layout().dim());
         });
     }
 
     std::pair<int64_t, int64_t> chunk(int64_t c) const { return {c * GRAIN, std::min(size(), (c + 1) * GRAIN)}; }
     uint32_t first_of(int64_t u) const { return u ? ends_[u - 1] : 0; }
-    static const float* grad_of(const float* grads, uint32_t cell) { return grads + int64_t{cell} * Layout::D; }
-    static void prefetch_grad(const float* grads, uint32_t cell) {
-        for (int d = 0; d < Layout::D; d += 16) prefetch(grad_of(grads, cell) + d);
+
+    template <typename N>
+    SEPARATE void apply(N dim, Table& table, const float* grads, int64_t c) {
+        const RowsView view = table.rows();
+        const Prefetch prefetch_row = table.prefetch_rows();
+        const RowLayout& layout = table.layout();
+        const uint32_t generation = table.generation();
+        const auto [begin, end] = chunk(c);
+        const auto grad_of = [&](uint32_t cell) { return grads + int64_t{cell} * dim; };
+        const auto prefetch_grad = [&](uint32_t cell) {
+            for (int d = 0; d < dim; d += 16) prefetch(grad_of(cell) + d);
+        };
+        const uint32_t *const rows = rows_.data(), *const ends = ends_.data(), *const cells = cells_.data();
+        uint32_t* const touched = touched_.data() + begin;
+        uint32_t count = 0;  // of touched rows
+        RowBlock block;
+        Scratch sums(RowBlock::SIZE * dim), scratch(layout.scratch());
+        const auto update = [&](int size) {
+            block.size = size;
+            if (!layout.in_place()) {
+                for (int r = 0; r < size; ++r) {
+                    block.streams[r] = initial_stream(table.seed(), header_of(block.stored[r])->key);
+                }
+            }
+            layout.update(block, table.hyper(), scratch.data());
+        };
+        int size = 0;
+        uint32_t last = first_of(begin);
+        for (int64_t u = begin; u < end; ++u) {
+            if (u + AHEAD < end) {
+                prefetch_row(rows[u + AHEAD]);
+                prefetch_grad(cells[ends[u + AHEAD - 1]]);
+            }
+            const uint32_t row = rows[u], first = std::exchange(last, ends[u]);
+            if (row == NO_ROW) continue;  // not admitted
+            char* const stored = stored_row(view, row);
+            if (Table::touch(header_of(stored), generation)) touched[count++] = row;
+            const float* grad = grad_of(cells[first]);
+            if (last - first > 1) {
+                float* const sum = sums.data() + size * dim;
+                add_vectors(dim, sum, first, last, [&](uint32_t at) INLINED {
+                    if (at + AHEAD < last) prefetch_grad(cells[at + AHEAD]);
+                    return grad_of(cells[at]);
+                });
+                grad = sum;
+            }
+            block.stored[size] = stored;
+            block.gradients[size] = grad;
+            if (++size == RowBlock::SIZE) update(std::exchange(size, 0));
+        }
+        update(size);
+        touched_counts_[c] = count;
     }
 };
 

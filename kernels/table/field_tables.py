@@ -34,7 +34,7 @@ class FieldTables:
         blocks: Sequence[int] | None = None,
     ) -> None:
         used = list(dict.fromkeys(table for _, table in fields))
-        layouts = {tables[name].layout.source() for name in used}
+        layouts = {tables[name].layout.description for name in used}
         if len(layouts) > 1:
             raise ValueError(f"tables {used} must have one row layout")
         self.used = tuple(used)

@@ -47,6 +47,17 @@ class Shape {
     int64_t most_ = 0;
 };
 
+// Values of the keys of a batch: those of its unique keys, which it has read.
+struct BatchValues {
+    const float* values;     // [unique keys, D]
+    const uint32_t* unique;  // number of each key among them
+
+    template <typename N>
+    __forceinline__ const float* operator()(N dim, int64_t i, float*) const {
+        return values + int64_t{unique[i]} * dim;
+    }
+};
+
 class Fields {
   public:
     Fields(Table* const* tables, int64_t count, const int32_t* table_of, int64_t fields)
@@ -76,7 +87,10 @@ class Fields {
             const int64_t f = task % fields();
             const auto [first, last] = range(shape[f], task / fields(), WIDE);
             const Batch& batch = batches_[table_of_[f]];
-            pool(offsets, first, last, shape[f], out, [&](int32_t i, float*) { return batch.value(unique_[i]); });
+            const BatchValues values{batch.values(), unique_.data()};
+            with_row_width(layout().dim(), [&, first = first, last = last](auto dim) {
+                pool(dim, offsets, first, last, shape[f], out, values, nullptr);
+            });
         });
     }
 
@@ -96,6 +110,8 @@ class Fields {
     // value `at`, and the state's floats from `state` on. rows[n]: their rows; the value is NaN where there is none.
     void read_segment(const int64_t* bounds, const int64_t* keys, int64_t at, int64_t dim, int64_t state,
                       int64_t floats, uint32_t* rows, float* out) const {
+        const RowLayout& layout = this->layout();
+        Scratch buffer(layout.dim());
         for (size_t t = 0; t < tables_.size(); ++t) {
             const int64_t n = bounds[t + 1] - bounds[t];
             find_rows(tables_[t]->index(), keys + bounds[t], n, rows + bounds[t]);
@@ -105,9 +121,9 @@ class Fields {
                     std::fill_n(out, dim + floats, NAN);
                     continue;
                 }
-                float buffer[Layout::D];
-                memcpy(out, read_values(row_values(view, rows[u]), buffer) + at, 4 * dim);
-                memcpy(out + dim, row_state(view, rows[u]) + 4 * state, 4 * floats);
+                const char* const stored = stored_row(view, rows[u]);
+                memcpy(out, layout.read(stored, buffer.data()) + at, 4 * dim);
+                memcpy(out + dim, stored + layout.value_bytes() + 4 * state, 4 * floats);
             }
         }
     }
@@ -119,8 +135,9 @@ class Fields {
             const RowsView view = tables_[t]->rows();
             for (int64_t u = bounds[t]; u < bounds[t + 1]; ++u, given += dim + floats) {
                 if (rows[u] == NO_ROW) continue;
-                write_some(row_values(view, rows[u]), at, dim, given);
-                memcpy(row_state(view, rows[u]) + 4 * state, given + dim, 4 * floats);
+                char* const stored = stored_row(view, rows[u]);
+                layout().write_some(stored, at, dim, given);
+                memcpy(stored + layout().value_bytes() + 4 * state, given + dim, 4 * floats);
             }
         }
     }
@@ -131,6 +148,7 @@ class Fields {
         std::atomic<int64_t> missing{0};
         livectr::parallel_for(blocks(shape.most(), BLOCK), [&](int64_t block) {
             std::vector<uint32_t> found;
+            Scratch buffer(layout().dim());
             int64_t absent = 0;
             for (int64_t f = 0; f < fields(); ++f) {
                 const auto [first, last] = range(shape[f], block, BLOCK);
@@ -138,13 +156,10 @@ class Fields {
                 found.resize(end - begin);
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
                 absent += std::count(found.begin(), found.end(), NO_ROW);
-                const Table& source = table(f);
-                pool(offsets, first, last, shape[f], out, [&](int32_t i, float* buffer) {
-                    if (i + AHEAD < end && found[i + AHEAD - begin] != NO_ROW) {
-                        prefetch_row(source.rows(), found[i + AHEAD - begin], sizeof(RowHeader) + VALUE_BYTES);
-                    }
-                    return source.values(keys[i], found[i - begin], zeros, buffer);
-                });
+                with_values(table(f), zeros, keys, found.data() - begin, end,
+                            [&, first = first, last = last](auto dim, auto values) {
+                                pool(dim, offsets, first, last, shape[f], out, values, buffer.data());
+                            });
             }
             missing += absent;
         });
@@ -184,7 +199,6 @@ class Fields {
   private:
     static constexpr int64_t BLOCK = 128;  // rows of a task of `infer`: small requests, split over threads
     static constexpr int64_t WIDE = 1024;  // and of `forward`: hot rows of a table are met often before the next table
-    static constexpr int64_t AHEAD = 12;
     std::vector<Table*> tables_;
     std::vector<int32_t> table_of_;
     std::vector<std::vector<int32_t>> fields_of_;
@@ -192,6 +206,7 @@ class Fields {
     std::vector<uint32_t> unique_;  // number of every key of the batch among its table's unique keys
 
     Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
+    const RowLayout& layout() const { return tables_[0]->layout(); }
     static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
 
     // First and last cell of a block of a field's rows.
@@ -238,25 +253,19 @@ class Fields {
         }
     }
 
-    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. value(i, buffer[D]):
-    // that of key i, there or elsewhere.
-    template <typename Value>
-    static void pool(const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
-                     Value&& value) {
+    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. values(dim, i, buffer[D]):
+    // those of key i, there or elsewhere.
+    template <typename N, typename Values>
+    SEPARATE static void pool(N dim, const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
+                     Values values, float* buffer) {
         for (int64_t cell = first; cell < last; ++cell) {
-            float* const target = out + (field.base + (cell - field.first) * field.stride) * Layout::D;
-            const int32_t begin = offsets[cell];
-            float sum[Layout::D] = {};  // in registers; `target` may not be, since it might be a row
-            for (int32_t i = begin; i < offsets[cell + 1]; ++i) {
-                float buffer[Layout::D];
-                const float* const values = value(i, buffer);
-                if (i == begin) {
-                    memcpy(sum, values, sizeof(sum));
-                } else {
-                    for (int d = 0; d < Layout::D; ++d) sum[d] += values[d];
-                }
+            float* const target = out + (field.base + (cell - field.first) * field.stride) * dim;
+            const int32_t begin = offsets[cell], end = offsets[cell + 1];
+            if (begin == end) {
+                std::fill_n(target, int{dim}, 0.0f);
+            } else {
+                add_vectors(dim, target, begin, end, [&](int32_t i) INLINED { return values(dim, i, buffer); });
             }
-            memcpy(target, sum, sizeof(sum));
         }
     }
 };

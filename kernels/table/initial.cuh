@@ -2,16 +2,17 @@
 // server, and any number of ranks, agree on a row that is not stored.
 #pragma once
 #include "runtime/hash.cuh"
+#include "table/vector_loop.cuh"
 
 // `table_seed` mixes seed and table name.
 static __device__ __forceinline__ uint64_t initial_stream(uint64_t table_seed, int64_t key) {
     return mix64(mix64(static_cast<uint64_t>(key)) ^ table_seed);
 }
 
-// Values [first, first + N) of a row: uniform in [-h[0], h[0]]. `place` is that of the first in a whole row; in a
-// row that lacks segments before these it is above `first`.
-template <int N>
-static __device__ __forceinline__ void initial_values(float* row, int first, int place, uint64_t stream,
-                                                      const float* h) {
-    for (int i = 0; i < N; ++i) row[first + i] = h[0] == 0.0f ? 0.0f : h[0] * uniform_at(stream, place + i);
+// Values of a segment: uniform in [-h[0], h[0]]. `place` is the place of the first value in a whole row; a row may lack
+// segments before it.
+static __device__ __forceinline__ void initial_values(int n, float* values, int place, uint64_t stream, const float* h) {
+    const float scale = h[0];
+    VECTOR_LOOP
+    for (int i = 0; i < n; ++i) values[i] = scale == 0.0f ? 0.0f : scale * uniform_at(stream, place + i);
 }

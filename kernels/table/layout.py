@@ -18,12 +18,24 @@ _TYPES: dict[Values, str] = {"fp32": "float", "fp16": "Half", "bf16": "BFloat"}
 class Optimiser:
     """Optimiser of a segment; the arithmetic is in table/optimisers.cuh, under the same class name."""
 
+    NUMBER: ClassVar[int]
+    """Number in table/host_layout.hpp, RowLayout::with_optimiser."""
+
     def state_floats(self, dim: int) -> int:
         """Number of state floats beside `dim` values."""
         raise NotImplementedError
 
-    def source(self, dim: int) -> str:
-        """C++ class of table/optimisers.cuh for `dim` values."""
+    @property
+    def number(self) -> int:
+        """Number in RowLayout.description."""
+        return self.NUMBER
+
+    def source(self) -> str:
+        """C++ class of table/optimisers.cuh."""
+        return type(self).__name__
+
+    def describe(self, dim: int) -> str:
+        """Words of RowLayout.describe for `dim` values."""
         return f"{type(self).__name__}<{dim}>"
 
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
@@ -38,6 +50,8 @@ class Optimiser:
 class SGD(Optimiser):
     """Stochastic gradient descent: w -= lr g."""
 
+    NUMBER = 0
+
     lr: float = 0.01
 
     def state_floats(self, dim: int) -> int:
@@ -47,6 +61,8 @@ class SGD(Optimiser):
 @dataclass(frozen=True)
 class AdaGrad(Optimiser):
     """AdaGrad (Duchi, Hazan, Singer 2011); state: the sum of squared gradients, from `initial`."""
+
+    NUMBER = 1
 
     lr: float = 0.05
     eps: float = 1e-10
@@ -64,6 +80,8 @@ class RowAdaGrad(AdaGrad):
     gradients differ much in size learn slower than with AdaGrad.
     """
 
+    NUMBER = 2
+
     def state_floats(self, dim: int) -> int:
         return 1
 
@@ -74,6 +92,8 @@ class Adam(Optimiser):
 
     Deviation: a row whose key is not in the batch stays unchanged (its moments do not decay).
     """
+
+    NUMBER = 3
 
     lr: float = 1e-3
     eps: float = 1e-8
@@ -94,6 +114,8 @@ class FTRL(Optimiser):
 
     alpha must be above 0. A row stores the alpha of its last update, so that a schedule may change it.
     """
+
+    NUMBER = 4
 
     alpha: float = 0.05
     beta: float = 1.0
@@ -122,6 +144,7 @@ class Adaptive(Optimiser):
         l2: regularisation, at least 0.
     """
 
+    NUMBER = 16  # added to the base's
     HYPERS: ClassVar[int] = 6  # maximum of a base; l2 comes after them
 
     base: Optimiser
@@ -134,7 +157,14 @@ class Adaptive(Optimiser):
     def state_floats(self, dim: int) -> int:
         return self.base.state_floats(dim) + 1
 
-    def source(self, dim: int) -> str:
+    @property
+    def number(self) -> int:
+        return self.NUMBER + self.base.number
+
+    def source(self) -> str:
+        return f"Adaptive<{self.base.source()}>"
+
+    def describe(self, dim: int) -> str:
         return f"Adaptive<{type(self.base).__name__}, {dim}>"
 
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
@@ -234,7 +264,7 @@ class RowLayout:
 
     def describe(self) -> tuple[str, ...]:
         """Words that are equal for rows that two tables can exchange."""
-        return (self.values, *(f"{s.name} {s.optimiser.source(s.dim)}" for s in self.segments))
+        return (self.values, *(f"{s.name} {s.optimiser.describe(s.dim)}" for s in self.segments))
 
     def hyper(self, factors: Mapping[str, float] | None = None) -> list[float]:
         """Hyper-parameters of all segments: HYPERS floats each.
@@ -248,22 +278,35 @@ class RowLayout:
             padded += [*used, *[0.0] * (self.HYPERS - len(used))]
         return padded
 
+    @functools.cached_property
+    def description(self) -> tuple[int, ...]:
+        """Numbers that a host's table is made with (table/host_layout.hpp): type of the values, then
+        optimiser, dim and place of each segment. Hyper-parameters are not among them.
+        """
+        described, at = [get_args(Values).index(self.values)], 0
+        for segment in self.segments:
+            place = at if segment.place is None else segment.place
+            described += [segment.optimiser.number, segment.dim, place]
+            at += segment.dim
+        return tuple(described)
+
     def source(self) -> str:
-        """C++ `struct Layout` of table/table.cuh: dims and optimisers are compile-time, hyper-parameters are
-        not.
+        """C++ `struct Layout` of the GPU's table (gpu_table/device_table.cuh): dims and optimisers are
+        compile-time, hyper-parameters are not.
         """
         values, states, updates = [], [], []
         at, state = 0, self.dim
         for number, segment in enumerate(self.segments):
-            kind, h = segment.optimiser.source(segment.dim), f"h + {number * self.HYPERS}"
+            kind, h = segment.optimiser.source(), f"h + {number * self.HYPERS}"
             place = at if segment.place is None else segment.place
-            values.append(f"initial_values<{segment.dim}>(row, {at}, {place}, stream, {h});")
-            states.append(f"{kind}::init(row + {at}, row + {state}, {h} + 1);")
-            updates.append(f"{kind}::update(row + {at}, row + {state}, gradient + {at}, {h} + 1);")
+            n, w, s = segment.dim, f"row + {at}", f"row + {state}"
+            values.append(f"initial_values({n}, {w}, {place}, stream, {h});")
+            states.append(f"{kind}::init({n}, {w}, {s}, {h} + 1);")
+            updates.append(f"{kind}::update({n}, {w}, {s}, gradient + {at}, {h} + 1);")
             at += segment.dim
             state += segment.optimiser.state_floats(segment.dim)
         if self.values != "fp32":
-            values.append(f"round_initial<Value, {self.dim}>(row);")
+            values.append(f"round_initial<Value>({self.dim}, row);")
             states.append(f"row[{self.stride - 1}] = 0.0f;")
         indent = "\n        "
         return f"""

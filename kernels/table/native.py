@@ -1,17 +1,16 @@
-"""Compiled table of a row layout, and its C functions."""
+"""Compiled tables of all row layouts and the moves of their rows, and their C functions."""
 
 import ctypes
 import functools
 from typing import Any
 
 from livectr.kernels.errors import InternalError
-from livectr.kernels.runtime.compiler import compile_host
-from livectr.kernels.table.layout import RowLayout
+from livectr.kernels.runtime.library import kernel_library
 
 _POINTER, _INT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _MARK, _SEED = ctypes.c_uint32, ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
-    "table_new": (_POINTER, _SEED, _POINTER, _INT),
+    "table_new": (_POINTER, _POINTER, _INT, _SEED, _POINTER),
     "table_delete": (None, _POINTER),
     "table_size": (_INT, _POINTER),
     "table_bytes": (_INT, _POINTER),
@@ -56,17 +55,24 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "fields_write_segment": (None, _POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _INT, _POINTER),
     "fields_infer": (_INT, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _FLAG, _POINTER),
     "fields_census": (_INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
+    "moves_find": (_INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
+    "moves_promote": (_INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
+    "moves_hide": (_INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
+    "moves_show": (_INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
+    "moves_coldest": (_INT, _POINTER, _INT, _INT, _POINTER, _POINTER),
+    "moves_evict": (_INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
+    "moves_among": (_INT, _POINTER, _INT, _POINTER, _INT, _POINTER),
 }
 
 
-def table_library(layout: RowLayout) -> ctypes.CDLL:
-    """Library compiled for the dims and optimisers of `layout`; hyper-parameters are run-time values."""
-    return _compile(layout.source())
+def table_library() -> ctypes.CDLL:
+    """Library of tables (table/table_api.hpp) and moves of rows (tiers/moves.hpp), for every row layout."""
+    return _library()
 
 
 @functools.cache
-def _compile(layout_source: str) -> ctypes.CDLL:
-    library = compile_host(f'{layout_source}#include "table/table_api.hpp"\n', name="table")
+def _library() -> ctypes.CDLL:
+    library = kernel_library()
     for name, (result, *arguments) in _SIGNATURES.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -1,4 +1,4 @@
-// A stored row: D values of Layout::Value (padded to 4 bytes), then the optimisers' state as float. In use a row is
+// A stored row: D values of one type (padded to 4 bytes), then the optimisers' state as float. In use a row is
 // STRIDE floats; with 4-byte values the two are the same bytes, and nothing is copied.
 //
 // Values of 2 bytes are rounded when an update is written, up or down with the probabilities that make their mean the
@@ -70,8 +70,8 @@ struct Half {
     }
 };
 
-// What `Layout::values` ends with: the initial values as they can be stored.
-template <typename Value, int N>
-static __device__ __forceinline__ void round_initial(float* row) {
-    for (int i = 0; i < N; ++i) row[i] = Value::nearest(row[i]).widen();
+// Rounds a row's initial values float[n] to values as they can be stored.
+template <typename Value>
+static __device__ __forceinline__ void round_initial(int n, float* row) {
+    for (int i = 0; i < n; ++i) row[i] = Value::nearest(row[i]).widen();
 }

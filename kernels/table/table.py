@@ -38,7 +38,7 @@ def table_seed(name: str, seed: int) -> int:
 class DynamicTable(Tracked, Admission):
     """Hash table key (any int64) → row float32[stride]; it grows incrementally, up to the memory.
 
-    D = layout.dim values come first in a row, then the optimiser state. runtime/index.cuh and table/table.cuh
+    D = layout.dim values come first in a row, then the optimiser state. runtime/index.cuh and table/table.hpp
     describe the structure, its costs and bytes.
 
     Args:
@@ -60,12 +60,15 @@ class DynamicTable(Tracked, Admission):
         self.layout = layout
         self.name = name
         self.seed = seed
-        self.library = table_library(layout)
+        self.library = table_library()
         #: number of times that `set_rate` changed `hyper`
         self.rate_changes = 0
         self._factors = dict.fromkeys((segment.name for segment in layout.segments), 1.0)
         hyper = self.hyper()
-        self.handle: int = self.library.table_new(table_seed(name, seed), address(hyper), len(hyper))
+        described = np.array(layout.description, np.int64)
+        self.handle: int = self.library.table_new(
+            address(described), len(layout.segments), table_seed(name, seed), address(hyper)
+        )
         if not self.handle:
             raise MemoryError(f"no memory for table {name!r}")
         weakref.finalize(self, self.library.table_delete, self.handle)

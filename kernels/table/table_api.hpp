@@ -30,9 +30,10 @@ Batch batch_of(Table& table, const int64_t* keys, int64_t n) {
 
 extern "C" {
 
-Table* table_new(uint64_t seed, const float* hyper, int64_t hypers) {
+// description: see RowLayout; hyper[segments, HYPERS]
+Table* table_new(const int64_t* description, int64_t segments, uint64_t seed, const float* hyper) {
     try {
-        return new Table(seed, hyper, hypers);
+        return new Table(RowLayout(description, segments), seed, hyper, segments * RowLayout::HYPERS);
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
@@ -77,7 +78,7 @@ int64_t table_lookup(const Table* table, const int64_t* keys, int64_t n, int32_t
             for (int64_t at = begin; at < end; at += PART) {
                 const int64_t size = std::min(PART, end - at);
                 find_rows(table->index(), keys + at, size, rows);
-                copy_values(*table, keys + at, rows, size, zeros, out + at * Layout::D);
+                copy_values(*table, keys + at, rows, size, zeros, out + at * table->layout().dim());
             }
         });
         return n;
@@ -150,14 +151,13 @@ int64_t table_generations(const Table* table, const uint32_t* rows, int64_t n, u
 int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t width, int64_t* keys, float* out) {
     return guarded([&] {
         const RowsView view = table->rows();
+        const RowLayout& layout = table->layout();
+        const Prefetch prefetch = table->prefetch_rows();
         livectr::parallel_chunks(n, 4 * GRAIN, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
-                if (i + Batch::AHEAD < end) prefetch_row(view, rows[i + Batch::AHEAD], ROW_BYTES);
+                if (i + Batch::AHEAD < end) prefetch(rows[i + Batch::AHEAD]);
                 keys[i] = row_header(view, rows[i])->key;
-                float buffer[Layout::D];
-                float* const floats = out + i * width;
-                memcpy(floats, read_values(row_values(view, rows[i]), buffer), 4 * Layout::D);
-                if (width > Layout::D) memcpy(floats + Layout::D, row_state(view, rows[i]), STATE_BYTES);
+                layout.copy(stored_row(view, rows[i]), out + i * width, width > layout.dim());
             }
         });
         return n;

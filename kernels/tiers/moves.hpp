@@ -1,13 +1,12 @@
-// Moves of rows between tables and a store below them, for all tables of a rank in a call. The including source defines
-// `struct Layout` first (table/table.cuh). Segment s of a list is [bounds[s], bounds[s + 1]) and belongs to tables[s];
-// the tables are distinct, and threads share them. A packed row: float[STRIDE], then stamp and count, uint32 each.
+// Moves of rows between tables and a store below them, for all tables of a rank in a call. Segment s of a list is
+// [bounds[s], bounds[s + 1]) and belongs to tables[s]; the tables are distinct and of one layout, and threads share them.
+// A packed row: float[STRIDE], then stamp and count, uint32 each: STRIDE + 2 = PACKED words.
 #pragma once
-#include "table/table.cuh"
+#include "table/table.hpp"
 #ifdef LIVECTR_HOST
 
 namespace {
 
-constexpr int64_t PACKED = Layout::STRIDE + 2;  // words of a packed row
 constexpr int64_t ROWS_AHEAD = 8;
 
 // Calls move(table, begin, end) for each segment.
@@ -49,10 +48,11 @@ int64_t moves_find(Table* const* tables, int64_t count, const int64_t* bounds, c
 int64_t moves_promote(Table* const* tables, int64_t count, const int64_t* bounds, const int64_t* keys,
                       const uint32_t* packed) {
     return each_segment(tables, count, bounds, [&](Table& table, int64_t begin, int64_t end) {
+        const int64_t stride = table.layout().stride();
         for (int64_t i = begin; i < end; ++i) {
-            const uint32_t* const row = packed + i * PACKED;
+            const uint32_t* const row = packed + i * (stride + 2);
             table.restore(keys + i, 1, reinterpret_cast<const float*>(row));
-            table.usage().set(find_row(table.index(), keys[i]), row[PACKED - 2], row[PACKED - 1]);
+            table.usage().set(find_row(table.index(), keys[i]), row[stride], row[stride + 1]);
         }
     });
 }
@@ -110,16 +110,16 @@ int64_t moves_evict(Table* const* tables, int64_t count, const int64_t* bounds, 
                     uint32_t* generations, uint32_t* packed) {
     return each_segment(tables, count, bounds, [&](Table& table, int64_t begin, int64_t end) {
         const RowsView view = table.rows();
+        const int64_t stride = table.layout().stride();
+        const Prefetch prefetch = table.prefetch_rows();
         for (int64_t i = begin; i < end; ++i) {
-            if (i + ROWS_AHEAD < end) prefetch_row(view, rows[i + ROWS_AHEAD], ROW_BYTES);
+            if (i + ROWS_AHEAD < end) prefetch(rows[i + ROWS_AHEAD]);
             keys[i] = row_header(view, rows[i])->key;
             generations[i] = table.changed_in(rows[i]);
-            uint32_t* const row = packed + i * PACKED;
-            float buffer[Layout::D];
-            memcpy(row, read_values(row_values(view, rows[i]), buffer), 4 * Layout::D);
-            memcpy(row + Layout::D, row_state(view, rows[i]), STATE_BYTES);
-            row[PACKED - 2] = table.usage().stamp(rows[i]);
-            row[PACKED - 1] = table.usage().count(rows[i]);
+            uint32_t* const row = packed + i * (stride + 2);
+            table.layout().copy(stored_row(view, rows[i]), reinterpret_cast<float*>(row), true);
+            row[stride] = table.usage().stamp(rows[i]);
+            row[stride + 1] = table.usage().count(rows[i]);
             table.erase(keys[i], false);
         }
     });

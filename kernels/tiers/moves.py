@@ -6,8 +6,6 @@ One call serves all tables of a rank. S segments of a list belong to S distinct 
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -15,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.arrays import address, contiguous
-from livectr.kernels.runtime.compiler import compile_host
 from livectr.kernels.table.layout import RowLayout
-from livectr.kernels.table.native import checked
+from livectr.kernels.table.native import checked, table_library
 from livectr.kernels.table.table import DynamicTable
 
 I64 = npt.NDArray[np.int64]
@@ -38,7 +35,7 @@ class Moves:
 
     def __init__(self, layout: RowLayout) -> None:
         self.width = 4 * layout.stride + 8
-        self._library = moves_library(layout)
+        self._library = table_library()
 
     def find(self, tables: Sequence[DynamicTable], bounds: I64, keys: I64) -> U32:
         """Row numbers uint32[n] of keys int64[n]; MISSING_ROW for a missing key."""
@@ -120,28 +117,3 @@ class _Segments:
 def _segments(tables: Sequence[DynamicTable], bounds: I64) -> _Segments:
     bounds = contiguous(bounds, np.int64, (len(tables) + 1,))
     return _Segments(np.array([table.handle for table in tables], np.uint64), bounds)
-
-
-def moves_library(layout: RowLayout) -> ctypes.CDLL:
-    """Library compiled for the dims and optimisers of `layout`, as `table_library`."""
-    return _compile(layout.source())
-
-
-@functools.cache
-def _compile(layout_source: str) -> ctypes.CDLL:
-    library = compile_host(f'{layout_source}#include "tiers/moves.hpp"\n', name="moves of rows")
-    array, number = ctypes.c_void_p, ctypes.c_int64
-    where = [array, number, array]
-    signatures = {
-        "moves_find": [*where, array, array],
-        "moves_promote": [*where, array, array],
-        "moves_hide": [*where, array, array],
-        "moves_show": [*where, array, array],
-        "moves_coldest": [array, number, number, array, array],
-        "moves_evict": [*where, array, array, array, array],
-        "moves_among": [array, number, array, number, array],
-    }
-    for name, arguments in signatures.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = arguments, number
-    return library

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.arrays import address, contiguous
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -115,7 +115,7 @@ def _checked(result: int) -> int:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "tiers/row_log.hpp"\n', name="row log")
+    library = kernel_library()
     array, number, table = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
     signatures = {
         "log_new": [ctypes.c_int32, number, number, array],

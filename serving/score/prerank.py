@@ -47,7 +47,6 @@ from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import (
     TowerFeatures,
     TowerScorer,
-    compile_contenders,
     content_fields,
     near_cache,
     tower_features,
@@ -378,6 +377,5 @@ def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollow
         scorer=lambda manifest, dense: TowerScorer(pipeline, dense, manifest.champion),
         leaves_ms=pipeline.log.leaves_ms,
     )
-    compile_contenders(pipeline)
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

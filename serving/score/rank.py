@@ -48,7 +48,6 @@ from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.plan_stages import PlanStages
 from livectr.serving.score.scorer import (
     RankScorer,
-    compile_contenders,
     content_fields,
     near_cache,
     rank_scorer,
@@ -333,6 +332,5 @@ def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
         leaves_ms=pipeline.log.leaves_ms,
         contenders=tuple(pipeline.contenders),
     )
-    compile_contenders(pipeline)
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

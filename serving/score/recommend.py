@@ -47,7 +47,6 @@ from livectr.serving.score.scorer import (
     FunnelScorer,
     RankScorer,
     TowerScorer,
-    compile_contenders,
     content_fields,
     near_cache,
     tower_features,
@@ -366,7 +365,6 @@ def recommend_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFoll
         leaves_ms=pipeline.log.leaves_ms,
         contenders=tuple(pipeline.contenders),
     )
-    compile_contenders(pipeline)
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)
 

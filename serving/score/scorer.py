@@ -20,9 +20,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.network.forward import Kept
 from livectr.kernels.table.layout import RowLayout, Values
-from livectr.kernels.table.native import table_library
 from livectr.kernels.table.rows import values_only
-from livectr.models.attention import compile_units
 from livectr.models.base import (
     Columns,
     CTRModel,
@@ -107,15 +105,6 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
     return NearCache(sorted(tables), layout, seed=manifest.seed, max_rows=rows, version=manifest.version)
 
 
-def compile_contenders(pipeline: Pipeline) -> None:
-    """Compile the near-cache and the model of every contender, so that no swap waits for the compiler."""
-    if pipeline.challengers:
-        configs, plan = model_configs(pipeline), pipeline.plan
-        for champion in pipeline.contenders:
-            table_library(value_layout(configs, pipeline.row_values, champion))
-            compile_units(configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0))
-
-
 def published_statistics(pipeline: Pipeline, dense: Mapping[str, Tensor]) -> Statistics:
     """Running statistics of a version's features.
 
@@ -162,7 +151,6 @@ class RankScorer:
         self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
         model = configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = _loaded(model, dense, champion)
-        compile_units(self._model)
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
         self.statistics = published_statistics(pipeline, dense)
 

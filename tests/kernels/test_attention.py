@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from livectr.kernels.network import attention
 from livectr.kernels.network.attention import AttentionKernel
-from livectr.models.attention import ActivationUnit, composed, fused
+from livectr.models.attention import ActivationUnit, _kernel, composed, fused
 from livectr.models.base import Ragged
 
 SHAPES = [(12, (32, 16)), (5, (7,)), (16, (80, 40)), (1, (1, 3, 2)), (33, (20, 17))]
@@ -56,6 +57,38 @@ def test_equals_torch_with_all_gradients(dim: int, widths: tuple[int, ...], dtyp
     lengths = [0, 3, 16, 17, 1, 0, 50, 4] * 20  # shorter and longer than a tile, more samples than blocks
     wide = {"rtol": 1e-4, "atol": 2e-3} if dtype == torch.float32 else {}
     torch.testing.assert_close(*both(unit(dim, widths, dtype), lengths, dim, dtype), **wide)
+
+
+@given(
+    st.integers(1, 40),
+    st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    st.lists(st.integers(0, 70), min_size=1, max_size=6),
+)
+def test_any_widths(dim: int, widths: list[int], lengths: list[int]) -> None:
+    """Both sum the same products, at most some thousand, in another order: errors of float64 stay below
+    1e-11 of the largest number.
+    """
+    ours, theirs = both(unit(dim, tuple(widths), torch.float64), lengths, dim, torch.float64)
+    for got, wanted in zip(ours, theirs, strict=True):
+        largest = float(wanted.abs().max()) if wanted.numel() else 0.0
+        torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11 * max(largest, 1.0))
+
+
+def test_a_unit_of_new_widths_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    AttentionKernel(2, (3,), np.float32)
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    for dtype in (np.float32, np.float64):
+        kernel = AttentionKernel(9, (11, 2), dtype)
+        p, v = np.ones(kernel.parameters, dtype), np.ones((3, 9), dtype)
+        assert kernel.forward(p, v, np.array([0, 3]), v[:1]).shape == (1, 9)
+
+
+def test_a_unit_loads_its_kernel_when_it_is_made() -> None:
+    """So that no request waits for the library."""
+    _kernel.cache_clear()
+    attention._library.cache_clear()
+    unit(13, (2, 5), torch.float32)
+    assert attention._library.cache_info().currsize == 1
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=70))
@@ -135,9 +168,11 @@ def test_lists_of_groups_equal_their_copies(drawn: tuple[list[int], list[int]]) 
 def test_the_same_bits_for_any_number_of_threads() -> None:
     script = (
         "import torch\n"
+        "from hashlib import sha256\n"
         "from tests.kernels.test_attention import both, unit\n"
-        "found, _ = both(unit(12, (32, 16), torch.float32), [5, 0, 40] * 60, 12, torch.float32)\n"
-        "print([one.double().sum().item().hex() for one in found])\n"
+        "for dim, widths in ((12, (32, 16)), (33, (20, 17, 3)), (5, (7,))):\n"
+        "    found, _ = both(unit(dim, widths, torch.float32), [5, 0, 40, 70] * 60, dim, torch.float32)\n"
+        "    print([sha256(one.numpy().tobytes()).hexdigest() for one in found])\n"
     )
     said = {
         subprocess.run(

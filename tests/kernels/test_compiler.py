@@ -57,9 +57,9 @@ def test_a_compiler_that_does_otherwise_compiles_anew(
         wrapper.write_text(f'#!/bin/sh\nexec c++ "$@" {flag}\n')
         wrapper.chmod(0o755)
         monkeypatch.setenv("CXX", str(wrapper))
-        compiler._identity.cache_clear()  # as in another process
+        compiler.compiler_identity.cache_clear()  # as in another process
         assert compile_host(source, name="wide").wide() == wide
-    compiler._identity.cache_clear()
+    compiler.compiler_identity.cache_clear()
     assert len(list(cache.iterdir())) == 2
 
 
@@ -171,6 +171,6 @@ def test_device_functions_compile_for_a_gpu() -> None:
 
 def test_vectors_are_as_wide_as_the_registers() -> None:
     """A compiler takes wider ones apart in memory: without AVX-512, attention took fifty times as long."""
-    texts = {file.name: file.read_text() for file in KERNELS.rglob("*.hpp")}
+    texts = {file.name: file.read_text() for file in KERNELS.rglob("*.?pp")}
     wide = {name for name, text in texts.items() if "vector_size" in text}
     assert len(wide) > 3 and {name for name in wide if "#ifdef __AVX512F__" not in texts[name]} == set()

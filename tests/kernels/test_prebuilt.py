@@ -33,6 +33,9 @@ def test_levels_are_those_of_the_features() -> None:
     assert [found.name for found in levels_of(f"flags : {without}", "x86_64")] == ["x86-64-v2"]
     assert [found.name for found in levels_of("Features : fp asimd crc32", "aarch64")] == ["armv8-a"]
     assert levels_of("flags : fpu", "riscv64") == ()
+    avx512 = "avx512f avx512bw avx512cd avx512dq avx512vl"
+    names = [found.name for found in levels_of(f"flags : {HASWELL} {avx512} avx512_bf16", "x86_64")]
+    assert names[:2] == ["x86-64-v4-bf16", "x86-64-v4"]
 
 
 def test_this_cpu_runs_its_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +86,8 @@ def test_a_level_that_the_cpu_lacks_is_compiled_and_not_used(
 
 def test_an_unknown_level_names_the_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu.platform, "machine", lambda: "x86_64")
-    assert level("x86-64-v3") == LEVELS["x86_64"][1]
-    with pytest.raises(ConfigError, match=r"'v3' is no level .*: |are x86-64-v4, x86-64-v3, x86-64-v2\."):
+    assert level("x86-64-v3") == LEVELS["x86_64"][2]
+    with pytest.raises(
+        ConfigError, match=r"'v3' is no level .*: |are x86-64-v4-bf16, x86-64-v4, x86-64-v3, x86-64-v2\."
+    ):
         level("v3")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from livectr.kernels.process.cpu import own_levels
+
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 USE = """
@@ -19,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import livectr
+import livectr.kernels.runtime.library
 import livectr.plan.points
 from livectr.ingest.extract.extractor import Extractor
 
@@ -31,6 +34,7 @@ pipeline = livectr.load_pipeline(package / "examples" / "criteo" / "pipeline.py"
 columns = {root.name: pa.nulls(2, livectr.ingest.language.dtypes.arrow_type(root.dtype))
            for root in pipeline.plan.roots}
 assert Extractor(pipeline.plan)(pa.RecordBatch.from_pydict(columns)).rows == 2
+assert package in Path(livectr.kernels.runtime.library.kernel_library()._name).parents
 """
 
 
@@ -49,9 +53,9 @@ def checkout(folder: Path) -> Path:
 def build(kind: str, tree: Path, out: Path) -> Path:
     """The file that setuptools' `build_wheel` or `build_sdist` makes of a tree; no network is needed."""
     out.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, kind, str(out)], cwd=tree, capture_output=True, text=True
-    )
+    variables = {**os.environ, "LIVECTR_BUILD_LEVELS": own_levels()[0].name}
+    command = [sys.executable, "-c", BUILD, kind, str(out)]
+    done = subprocess.run(command, cwd=tree, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return next(out.iterdir())
 
@@ -94,10 +98,12 @@ def test_one_top_level_package(installed: Path) -> None:
 def test_sources_and_data_are_in_it(installed: Path) -> None:
     package = installed / "livectr"
     for folder in ("ingest", "kernels", "models", "protos", "serving", "trainer", "examples"):
-        kept = (".py", ".pyi", ".cuh", ".hpp", ".html", ".proto", ".md", ".sh")
+        kept = (".py", ".pyi", ".cpp", ".cuh", ".hpp", ".html", ".proto", ".md", ".sh")
         ours = {str(p.relative_to(ROOT / folder)) for p in (ROOT / folder).rglob("*") if p.suffix in kept}
         theirs = {str(p.relative_to(package / folder)) for p in (package / folder).rglob("*") if p.is_file()}
-        assert ours == theirs
+        assert ours == {name for name in theirs if not name.startswith("built/")}
+    (library,) = (package / "kernels" / "built").rglob("*.so")
+    assert library.parent.name == own_levels()[0].name
     assert (package / "py.typed").is_file()
     assert not {"tests", "bench"} & {path.name for path in package.rglob("*")} - {"bench.py"}
 

@@ -189,6 +189,36 @@ def test_lists_of_groups_equal_their_copies(name: AggregatorName, ad_image: bool
     torch.testing.assert_close(*found)
 
 
+def test_a_new_unit_has_slopes_of_a_quarter_and_other_weights_in_each_layer() -> None:
+    unit = attention.ActivationUnit("unit", 2, (8, 8), seed=1)
+    assert [len(slope) for slope in unit.slopes] == [8, 8]
+    assert all((slope == 0.25).all() for slope in unit.slopes)
+    assert not any(bias.any() for bias in unit.biases)
+    first, second, _ = unit.weights
+    assert first.shape == second.shape and not torch.equal(first, second)
+
+
+def test_a_unit_reads_shared_lists_without_copies() -> None:
+    seen, image, _ = inputs((2, 3))
+    shared = SharedLists(seen, torch.tensor([1, 0]))
+    unit = attention.ActivationUnit("unit", W, (3,), seed=1).double()
+    unit(shared, image).sum().backward()
+    assert "values" not in vars(shared), "the lists were copied"
+    assert seen.values.grad is not None and seen.values.grad.any()
+
+
+def test_a_unit_without_hidden_layers_is_a_bilinear_form() -> None:
+    seen, query, _ = inputs((2, 0, 3))
+    unit = attention.ActivationUnit("unit", W, (), seed=1).double()
+    (weight,) = unit.weights
+    rows = []
+    for b, vectors in enumerate(lists(seen)):
+        q = query[b].expand_as(vectors)
+        a = torch.cat([vectors, q, vectors - q, vectors * q], dim=1) @ weight
+        rows.append((a * vectors).sum(0))
+    torch.testing.assert_close(unit(seen, query), torch.stack(rows))
+
+
 def test_a_sample_for_each_of_its_vectors_and_back() -> None:
     """Its gradient is a sum in the order of the list, not a scatter of additions."""
     rows = torch.arange(6, dtype=torch.float64).reshape(3, 2).requires_grad_()

@@ -18,7 +18,7 @@ from livectr.trainer.placement.balance import SLACK, FieldStats, balance, loads
 from livectr.trainer.placement.measured import INDEX_BYTES, field_keys, row_bytes, stats_of
 
 MOST_INDEX_BYTES = 37
-"""Most bytes of a key in the index of a table (kernels/table/table.cuh)."""
+"""Most bytes of a key in the index of a table (kernels/table/table.hpp)."""
 NUMBERS = st.one_of(st.integers(0, 5), st.integers(0, 10_000))
 
 

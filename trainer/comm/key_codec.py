@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from livectr.kernels.errors import InternalError
 from livectr.kernels.runtime.arrays import contiguous
-from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.library import kernel_library
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -235,7 +235,7 @@ def _checked(result: int) -> None:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "keys/key_codec.hpp"\n', name="key code")
+    library = kernel_library()
     table = np.ctypeslib.ndpointer(np.int64, ndim=2, flags="C")
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")

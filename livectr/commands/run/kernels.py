@@ -1,4 +1,4 @@
-"""`livectr kernels`: compile a pipeline's kernels before its processes start."""
+"""`livectr kernels`: compile the kernel library, and a pipeline's plans, before their processes start."""
 
 import argparse
 from pathlib import Path
@@ -11,6 +11,7 @@ from livectr.kernels.process.cpu import level, own_levels
 from livectr.kernels.process.heap import loading
 
 EXAMPLES = """\
+  livectr kernels                                      # the library of this CPU, in a checkout
   livectr kernels --pipeline p.py --to /opt/kernels
   livectr kernels --pipeline p.py --cpu x86-64-v3,x86-64-v4 --to /opt/kernels
   LIVECTR_KERNELS=/opt/kernels livectr serve rank --pipeline p.py …"""
@@ -22,16 +23,16 @@ def add(commands: Any) -> None:
         commands,
         "kernels",
         run,
-        "compile kernels for levels of CPUs, so that processes with LIVECTR_KERNELS need no compiler",
+        "compile the kernel library, and a pipeline's feature plans, for levels of CPUs",
         EXAMPLES,
     )
-    parser.add_argument(
-        "--pipeline", metavar="FILE.py", help="pipeline file [only the kernels that every pipeline uses]"
-    )
+    parser.add_argument("--pipeline", metavar="FILE.py", help="pipeline file [only the library]")
     parser.add_argument(
         "--config", metavar="FILE.toml", help="check these settings first, as `livectr inspect` does"
     )
-    parser.add_argument("--to", required=True, metavar="DIR", help="folder of the kernels")
+    parser.add_argument(
+        "--to", metavar="DIR", help="folder for LIVECTR_KERNELS [the installed package's own]"
+    )
     parser.add_argument(
         "--cpu", metavar="LEVEL,…", help="levels of CPUs that have to run them [the highest of this CPU]"
     )
@@ -46,6 +47,7 @@ def run(given: argparse.Namespace) -> int:
     with loading():
         from livectr.ingest.pipeline import load_pipeline
         from livectr.inspection.check import check_settings
+        from livectr.kernels.runtime.library import BUILT
         from livectr.prebuilt import prebuild_all
 
     if given.config is not None:
@@ -55,6 +57,7 @@ def run(given: argparse.Namespace) -> int:
         check_settings(resolve({}, toml=given.config, pipeline=settings))
     names = [name.strip() for name in given.cpu.split(",")] if given.cpu is not None else []
     levels = [level(name) for name in names] or list(own_levels()[:1])
-    count = prebuild_all(given.pipeline, levels, Path(given.to), servers_only=given.servers)
-    print(f"{count} kernels for {', '.join(found.name for found in levels)} in {given.to}")
+    folder = BUILT if given.to is None else Path(given.to)
+    count = prebuild_all(given.pipeline, levels, folder, servers_only=given.servers)
+    print(f"{count} kernel libraries for {', '.join(found.name for found in levels)} in {folder}")
     return 0

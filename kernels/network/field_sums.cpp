@@ -7,7 +7,6 @@
 //
 // Sums run over fields in order, and those over examples by chunks of GRAIN: bits do not depend on the threads, nor,
 // with float32 factors, on the CPU.
-#pragma once
 #include "network/packed.hpp"
 
 namespace livectr::fields {

@@ -7,7 +7,6 @@
 // read through a mapping: the page cache keeps what fits, and threads wait for several pages of the disk at once.
 //
 // A record: key (8 bytes), table (4), row (`width`). The file takes at most 1.5 times the records and four segments.
-#pragma once
 #include <algorithm>
 #include <cerrno>
 #include <memory>

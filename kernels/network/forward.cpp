@@ -1,3 +1,4 @@
+// flags: -ffp-contract=fast
 // Forward pass of a CTR network on the host, for servers: first layer, first order and FM out of rows as they lie in
 // memory, then an MLP. A block of rows passes through all layers at once, so that its activations stay in the cache.
 //
@@ -9,7 +10,6 @@
 // sources share their partial result; that of an item's sources may be kept between calls.
 //
 // A sum runs over its terms in order, whatever rows are beside it: equal rows have equal bits.
-#pragma once
 #include "runtime/threads.hpp"
 
 #include <cstring>

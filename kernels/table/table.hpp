@@ -1,13 +1,18 @@
-// Dynamic table: key -> row of floats (values, then optimiser state). Rows lie in slabs that never
-// move; a row number is a slab and a place in it. The including source defines `struct Layout` first
-// (RowLayout.source in layout.py writes it): D values, stored as Value, and STRIDE floats in all, and functions
-// for their initial values, the state that goes with these, and the optimisers' update.
+// Dynamic table: key -> row of floats (values, then optimiser state), of a layout that is known when the table is made.
+// Rows lie in slabs that never move; a row number is a slab and a place in it.
 //
 // Bytes per key: 16 (header) + 4 * STRIDE, rounded up to 8, + 18 to 37 (index) + 4 per listed change; values
 // of 2 bytes take 2 * D less.
 #pragma once
 #include "runtime/index.cuh"
-#include "table/row_values.cuh"
+#include "table/host_layout.hpp"
+#ifdef LIVECTR_HOST
+#include <deque>
+#include "runtime/threads.hpp"
+#include "table/admission.hpp"
+#include "table/usage.hpp"
+
+namespace {
 
 struct RowHeader {
     int64_t key;
@@ -17,59 +22,25 @@ struct RowHeader {
 constexpr uint32_t ERASED = 1u << 31;  // the row is free
 constexpr uint32_t CLEAN = 1u << 30;   // restored unchanged; the generation only says whose list has the row
 constexpr int64_t INDEX_BYTES = 37;  // of a key, at most (a slot at a load of 0.44)
-constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + VALUE_BYTES + STATE_BYTES + 7) / 8 * 8;
-
-static __host__ __device__ constexpr int slab_shift() {
-    int shift = 0;
-    while (ROW_BYTES << (shift + 1) <= 16 << 20) ++shift;
-    return shift;
-}
-constexpr int SLAB_SHIFT = slab_shift();
+constexpr int64_t SLAB_BYTES = 16 << 20;  // at most, unless a row has more
 
 // Reader's view; valid until the next insert.
 struct RowsView {
     char* const* slabs;
+    int64_t row_bytes;
+    int shift;  // a slab has 2^shift rows
 };
 
-static __device__ __forceinline__ RowHeader* row_header(const RowsView& view, uint32_t row) {
-    const uint32_t place = row & ((1u << SLAB_SHIFT) - 1);
-    return reinterpret_cast<RowHeader*>(view.slabs[row >> SLAB_SHIFT] + place * ROW_BYTES);
+inline RowHeader* row_header(const RowsView& view, uint32_t row) {
+    const uint32_t place = row & ((1u << view.shift) - 1);
+    return reinterpret_cast<RowHeader*>(view.slabs[row >> view.shift] + place * view.row_bytes);
 }
 
-static __device__ __forceinline__ Layout::Value* row_values(const RowsView& view, uint32_t row) {
-    return reinterpret_cast<Layout::Value*>(row_header(view, row) + 1);
+// The stored row (table/row_values.cuh).
+inline char* stored_row(const RowsView& view, uint32_t row) {
+    return reinterpret_cast<char*>(row_header(view, row) + 1);
 }
-static __device__ __forceinline__ char* row_state(const RowsView& view, uint32_t row) {
-    return reinterpret_cast<char*>(row_header(view, row) + 1) + VALUE_BYTES;
-}
-
-static __device__ __forceinline__ void write_row(const RowsView& view, uint32_t row, const float* floats) {
-    write_values(row_values(view, row), floats);
-    memcpy(row_state(view, row), floats + Layout::D, STATE_BYTES);
-}
-
-// Writes the initial row of a new key, from its `initial_stream`.
-static __device__ __forceinline__ void begin_row(const RowsView& view, uint32_t row, uint64_t stream, const float* h) {
-    float floats[Layout::STRIDE];
-    Layout::values(floats, stream, h);
-    Layout::state(floats, h);
-    write_row(view, row, floats);
-}
-
-// Optimiser step of a row with the summed gradient float[D].
-static __device__ __forceinline__ void update_row(const RowsView& view, uint32_t row, const float* gradient,
-                                                  uint64_t table_seed, const float* h) {
-    const uint64_t stream = sizeof(Layout::Value) == 4 ? 0 : initial_stream(table_seed, row_header(view, row)->key);
-    update_values(row_values(view, row), row_state(view, row), gradient, stream, h);
-}
-
-#ifdef LIVECTR_HOST
-#include <deque>
-#include "runtime/threads.hpp"
-#include "table/admission.hpp"
-#include "table/usage.hpp"
-
-namespace {
+inline RowHeader* header_of(char* stored) { return reinterpret_cast<RowHeader*>(stored) - 1; }
 
 constexpr int64_t OUT_OF_MEMORY = -1, FORGOTTEN = -2, BAD_OFFSETS = -3;
 
@@ -84,18 +55,46 @@ int64_t guarded(Call&& call) {
 
 constexpr int64_t GRAIN = 512;  // rows of a task: enough to hide a thread's wake-up
 
-inline void prefetch_row(const RowsView& view, uint32_t row, int64_t bytes) {
+// Prefetches the first bytes of a row.
+__forceinline__ void prefetch_row(const RowsView& view, uint32_t row, int bytes) {
+    if (row == NO_ROW) return;
     const char* const start = reinterpret_cast<const char*>(row_header(view, row));
-    for (int64_t at = 0; at < bytes; at += 64) prefetch(start + at);
+    for (int at = 0; at < bytes; at += 64) prefetch(start + at);
 }
+
+// Prefetches whole rows. It takes few instructions a row and no branch: a processor has only so many
+// instructions in flight, and with them so many misses.
+class Prefetch {
+  public:
+    explicit Prefetch(const RowsView& view)
+        : view_(view), second_(std::min<int64_t>(view.row_bytes - 1, 64)),
+          third_(std::min<int64_t>(view.row_bytes - 1, 128)) {}
+
+    __forceinline__ void operator()(uint32_t row) const {
+        if (row == NO_ROW) return;
+        const char* const start = reinterpret_cast<const char*>(row_header(view_, row));
+        prefetch(start);
+        prefetch(start + second_);
+        prefetch(start + third_);
+        for (int64_t at = 192; at < view_.row_bytes; at += 64) prefetch(start + at);
+    }
+
+  private:
+    RowsView view_;
+    int64_t second_, third_;
+};
 
 class Table {
   public:
-    Table(uint64_t seed, const float* hyper, int64_t hypers)
-        : seed_(seed), hyper_(hyper, hyper + hypers), index_(mix64(seed ^ 1)) {}
+    Table(const RowLayout& layout, uint64_t seed, const float* hyper, int64_t hypers)
+        : layout_(layout), seed_(seed), hyper_(hyper, hyper + hypers), index_(mix64(seed ^ 1)) {
+        row_bytes_ = (sizeof(RowHeader) + layout.stored_bytes() + 7) / 8 * 8;
+        while (row_bytes_ << (slab_shift_ + 1) <= SLAB_BYTES) ++slab_shift_;
+    }
 
+    const RowLayout& layout() const { return layout_; }
     IndexView index() const { return index_.view(); }
-    RowsView rows() const { return {slab_data_.data()}; }
+    RowsView rows() const { return {slab_data_.data(), row_bytes_, slab_shift_}; }
     const float* hyper() const { return hyper_.data(); }
     void hyper(const float* values) { hyper_.assign(values, values + hyper_.size()); }
     uint64_t seed() const { return seed_; }
@@ -106,11 +105,11 @@ class Table {
     Usage& usage() { return usage_; }
     const Usage& usage() const { return usage_; }
     // Maximum of bytes of a further row, without lists of changes.
-    int64_t row_bytes() const { return ROW_BYTES + INDEX_BYTES + usage_.row_bytes(); }
+    int64_t row_bytes() const { return row_bytes_ + INDEX_BYTES + usage_.row_bytes(); }
     int64_t row_numbers() const { return next_row_; }  // in use or free
 
     int64_t bytes() const {
-        int64_t total = index_.bytes() + int64_t{next_row_} * ROW_BYTES + 4 * free_.capacity() + usage_.bytes() +
+        int64_t total = index_.bytes() + next_row_ * row_bytes_ + 4 * free_.capacity() + usage_.bytes() +
                         admission_.bytes();
         for (const auto& list : changed_) total += 4 * list.size();
         for (const auto& list : erased_) total += 8 * list.size();
@@ -125,15 +124,15 @@ class Table {
         return total;
     }
 
-    // The values of `key` at `row`; if that is NO_ROW, `buffer` with zeros or its initial values.
-    const float* values(int64_t key, uint32_t row, bool zeros, float* buffer) const {
-        if (row != NO_ROW) return read_values(row_values(rows(), row), buffer);
+    Prefetch prefetch_rows() const { return Prefetch(rows()); }
+
+    // Writes zeros or the initial values of `key` to values[D].
+    SEPARATE void absent(int64_t key, bool zeros, float* values) const {
         if (zeros) {
-            std::fill_n(buffer, Layout::D, 0.0f);
+            std::fill_n(values, layout_.dim(), 0.0f);
         } else {
-            Layout::values(buffer, initial_stream(seed_, key), hyper());
+            layout_.values(values, initial_stream(seed_, key), hyper());
         }
-        return buffer;
     }
 
     // Fills the places of `rows` that are NO_ROW, in order, with the rows of their keys; a missing key gets a new row.
@@ -152,7 +151,7 @@ class Table {
             if (!fresh) continue;
             RowHeader* const header = row_header(rows(), row);
             *header = {keys[i], (header->generation & ~ERASED) | CLEAN};
-            write_row(rows(), row, source + i * Layout::STRIDE);
+            layout_.write(stored_row(rows(), row), source + i * layout_.stride());
         }
     }
 
@@ -175,7 +174,7 @@ class Table {
 
     // Erases all rows and frees their memory; marks go on counting.
     void clear() {
-        Table fresh(seed_, hyper(), hyper_.size());
+        Table fresh(layout_, seed_, hyper(), hyper_.size());
         fresh.closed_ = generation() - 1;
         fresh.usage_ = usage_.empty();
         fresh.admission_ = std::move(admission_);
@@ -300,6 +299,9 @@ class Table {
     }
 
   private:
+    RowLayout layout_;
+    int64_t row_bytes_;  // of a row with its header, from row to row
+    int slab_shift_ = 0;
     uint64_t seed_;
     std::vector<float> hyper_;
     Index index_;
@@ -332,10 +334,17 @@ class Table {
         }
         const RowsView view = this->rows();
         livectr::parallel_chunks(born_.size(), GRAIN, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) {
-                const auto [row, key] = born_[i];
-                *row_header(view, row) = {key, generation()};
-                begin_row(view, row, initial_stream(seed_, key), hyper());
+            RowBlock block;
+            Scratch scratch(layout_.scratch());
+            for (int64_t i = begin; i < end; i += block.size) {
+                block.size = static_cast<int>(std::min<int64_t>(RowBlock::SIZE, end - i));
+                for (int r = 0; r < block.size; ++r) {
+                    const auto [row, key] = born_[i + r];
+                    *row_header(view, row) = {key, generation()};
+                    block.stored[r] = stored_row(view, row);
+                    block.streams[r] = initial_stream(seed_, key);
+                }
+                layout_.begin(block, hyper(), scratch.data());
             }
         });
     }
@@ -344,8 +353,8 @@ class Table {
     std::pair<uint32_t, bool> place(int64_t key) {
         const uint32_t fresh = free_.empty() ? next_row_ : free_.back();
         if (fresh == NO_ROW) throw std::bad_alloc();
-        if (fresh >> SLAB_SHIFT == slabs_.size()) {
-            slabs_.emplace_back(ROW_BYTES << SLAB_SHIFT, !slabs_.empty());
+        if (fresh >> slab_shift_ == slabs_.size()) {
+            slabs_.emplace_back(row_bytes_ << slab_shift_, !slabs_.empty());
             slab_data_.push_back(slabs_.back().data());
         }
         const uint32_t row = index_.find_or_insert(key, fresh);

@@ -1,7 +1,6 @@
 // JSON objects into columns. An object that is plain gives a row; any other object is left to a slower reader, which
 // knows what to make of it. Plain: strict JSON without line feeds between values, no name in use twice or with an
 // escape, every value of its declared type and range, no null in a list, every required name there.
-#pragma once
 #include "stream/json_scan.hpp"
 #include "extract/values.hpp"
 

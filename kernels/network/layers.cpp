@@ -3,7 +3,6 @@
 //
 // Wide layers multiply packed factors, narrow ones float32. Sums over examples are of chunks of GRAIN, in order: bits
 // do not depend on the threads, nor, with float32 factors, on the CPU.
-#pragma once
 #include "network/packed.hpp"
 
 namespace livectr::layers {

@@ -1,9 +1,6 @@
 // Deduplication of keys in many segments (host only). Segments are independent: no result depends on threads.
-#pragma once
 #include "runtime/threads.hpp"
 #include "keys/unique_scratch.hpp"
-
-namespace {
 
 // Segment s is keys[bounds[s]] to keys[bounds[s + 1]]. Its unique keys come at unique[ends[s]] to
 // unique[ends[s + 1]], ends[0] = 0; index[nnz] counts within the segment. unique has room for nnz keys.
@@ -26,4 +23,3 @@ extern "C" int32_t unique_segments(const int64_t* keys, const int64_t* bounds, i
     return 0;
 }
 
-}  // namespace

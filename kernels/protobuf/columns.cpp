@@ -1,7 +1,6 @@
 // Protobuf messages into columns. A message that is damaged gives an error and no row. What the columns do not need is
 // passed over, as a parser passes over unknown fields: it must be framed well, and its content is not looked at.
 // A field whose wire type is not that of its declaration is unknown, too.
-#pragma once
 #include "protobuf/wire.hpp"
 #include "extract/values.hpp"
 

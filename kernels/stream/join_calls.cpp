@@ -1,5 +1,4 @@
 // Calls of join.py into the label join (host only).
-#pragma once
 #include <vector>
 
 #include "stream/join.hpp"

@@ -6,7 +6,6 @@
 // Two rules bound memory, and both are functions of the sequence alone. A behavior older than the horizon is seen by
 // no query; a user whose newest behavior is that old leaves. Beyond max_bytes the users whose newest behavior is the
 // oldest leave first.
-#pragma once
 #include <algorithm>
 #include <deque>
 #include <functional>

@@ -5,7 +5,6 @@
 // they are fewer). A time up to `max_ahead` beyond it is believed at once. A later time waits for the records that
 // follow it, with a vote per user: it is true when they go on from there (a gap in the log) and false when they go on
 // without it. The result depends on the sequence of (time, user) alone, not on how it is cut into calls.
-#pragma once
 #include <algorithm>
 #include <cstdint>
 #include <functional>

@@ -1,10 +1,10 @@
+// flags: -ffp-contract=fast
 // Inner products of a query with rows of a matrix on the host, and the best k of them: pre-rank and retrieval.
 //
 // Order: greatest score first, NaN last, equal scores by position. A score and its position are one 64-bit word whose
 // order is that order, so that a selection compares integers.
 //
 // A sum runs over its terms in an order that depends on the width alone: equal rows have equal bits wherever they lie.
-#pragma once
 #include "keys/numbers.hpp"
 #include "runtime/threads.hpp"
 

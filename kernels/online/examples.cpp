@@ -1,7 +1,6 @@
 // First and second order of a logit, learned example by example (host only): weights w by FTRL-proximal (McMahan et al.
 // 2013, Algorithm 1), the scale of a field's weights (models/layers.py) and vectors v of a factorization machine
 // (models/fm.py) by AdaGrad.
-#pragma once
 #include <math.h>
 
 #include <algorithm>
@@ -19,8 +18,8 @@ inline float slope(float logit, float label, bool fake_negative) {
     return (1.0f + p) * (1.0f - p) * ((label < 2.0f ? p : 0.0f) - (label > 0.0f ? 1.0f : 0.0f));
 }
 
-// The U unique rows, learned in place: state[U, 4] has w, then FTRL<1>'s state; w is NaN where there is no row.
-// vectors[U, 2 * dim] has v, then AdaGrad<dim>'s state; dim 0: no second order.
+// The U unique rows, learned in place: state[U, 4] has w, then FTRL's state; w is NaN where there is no row.
+// vectors[U, 2 * dim] has v, then AdaGrad's state; dim 0: no second order.
 struct Rows {
     float* state;
     const float* ftrl;
@@ -32,12 +31,12 @@ struct Rows {
 
     void learn(uint32_t u, float g, float times, const float* __restrict__ by_vector) const {
         const float gradient = g * times;
-        FTRL<1>::update(state + 4 * u, state + 4 * u + 1, &gradient, ftrl);
+        FTRL::update(1, state + 4 * u, state + 4 * u + 1, &gradient, ftrl);
         float* __restrict__ const v = vector(u);
         float* __restrict__ const sums = v + dim;
         for (int64_t k = 0; k < dim; ++k) {
             const float of_v = g * by_vector[k];
-            AdaGrad<1>::update(v + k, sums + k, &of_v, adagrad);
+            AdaGrad::update(1, v + k, sums + k, &of_v, adagrad);
         }
     }
 };

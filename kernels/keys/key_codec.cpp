@@ -15,10 +15,10 @@
 //
 // Integers are their own keys, so those of a field span few bits; keys of strings are hashes and span 64, and
 // spans over 56 are sent as 64. The encoder chooses the smaller form: unique keys or all keys.
-#pragma once
 #include <atomic>
 
-#include "keys/unique.hpp"
+#include "keys/unique_scratch.hpp"
+#include "runtime/threads.hpp"
 
 namespace {
 

@@ -1,0 +1,3 @@
+// Tables of every row layout, and moves of their rows.
+#include "table/table_api.hpp"
+#include "tiers/moves.hpp"

@@ -1,8 +1,8 @@
-"""One library serves every row layout: its bits are those of the layout compiled as constants, which a GPU runs."""
+"""One library serves every row layout, with the bits of the compile-time layouts that a GPU runs."""
 
 import ctypes
 import functools
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from typing import get_args
 
 import numpy as np
@@ -128,9 +128,7 @@ def test_sums_have_the_order_of_the_batch_in_every_width(values: Values) -> None
         (absent,) = front.infer(offsets, keys, len(sizes))
         (first,) = front.forward(offsets, keys, len(sizes))
         before = table.lookup(np.arange(9))
-        pooled = np.stack(
-            [in_order(before[keys[a:b]]) for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
-        )
+        pooled = np.stack([in_order(before[keys[a:b]]) for a, b in pairwise(offsets)])
         for got in (absent, first, *front.infer(offsets, keys, len(sizes))):
             assert got[:, 0].tobytes() == pooled.tobytes(), dim
         (zeros,) = front.infer(offsets, keys + 9, len(sizes), missing="zeros")

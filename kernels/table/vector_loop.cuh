@@ -1,5 +1,5 @@
-// VECTOR_LOOP stands before a loop whose steps are independent. GCC would unroll a short loop of constant length before it looks for vectors,
-// and then find none.
+// VECTOR_LOOP stands before a loop whose steps are independent of each other. GCC would unroll a short loop of constant
+// length before it looks for vectors, and then find none.
 #pragma once
 #include "runtime/shim.cuh"
 

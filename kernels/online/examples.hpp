@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "table/optimisers.cuh"
+#include "row/optimisers.cuh"
 
 namespace {
 

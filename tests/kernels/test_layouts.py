@@ -38,8 +38,8 @@ KINDS: list[Optimiser] = [
     Adaptive(Adam(lr=0.01), 0.1),
 ]
 DIMS = [1, 2, 3, 4, 7, 8, 9, 11, 12, 15, 16, 19, 24, 31, 32, 63, 64, 100, 300]
-"""Dims of segments, with and without loops of their own in table/width.hpp."""
-INCLUDES = '#include "table/optimisers.cuh"\n#include "table/row_values.cuh"\n'
+"""Dims of segments, with and without loops of their own in row/width.hpp."""
+INCLUDES = '#include "row/optimisers.cuh"\n#include "row/row_values.cuh"\n'
 CALLS = """
 extern "C" void begin_{i}(uint64_t stream, const float* h, float* row) {{
     Layout::values(row, stream, h);

@@ -27,7 +27,7 @@ MAY_IMPORT = {
 }
 
 ORDER = {
-    "kernels": "errors process runtime keys operators extract table tiers online gpu_table "
+    "kernels": "errors process runtime keys operators extract row table tiers online gpu_table "
     "stream protobuf network",
     "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
     "decode sources join materialized common_features content",

@@ -1,8 +1,8 @@
 // Rows in a GPU's memory: slabs that never move, so that growing copies nothing. The first slabs double, from
-// 2^SLAB_LOW rows; from 2^SLAB_HIGH on all have that size. A slab holds its stored rows (table/row_values.cuh), each at a
+// 2^SLAB_LOW rows; from 2^SLAB_HIGH on all have that size. A slab holds its stored rows (row/row_values.cuh), each at a
 // multiple of 32 bytes (a sector), then their headers. kernels/gpu_table/device_store.py gives SLAB_LOW, SLAB_HIGH and ROW_PITCH.
 #pragma once
-#include "table/row_values.cuh"
+#include "row/row_values.cuh"
 
 constexpr uint32_t FREE_ROW = 0xFFFFFFFFu;
 constexpr int64_t VALUE_BYTES = value_bytes<Layout::Value>(Layout::D);

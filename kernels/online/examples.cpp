@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "table/optimisers.cuh"
+#include "row/optimisers.cuh"
 
 namespace {
 

@@ -1,7 +1,7 @@
 """Layout of a table row: segments of values, each with its optimiser. Declarations only.
 
 A row is float32: the values of all segments first, then their optimiser states in the same order. Values may
-be stored in 2 bytes each (table/payload.cuh); reads and exports are float32 all the same.
+be stored in 2 bytes each (row/payload.cuh); reads and exports are float32 all the same.
 """
 
 import functools
@@ -16,10 +16,10 @@ _TYPES: dict[Values, str] = {"fp32": "float", "fp16": "Half", "bf16": "BFloat"}
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Optimiser of a segment; the arithmetic is in table/optimisers.cuh, under the same class name."""
+    """Optimiser of a segment; the arithmetic is in row/optimisers.cuh, under the same class name."""
 
     NUMBER: ClassVar[int]
-    """Number in table/host_layout.hpp, RowLayout::with_optimiser."""
+    """Number in row/layout.hpp, RowLayout::with_optimiser."""
 
     def state_floats(self, dim: int) -> int:
         """Number of state floats beside `dim` values."""
@@ -31,7 +31,7 @@ class Optimiser:
         return self.NUMBER
 
     def source(self) -> str:
-        """C++ class of table/optimisers.cuh."""
+        """C++ class of row/optimisers.cuh."""
         return type(self).__name__
 
     def describe(self, dim: int) -> str:
@@ -39,7 +39,7 @@ class Optimiser:
         return f"{type(self).__name__}<{dim}>"
 
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
-        """Hyper-parameters in the order of table/optimisers.cuh; the first, the rate, is multiplied by
+        """Hyper-parameters in the order of row/optimisers.cuh; the first, the rate, is multiplied by
         `factor`.
         """
         rate, *others = (float(getattr(self, field.name)) for field in fields(self))
@@ -204,7 +204,7 @@ class RowLayout:
 
     Values of 2 bytes keep 8 (bf16) or 11 (fp16) significant bits; a value above their type's range becomes
     the largest number. Optimisers compute in float32 on float32 state. New values are rounded stochastically
-    without bias (table/payload.cuh says how, and why equal runs give equal bits). The last float of the state
+    without bias (row/payload.cuh says how, and why equal runs give equal bits). The last float of the state
     of a 2-byte row is its number of updates, modulo 2^24.
 
     Args:
@@ -239,7 +239,7 @@ class RowLayout:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of a stored row (table/row_values.cuh), without header and padding."""
+        """Bytes of a stored row (row/row_values.cuh), without header and padding."""
         size = 4 if self.values == "fp32" else 2
         return -(-size * self.dim // 4) * 4 + 4 * (self.stride - self.dim)
 
@@ -280,7 +280,7 @@ class RowLayout:
 
     @functools.cached_property
     def description(self) -> tuple[int, ...]:
-        """Numbers that a host's table is made with (table/host_layout.hpp): type of the values, then
+        """Numbers that a host's table is made with (row/layout.hpp): type of the values, then
         optimiser, dim and place of each segment. Hyper-parameters are not among them.
         """
         described, at = [get_args(Values).index(self.values)], 0
@@ -310,8 +310,8 @@ class RowLayout:
             states.append(f"row[{self.stride - 1}] = 0.0f;")
         indent = "\n        "
         return f"""
-#include "table/optimisers.cuh"
-#include "table/payload.cuh"
+#include "row/optimisers.cuh"
+#include "row/payload.cuh"
 struct Layout {{
     using Value = {_TYPES[self.values]};
     static constexpr int D = {self.dim}, STRIDE = {self.stride};

@@ -5,7 +5,7 @@
 // of 2 bytes take 2 * D less.
 #pragma once
 #include "runtime/index.cuh"
-#include "table/host_layout.hpp"
+#include "row/layout.hpp"
 #ifdef LIVECTR_HOST
 #include <deque>
 #include "runtime/threads.hpp"
@@ -36,7 +36,7 @@ inline RowHeader* row_header(const RowsView& view, uint32_t row) {
     return reinterpret_cast<RowHeader*>(view.slabs[row >> view.shift] + place * view.row_bytes);
 }
 
-// The stored row (table/row_values.cuh).
+// The stored row (row/row_values.cuh).
 inline char* stored_row(const RowsView& view, uint32_t row) {
     return reinterpret_cast<char*>(row_header(view, row) + 1);
 }

@@ -1,8 +1,8 @@
-"""One library serves every row layout: its bits are those of the layout compiled as constants, which a GPU runs."""
+"""One library serves every row layout, with the bits of the compile-time layouts that a GPU runs."""
 
 import ctypes
 import functools
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from typing import get_args
 
 import numpy as np
@@ -38,8 +38,8 @@ KINDS: list[Optimiser] = [
     Adaptive(Adam(lr=0.01), 0.1),
 ]
 DIMS = [1, 2, 3, 4, 7, 8, 9, 11, 12, 15, 16, 19, 24, 31, 32, 63, 64, 100, 300]
-"""Dims of segments, with and without loops of their own in table/width.hpp."""
-INCLUDES = '#include "table/optimisers.cuh"\n#include "table/row_values.cuh"\n'
+"""Dims of segments, with and without loops of their own in row/width.hpp."""
+INCLUDES = '#include "row/optimisers.cuh"\n#include "row/row_values.cuh"\n'
 CALLS = """
 extern "C" void begin_{i}(uint64_t stream, const float* h, float* row) {{
     Layout::values(row, stream, h);
@@ -128,9 +128,7 @@ def test_sums_have_the_order_of_the_batch_in_every_width(values: Values) -> None
         (absent,) = front.infer(offsets, keys, len(sizes))
         (first,) = front.forward(offsets, keys, len(sizes))
         before = table.lookup(np.arange(9))
-        pooled = np.stack(
-            [in_order(before[keys[a:b]]) for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
-        )
+        pooled = np.stack([in_order(before[keys[a:b]]) for a, b in pairwise(offsets)])
         for got in (absent, first, *front.infer(offsets, keys, len(sizes))):
             assert got[:, 0].tobytes() == pooled.tobytes(), dim
         (zeros,) = front.infer(offsets, keys + 9, len(sizes), missing="zeros")

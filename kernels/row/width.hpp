@@ -1,7 +1,7 @@
 // Number of values of a row or of a segment: Fixed<N> for the usual numbers, whose loops are unrolled and vectorised, or
 // an int. Both are an int to the functions that have the loops, and these are inlined.
 #pragma once
-#include "table/vector_loop.cuh"
+#include "row/vector_loop.cuh"
 #ifdef LIVECTR_HOST
 #include <type_traits>
 

@@ -1,10 +1,10 @@
 // Layout of a row on the host, known when a table is made: layout.py::RowLayout.description. The loops over a row's
-// values are compiled for the usual widths (table/width.hpp) and chosen by function pointers; other widths take
+// values are compiled for the usual widths (row/width.hpp) and chosen by function pointers; other widths take
 // loops of run-time length. The bits do not depend on that.
 #pragma once
-#include "table/optimisers.cuh"
-#include "table/row_values.cuh"
-#include "table/width.hpp"
+#include "row/optimisers.cuh"
+#include "row/row_values.cuh"
+#include "row/width.hpp"
 #ifdef LIVECTR_HOST
 #include <memory>
 #include <vector>

@@ -2,7 +2,7 @@
 // hyper-parameters `h`, of which the first is the learning rate: it may change between two steps. A row is
 // updated once per step, with the sum of its gradients. The functions are inlined: loops over a constant n are unrolled.
 #pragma once
-#include "table/vector_loop.cuh"
+#include "row/vector_loop.cuh"
 
 // Gradient of a weight by the loss, or by the loss and a regularisation that pulls it to 0 (`Adaptive`, below).
 struct Unregularised {};

@@ -2,7 +2,7 @@
 // server, and any number of ranks, agree on a row that is not stored.
 #pragma once
 #include "runtime/hash.cuh"
-#include "table/vector_loop.cuh"
+#include "row/vector_loop.cuh"
 
 // `table_seed` mixes seed and table name.
 static __device__ __forceinline__ uint64_t initial_stream(uint64_t table_seed, int64_t key) {

@@ -8,7 +8,7 @@
 // function of the value's bits would round a repeated small update down again and again). Whatever is not an update
 // (initial and assigned values) is rounded to nearest, ties to even: what was read is written back bit for bit.
 #pragma once
-#include "table/initial.cuh"
+#include "row/initial.cuh"
 
 static __device__ __forceinline__ uint32_t bits_of(float x) {
     uint32_t bits;

@@ -1,7 +1,7 @@
-// Stored values of a row, the same on every target: n of `Value`, which is float, Half or BFloat (table/payload.cuh). The
+// Stored values of a row, the same on every target: n of `Value`, which is float, Half or BFloat (row/payload.cuh). The
 // floats of the optimisers' state follow at the next multiple of 4 bytes. Elsewhere a row is float[STRIDE].
 #pragma once
-#include "table/payload.cuh"
+#include "row/payload.cuh"
 
 template <typename Value>
 static __host__ __device__ constexpr int64_t value_bytes(int64_t n) {

@@ -1,0 +1,1 @@
+"""A table row: its values, optimisers and layout, in C++."""

@@ -145,4 +145,5 @@ def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
         parts.refreshes,
         parts.progress.event_ms,
         parts.item_refresh,
+        parts.progress.first_ms,
     )

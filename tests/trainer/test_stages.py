@@ -11,8 +11,8 @@ import redis
 
 from livectr.protos.manifest import VersionManifest
 from livectr.trainer.build import build
-from livectr.trainer.comm.collectives import connect
 from livectr.trainer.checkpoint.content import CheckpointState
+from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.redis_store import RedisStore

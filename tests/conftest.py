@@ -25,12 +25,15 @@ from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
 from livectr.local.redis_servers import Cluster
+from tests import waiting
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]
 # tests/k8s needs a cluster and many minutes: `make test-k8s` names the folder.
 collect_ignore += [] if any("tests/k8s" in word for word in sys.argv) else ["k8s"]
 _numbers = itertools.count()
+CALM_MS = 30_000
+"""Node time-out of a cluster that fails over in no test: a node that the machine starves is not dead."""
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: children would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # A broker lives for seconds here: the second compiler of Java would take more of them than it saves.
@@ -54,6 +57,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
     items.sort(key=lambda item: item.get_closest_marker("early") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let waits of a test and of its fixtures last as long as pytest-timeout lets the test."""
+    marker = item.get_closest_marker("timeout")
+    given = (marker.args[0] if marker.args else marker.kwargs["timeout"]) if marker else None
+    usual = item.config.getoption("timeout") or item.config.getini("timeout")
+    with waiting.limited(float(usual if given is None else given)):
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
@@ -101,7 +114,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_cluster() -> Iterator[Cluster]:
     """Cluster of three servers."""
-    with Cluster() as cluster:
+    with Cluster(node_timeout_ms=CALM_MS) as cluster:
         yield cluster
 
 

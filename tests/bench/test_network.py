@@ -25,6 +25,7 @@ from bench.network.page import page, picture
 from bench.network.predict import FRAMING, Line, crossing, measured_crossing
 from bench.peers.workloads import P
 from livectr.kernels.errors import ConfigError
+from tests.waiting import left_s
 
 RECEIVE = """
 import socket, sys, time
@@ -103,7 +104,7 @@ def rate(wires: Wires, size: int) -> float:
     )
     assert receiver.stdout and receiver.stdout.readline() == "up\n"
     subprocess.run(wires.inside(0, [*program, SEND, address, str(size)]), check=True)
-    received, seconds = receiver.communicate(timeout=60)[0].split()
+    received, seconds = receiver.communicate(timeout=left_s())[0].split()
     assert int(received) == size
     return 8e-9 * size / float(seconds)
 
@@ -124,7 +125,7 @@ def test_a_limit_bounds_what_a_wire_carries_and_nothing_stays() -> None:
         left = subprocess.Popen(wires.inside(0, ["sleep", "600"]))
         while space_of(left.pid) not in made:
             time.sleep(0.01)
-    assert left.wait(timeout=10) == -signal.SIGKILL
+    assert left.wait(left_s()) == -signal.SIGKILL
     assert not made & spaces()
 
 
@@ -155,7 +156,7 @@ def test_a_killed_benchmark_leaves_no_network(number: signal.Signals) -> None:
     made = spaces_of(Wires.parse(maker.stdout.readline()))
     assert made <= spaces()
     maker.send_signal(number)
-    maker.communicate(timeout=30)
+    maker.communicate(timeout=left_s())
     assert gone(made)
 
 

@@ -21,6 +21,7 @@ from livectr.trainer.stream.batcher import Round
 from tests.trainer.ad_logs import write_files
 from tests.trainer.break_off import BREAK_OFF, write_pipeline
 from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.waiting import left_s
 
 ROOT = Path(__file__).parents[2]
 STEPS = 20
@@ -150,7 +151,7 @@ def test_told_to_stop_while_it_imports(tmp_path: Path, where: str) -> None:
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.02)
         process.terminate()
-        assert process.wait(240) == UNFINISHED
+        assert process.wait(left_s()) == UNFINISHED
     finally:
         process.kill()
         process.wait()
@@ -165,7 +166,7 @@ def test_processes(tmp_path: Path, source: str, unbroken: Result, ranks: int) ->
 
     def run(**more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            words, cwd=ROOT, env=environment | more, capture_output=True, text=True, timeout=600
+            words, cwd=ROOT, env=environment | more, capture_output=True, text=True, timeout=left_s()
         )
 
     stopped = run(**{BREAK_OFF: "7"})

@@ -12,6 +12,7 @@ import pytest
 
 from livectr.demo.demo import PIPELINE
 from livectr.demo.report import KEYS
+from tests.waiting import left_s
 
 DEMO = [sys.executable, "-m", "livectr", "demo"]
 
@@ -49,7 +50,7 @@ def test_demo_on_files_whose_trainer_dies(tmp_path: Path) -> None:
     assert trainers
     for trainer in trainers:
         trainer.kill()
-    rest, _ = process.communicate(timeout=240)
+    rest, _ = process.communicate(timeout=left_s())
     said = "".join(lines) + rest
     assert process.returncode == 0, said
     assert "rank server ready on 127.0.0.1:" in said
@@ -94,7 +95,7 @@ def test_ctrl_c_stops_every_part(tmp_path: Path) -> None:
         family = psutil.Process(process.pid).children(recursive=True)
         assert len(family) >= 8  # simulator, Redis and its parent, two ranks and theirs, two servers, clients
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=90)
+        _, said = process.communicate(timeout=left_s())
     finally:
         process.kill()
     assert process.returncode == 130
@@ -112,7 +113,7 @@ def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> 
         [*DEMO, "--seconds", "60", "--pipeline", str(broken), "--keep", str(keep)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=left_s(),
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr

@@ -15,7 +15,8 @@ import pytest
 
 from livectr.local.ranks import UNFINISHED
 from livectr.local.supervise import LONGEST_PAUSE_OF_A_POD_S, MISTAKE
-from tests.livectr.nodes import WAIT_S, Nodes, kill, pids, said, step, until
+from tests.livectr.nodes import WAIT_S, Nodes, kill, pids, said, step
+from tests.waiting import left_s, until
 
 Start = Callable[..., Nodes]
 
@@ -78,7 +79,7 @@ def test_a_node_that_is_told_to_stop_ends_and_the_other_waits_for_it(gang: Start
     for evictions in range(3):
         nodes.train(2, after=evictions)
         supervisors[node].terminate()
-        assert supervisors[node].wait(WAIT_S) == 0
+        assert supervisors[node].wait(left_s()) == 0
         other = supervisors[1 - node]
         until(lambda other=other: "missing" in said(other) or "waits for node 0" in said(other))  # type: ignore[misc]
         assert other.poll() is None
@@ -103,7 +104,7 @@ def test_evictions_use_no_restarts_up(gang: Start, node: int) -> None:
     nodes.train(3, after=3)
     assert "start 1 of 1" not in said(supervisors[(node + 1) % 3])
     supervisors[node].terminate()
-    assert [process.wait(WAIT_S) for process in supervisors] == [0, 0, 0]
+    assert [process.wait(left_s()) for process in supervisors] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -112,7 +113,7 @@ def test_all_nodes_say_that_one_was_stopped_before_the_logs_end(gang: Start, nod
     supervisors = [nodes.start(number) for number in range(2)]
     nodes.train(2)
     supervisors[node].terminate()
-    assert [process.wait(WAIT_S) for process in supervisors] == [UNFINISHED, UNFINISHED]
+    assert [process.wait(left_s()) for process in supervisors] == [UNFINISHED, UNFINISHED]
 
 
 def test_a_killed_supervisor_is_waited_for_before_the_logs_end(gang: Start) -> None:
@@ -124,7 +125,7 @@ def test_a_killed_supervisor_is_waited_for_before_the_logs_end(gang: Start) -> N
     supervisors[1].wait()
     until(lambda: "waiting for it" in said(supervisors[0]))
     supervisors[0].terminate()  # between two rounds, it has not come to the end either
-    assert supervisors[0].wait(WAIT_S) == UNFINISHED
+    assert supervisors[0].wait(left_s()) == UNFINISHED
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -162,11 +163,11 @@ def test_nodes_of_two_generations_never_train_together(gang: Start) -> None:
     new_1 = nodes.start(1, generation="b")
     until(lambda: "node 0 trains with" in said(new_1))
     old[1].terminate()
-    assert old[1].wait(WAIT_S) == 0
+    assert old[1].wait(left_s()) == 0
     until(lambda: "node 1 is of" in said(old[0]) and "generation 'b'" in said(old[0]))
     assert len(nodes.lives()) == 1
     old[0].terminate()
-    assert old[0].wait(WAIT_S) == 0
+    assert old[0].wait(left_s()) == 0
     nodes.start(0, generation="b")
     nodes.train(2, after=1)
     assert len(nodes.lives()) == 2 and new_1.poll() is None
@@ -181,7 +182,7 @@ def test_a_resize_is_commit_stop_and_go_on(gang: Start) -> None:
         newcomers = [nodes.start(node, size) for node in range(len(running), size)]
         for process in reversed(running):
             process.terminate()
-            assert process.wait(WAIT_S) == 0
+            assert process.wait(left_s()) == 0
         running = [nodes.start(node, size) for node in range(min(len(running), size))] + newcomers
         nodes.train(size, after=lives)
         lives += 1
@@ -219,7 +220,7 @@ def test_a_rendezvous_without_a_name_yet_is_waited_for(gang: Start) -> None:
     process = nodes.start(1)
     until(lambda: "waits for node 0 at trainer-0.trainer.invalid:29400" in said(process))
     process.terminate()
-    assert process.wait(WAIT_S) == 0
+    assert process.wait(left_s()) == 0
 
 
 def test_a_port_that_is_taken_is_a_sentence(gang: Start) -> None:
@@ -228,7 +229,7 @@ def test_a_port_that_is_taken_is_a_sentence(gang: Start) -> None:
         taken.bind(("127.0.0.1", int(nodes.rendezvous.rpartition(":")[2])))
         taken.listen()
         process = nodes.start(0)
-        assert process.wait(WAIT_S) == 1
+        assert process.wait(left_s()) == 1
     assert "of --rendezvous cannot be used" in said(process) and "Traceback" not in said(process)
 
 
@@ -245,6 +246,6 @@ def test_services_that_are_away_are_waited_for(gang: Start, tmp_path: Path) -> N
 def test_a_users_mistake_ends_the_node_that_has_it(gang: Start) -> None:
     nodes = gang("sys.exit(2) if rank == 1 else None")
     supervisors = [nodes.start(node) for node in range(2)]
-    assert supervisors[1].wait(WAIT_S) == MISTAKE
+    assert supervisors[1].wait(left_s()) == MISTAKE
     until(lambda: "node 1 is missing" in said(supervisors[0]))
     assert supervisors[0].poll() is None

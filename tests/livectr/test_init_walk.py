@@ -16,6 +16,7 @@ from livectr.local.ports import free_ports
 from livectr.trainer.options import TrainOptions
 from tests.commands import Command, run
 from tests.livectr.test_init import ROWS, shop_rows, write_csv
+from tests.waiting import left_s
 
 WAIT_S = 120
 
@@ -57,7 +58,7 @@ class Desk:
     @staticmethod
     def _end(process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=WAIT_S)
+        process.communicate(timeout=left_s())
 
     @staticmethod
     def _words(line: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from livectr.kernels.errors import ConfigError
 from livectr.local.ports import free_ports
 from livectr.local.pulse import Pulse
-from tests.serving.test_probes import Kubelet, wait_for
+from tests.serving.test_probes import Kubelet
 
 ALL, NONE = (
     dict.fromkeys(("startup", "ready", "", "live"), True),
@@ -26,13 +26,13 @@ def test_a_loop_that_stands_still_is_not_alive_until_it_turns_again() -> None:
             pulse.beat()
             time.sleep(0.01)
         assert kubelet.all() == ALL
-        wait_for(lambda: kubelet.all() == NONE)
+        until(lambda: kubelet.all() == NONE)
 
         def turns() -> bool:
             pulse.beat()
             return kubelet.ask("live") is True
 
-        wait_for(turns)
+        until(turns)
     assert kubelet.ask("live") is None
 
 

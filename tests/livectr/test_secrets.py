@@ -26,6 +26,7 @@ from livectr.protos.store import without_password
 from livectr.secrets import with_password, without_flags
 from tests.promtool import checked_scrape
 from tests.trainer.ad_logs import write_files
+from tests.waiting import left_s
 
 ROOT = Path(__file__).parents[2]
 LIVECTR = [sys.executable, "-m", "livectr"]
@@ -105,7 +106,7 @@ def test_no_child_log_metric_report_or_checkpoint_shows_the_password(tmp_path: P
         assert not [text for text in scrapes if "hunter2" in text]
         for process in (trainer, server):
             process.send_signal(signal.SIGTERM)
-        assert [trainer.wait(120), server.wait(120)] == [0, 0]
+        assert [trainer.wait(left_s()), server.wait(left_s())] == [0, 0]
     assert "say --redis-password-file FILE" in logs[0].read_text()
     secret.unlink()
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]

@@ -20,6 +20,7 @@ from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import DesStep
 from tests.commands import Command
+from tests.waiting import left_s
 
 PIPELINE = Path(__file__).with_name("wide_pipeline.py")
 IMPRESSIONS = 4_000
@@ -93,7 +94,7 @@ def train(source: str, checkpoint: Path, *flags: str, world: int = 1) -> subproc
 
 
 def finish(process: subprocess.Popen[bytes]) -> str:
-    reported, error = process.communicate(timeout=240)
+    reported, error = process.communicate(timeout=left_s())
     assert process.returncode == 0, error.decode()
     return reported.decode() + error.decode()
 
@@ -157,5 +158,5 @@ def test_what_cannot_work_is_told_at_the_start(
     tmp_path: Path, source: str, flags: list[str], says: str
 ) -> None:
     process = train(source, tmp_path / "none", *(flag.replace("{tmp}", str(tmp_path)) for flag in flags))
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=left_s())
     assert process.returncode == 2 and says in error.decode()

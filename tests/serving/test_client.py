@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +24,7 @@ from livectr.serving.options import ServeOptions
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.forwarder import Forwarder
+from tests.waiting import left_s, until
 
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x"]}
 CANDIDATES = {"ad_id": [100, 101], "position": [0, 1]}
@@ -43,7 +44,7 @@ def apps(redis: str, world: World) -> Iterator[list[App]]:
     apps = [App("rank", pipeline, ServeOptions(redis, max_active=1, max_wait_s=60.0)) for _ in range(2)]
     for app in apps:
         app.start()
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
     yield apps
     for app in apps:
         app.stop()
@@ -51,13 +52,6 @@ def apps(redis: str, world: World) -> Iterator[list[App]]:
 
 def rank(client: RankClient, **more: Any) -> int:
     return len(client.rank(CONTEXT, CANDIDATES, **more).pctr)
-
-
-def until(done: Callable[[], bool]) -> None:
-    limit = time.monotonic() + WAIT_S
-    while not done():
-        assert time.monotonic() < limit
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -19,6 +19,7 @@ from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 from livectr.serving.request.admission import Admission
 from livectr.serving.version.swap_lock import SwapLock
 from tests.serving.display_world import NOW_MS, World, publication
+from tests.waiting import left_s
 
 REQUEST = pb.RankRequest(
     context=[
@@ -174,7 +175,7 @@ def test_a_reader_waits_for_a_swap_whatever_its_deadline(deadline: float | None)
         reader.start()
         time.sleep(0.05)
         assert not got.is_set()
-    assert got.wait(30)
+    assert got.wait(left_s())
     reader.join()
 
 
@@ -197,7 +198,7 @@ def test_a_request_waits_for_a_newer_version_whatever_its_deadline(
     waiter.start()
     time.sleep(0.05)
     world.publish(trainer)
-    waiter.join(30)
+    waiter.join(left_s())
     assert not waiter.is_alive() and not failures
 
 

@@ -29,6 +29,7 @@ from livectr.trainer.des.step import DesStep
 from tests.serving.hostile_pipeline import impressions, pipeline
 from tests.serving.publication import Publication
 from tests.serving.test_processes import ROOT, ready
+from tests.waiting import left_s
 
 MIB = 1 << 20
 MOST = 10_000
@@ -51,7 +52,9 @@ class Server(NamedTuple):
         raise AssertionError(self.process.communicate())
 
     def call(self, request: bytes, **options: Any) -> bytes:
-        answer: bytes = self.channel.unary_unary("/livectr.v1.Rank/Rank")(request, timeout=120, **options)
+        answer: bytes = self.channel.unary_unary("/livectr.v1.Rank/Rank")(
+            request, timeout=left_s(), **options
+        )
         return answer
 
     def grown(self, request: bytes, **options: Any) -> tuple[Any, int]:
@@ -105,7 +108,7 @@ def start(redis_url: str) -> Iterator[Callable[..., Server]]:
     for server in servers.values():
         server.channel.close()
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(60) == 0
+        assert server.process.wait(left_s()) == 0
         server.process.communicate()
 
 

@@ -18,6 +18,7 @@ from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from tests.serving.display_world import NOW_MS, World, publication
+from tests.waiting import left_s
 
 Serve = Callable[..., App]
 
@@ -114,7 +115,7 @@ def test_options_of_bytes_that_cannot_work(redis_url: str) -> None:
 def test_health_and_describe_answer_while_busy(busy: App) -> None:
     with grpc.insecure_channel(busy.server.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
-        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
+        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=left_s())
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
     with RankClient(busy.server.address) as client:
         assert client.describe().role == "rank"

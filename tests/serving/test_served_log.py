@@ -28,6 +28,7 @@ from livectr.serving.served.log import ServedLog, sampled
 from livectr.serving.served.record import Answer, Record, decode, digests
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
+from tests.waiting import left_s
 
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}
 ADS = list(range(100, 140))
@@ -55,7 +56,7 @@ def served(
         options = ServeOptions(redis.connection_url, served_log=f"file:{folder}", served_share=1.0)
         app = App("recommend", pipeline, options)
         app.start()
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
         dropped, before = drops("no_request_id"), written()
         with RankClient(app.server.address) as rank, RecommendClient(app.server.address) as recommend:
             candidates = {"ad_id": ADS, "position": POSITIONS}
@@ -241,7 +242,7 @@ def test_requests_of_the_command_line_have_an_id_if_it_is_said(
     folder = f"file:{tmp_path}"
     app = App("recommend", pipeline, ServeOptions(redis_url, served_log=folder, served_share=1.0))
     app.start()
-    assert app.wait_ready(10)
+    assert app.wait_ready(left_s())
     context = ["--server", app.server.address, "--context", "user_id=3", "tags=", f"ts={NOW_MS}"]
     rank = ["query", "rank", *context, "--candidates", "ad_id=100,101", "position=0,1"]
     recommend = ["query", "recommend", *context, "position=1", "--prerank-k", "9", "--top-k", "2"]

@@ -25,6 +25,7 @@ from tests.trainer.common_worker import SIZE, STEPS, batch
 from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, asks, make_stores, pipeline
 from tests.trainer.test_keycode import best_bytes
 from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts, merged
+from tests.waiting import left_s
 
 WORLDS = (1, 2, 4)
 
@@ -185,7 +186,7 @@ def test_features_are_read_while_partial_results_are_computed(
     read, aggregate = ContentStore.read, FieldParallel.aggregate
 
     def slow_read(store: ContentStore, *given: Any) -> Any:
-        in_time.append(computed.wait(20))
+        in_time.append(computed.wait(left_s()))
         return read(store, *given)
 
     def then_read(strategy: FieldParallel, *given: Any) -> Any:

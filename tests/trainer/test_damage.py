@@ -30,6 +30,7 @@ from livectr.trainer.run import train
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import kill_group
+from tests.waiting import left_s
 
 IMPRESSIONS = 2_000
 BAD = 7
@@ -188,7 +189,7 @@ def kill_after(step: int, options: dict[str, object]) -> None:
         time.sleep(0.003)
     with contextlib.suppress(ProcessLookupError):
         kill_group(process.pid)
-    process.communicate(timeout=60)
+    process.communicate(timeout=left_s())
     assert process.returncode in (-signal.SIGKILL, 0)
 
 

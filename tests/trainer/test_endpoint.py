@@ -13,6 +13,7 @@ from livectr.local.ports import free_ports
 from livectr.trainer import telemetry
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start
+from tests.waiting import left_s
 
 IMPRESSIONS = 3_000
 
@@ -49,7 +50,7 @@ def test_rank_0_alone_speaks_for_the_run(tmp_path: Path, redis_url: str) -> None
         assert first is not None and second is not None
     finally:
         process.send_signal(signal.SIGTERM)  # torchrun passes it on and ends with an error of its own
-        process.communicate(timeout=120)
+        process.communicate(timeout=left_s())
 
     # what rank 0 alone knows
     for metric in telemetry.OF_RANK_0:

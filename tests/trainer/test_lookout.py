@@ -22,6 +22,7 @@ from livectr.trainer.publish.watch import PublishedWatch
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
 from tests.trainer.publishing import DIM, Trainer, rows_at, snapshot
+from tests.waiting import left_s
 
 KEYS = np.arange(200)
 
@@ -238,7 +239,7 @@ def test_two_ranks_without_events_publish_again(tmp_path: Path, redis_url: str, 
         after = stable_manifest(client)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=left_s())
     assert after.version > before.version and after.row_set != before.row_set
     assert after.tables.keys() == before.tables.keys()
 

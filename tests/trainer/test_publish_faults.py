@@ -29,6 +29,7 @@ from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Fault, Proxy
+from tests.waiting import left_s
 
 KEYS = np.arange(50)
 
@@ -263,9 +264,9 @@ class Threads(Control):
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         self._slots[self.rank] = np.ascontiguousarray(values, np.int64)
-        self._barrier.wait(240)
+        self._barrier.wait(left_s())
         both = np.stack(self._slots)
-        self._barrier.wait(240)
+        self._barrier.wait(left_s())
         return both
 
     def broadcast_bytes(self, value: bytes) -> bytes:
@@ -336,6 +337,6 @@ def test_a_process_that_ends_waits_for_no_answer(client: redis.Redis, proxy: Pro
     trainer.publish(part(trainer, 1))
     proxy.arm(STEPS["rows"], "answer lost")
     trainer.publisher.begin(part(trainer, 2))
-    assert proxy.met.wait(240)
+    assert proxy.met.wait(left_s())
     trainer.publisher.close()
     assert trainer.publisher.push.state is Push.UNKNOWN

@@ -19,6 +19,7 @@ from tests.ranks import Processes
 from tests.redis_servers import ClusterClient
 from tests.trainer.cut_off import CUT_OFF
 from tests.trainer.test_left import PIPELINE, ROWS, write
+from tests.waiting import left_s
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def options_of(source: str, url: str, folder: Path, **changes: object) -> dict[s
 
 def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) -> None:
     ranks = Processes(world, "tests.trainer.cut_off", (json.dumps(options), point, str(calls)))
-    _, written = ranks.communicate(timeout=240)
+    _, written = ranks.communicate(timeout=left_s())
     assert ranks.returncode and CUT_OFF in written, written.decode()
 
 
@@ -147,7 +148,7 @@ def test_no_rank_writes_rows_before_all_have_listed_their_keys(
     train(load_pipeline(PIPELINE), TrainOptions(**whole))
     options = options_of(source, redis_url, tmp_path / "checkpoint")
     ranks = Processes(2, "tests.trainer.cut_off", (json.dumps(options), "refused list", "3"))
-    _, written = ranks.communicate(timeout=240)
+    _, written = ranks.communicate(timeout=left_s())
     assert ranks.returncode == 0, written.decode()
     assert written.count(b"publishing failed, to be repeated: refused by a test") == 1
     assert written.count(b"another rank could not write its list of changed keys") == 1

@@ -24,6 +24,7 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.version import Published
 from tests.serving.content_world import pipeline
 from tests.trainer.publishing import Trainer, snapshot
+from tests.waiting import left_s
 
 WIDTH, OUT, SHARDS = 16, 4, 4
 MODEL = EmbeddingModel(width=WIDTH, hidden=(8, 8), out=OUT, init_scale=1.0)
@@ -270,9 +271,9 @@ class Lockstep(Control):
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         self._table[self.rank] = np.array(values, np.int64)
-        self._barrier.wait(30)
+        self._barrier.wait(left_s())
         out = np.stack([self._table[rank] for rank in range(self.world)])
-        self._barrier.wait(30)
+        self._barrier.wait(left_s())
         return out
 
 

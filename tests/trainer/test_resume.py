@@ -26,6 +26,7 @@ from livectr.trainer.quality.predictions import read_predictions
 from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.processes import finish, start
+from tests.waiting import left_s
 
 IMPRESSIONS = 5_000
 OPTIONS: dict[str, object] = dict(
@@ -49,7 +50,7 @@ def kill_somewhere(process: Processes, root: Path, rng: random.Random, sudden: C
         process.communicate()
         return False
     sudden(process.pid)
-    process.communicate(timeout=60)
+    process.communicate(timeout=left_s())
     return True
 
 

@@ -19,6 +19,7 @@ from typing import Self
 import psutil
 import redis
 
+from tests.waiting import left_s
 from tests.watch.expressions import Expression, answer
 
 DEMO = [sys.executable, "-m", "livectr", "demo", "--watch", "--rate", "300"]
@@ -114,7 +115,7 @@ class WatchedDemo:
 
     def firing(self) -> set[str]:
         """Names of the alerts that fire."""
-        with urllib.request.urlopen(f"{self.url}/api/v1/alerts", timeout=60) as reply:
+        with urllib.request.urlopen(f"{self.url}/api/v1/alerts", timeout=left_s()) as reply:
             alerts = json.load(reply)["data"]["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 

@@ -17,6 +17,7 @@ import pytest
 from kafka import KafkaProducer
 
 from livectr.local.kafka import broker_jars
+from tests.waiting import left_s
 from tests.watch.demos import LONGEST_S, WatchedDemo
 from tests.watch.drills import drill, hurried_rules
 
@@ -105,7 +106,7 @@ def quota(address: str, bytes_per_s: int) -> Iterator[None]:
     def alter(*words: str) -> None:
         command = [java, "-cp", f"{broker_jars()}/*", "kafka.admin.ConfigCommand", "--alter"]
         command += ["--bootstrap-server", address, "--entity-type", "clients", "--entity-default"]
-        subprocess.run([*command, *words], check=True, timeout=120, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, *words], check=True, timeout=left_s(), stdout=subprocess.DEVNULL)
 
     alter("--add-config", f"consumer_byte_rate={bytes_per_s}")
     try:

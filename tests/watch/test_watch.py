@@ -14,6 +14,7 @@ from livectr.demo.demo import UNTIL_IDLE_S
 from livectr.demo.prometheus import Target, command, prometheus_program
 from livectr.kernels.errors import ConfigError
 from tests.promtool import promtool
+from tests.waiting import left_s
 from tests.watch.demos import DEMO, WatchedDemo
 from tests.watch.drills import stopped
 from tests.watch.expressions import ABSENT_ON_A_LAPTOP, Expression, answer, without_data
@@ -64,7 +65,7 @@ def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=left_s(),
     )
     assert done.returncode == 0 and f"{found} rules found" in done.stdout, done.stdout + done.stderr
 
@@ -78,6 +79,6 @@ def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
 )
 def test_options_that_do_not_go_together(words: list[str], sentence: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [*DEMO, *words], capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path
+        [*DEMO, *words], capture_output=True, text=True, check=False, timeout=left_s(), cwd=tmp_path
     )
     assert done.returncode == 2 and sentence in done.stderr

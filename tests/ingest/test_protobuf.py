@@ -18,6 +18,7 @@ from tests.ingest.protobuf_messages import COLUMNS, FIELDS, descriptor, filled, 
 from tests.ingest.reading import Read, Send, assign, to_end
 from tests.ingest.test_registry import letters_in, read_all, until_rows
 from tests.registry import Registry
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +220,7 @@ def test_a_registry_that_is_away_is_waited_for(
         send(stream.topic, [message(number, text, **values)])
         assert until_rows(source, 1) == 1
         send(stream.topic, [message(number + 1, text, **values)])
-        limit = time.monotonic() + 30
-        while "reading waits for the schema registry" not in caplog.text and time.monotonic() < limit:
-            time.sleep(0.1)
+        until(lambda: "reading waits for the schema registry" in caplog.text)
         began = time.monotonic()
         source.close()
         assert time.monotonic() - began < 10

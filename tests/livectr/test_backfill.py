@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from livectr.trainer.stream.batcher import Round
 from tests.trainer.ad_logs import write_files
 from tests.trainer.break_off import BREAK_OFF, write_pipeline
 from tests.trainer.test_resume import Result, assert_close, assert_same
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 ROOT = Path(__file__).parents[2]
 STEPS = 20
@@ -146,10 +145,7 @@ def test_told_to_stop_while_it_imports(tmp_path: Path, where: str) -> None:
     environment |= {"LIVECTR_UNTIL_END": "true"} if where == "environment" else {}
     process = subprocess.Popen([sys.executable, "-m", "livectr", "train", *words], cwd=ROOT, env=environment)
     try:
-        deadline = time.monotonic() + 240
-        while not imports.exists():
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.02)
+        until(imports.exists, process=process)
         process.terminate()
         assert process.wait(left_s()) == UNFINISHED
     finally:

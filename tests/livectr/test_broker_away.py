@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 
 from livectr.local.kafka import Broker, create_topics
 from tests.commands import Command
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 DEADLINE_S = 120
 PIPELINE = """
@@ -30,10 +30,7 @@ pipeline = Pipeline(log, sparse={"user": log.user}, rank=LR())
 
 
 def wait(done: Callable[[], bool], process: subprocess.Popen[str], errors: Path) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert process.poll() is None and time.monotonic() < deadline, errors.read_text()
-        time.sleep(0.1)
+    until(done, process=process, why=errors.read_text)
 
 
 def produce(url: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,11 +31,12 @@ from tests.serving.test_rolling import NO_POLICY
 from tests.trainer.ad_logs import ADS, START_MS, USERS, events, write_kafka
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.waiting import until
 
 SIZES = (1, 3, 2)
 RATE, MOST = 250, 40_000
 """Events a second, and the most impressions: more than in any run."""
-ASK_S, WAIT_S = 0.02, 120.0
+ASK_S = 0.02
 STEPS: dict[str, object] = dict(
     batch_size=128, batch_ramp=16, batch_min=32, threads=1, batch_wait_s=0.0, idle_partition_s=3600.0
 )
@@ -118,9 +118,9 @@ class Asking:
 
     def follow(self, version: int, trainer: Processes) -> None:
         """Wait for a version, and for some answers more."""
-        until(lambda: self.versions[-1] >= version, trainer)
+        until(lambda: self.versions[-1] >= version, process=trainer)
         least = self.answered + 50
-        until(lambda: self.answered >= least, trainer)
+        until(lambda: self.answered >= least, process=trainer)
 
     def __enter__(self) -> Asking:
         self._thread.start()
@@ -169,15 +169,6 @@ def killed(process: Processes) -> Iterator[Processes]:
         process.kill()
 
 
-def until(done: Callable[[], bool], process: Processes | subprocess.Popen[str]) -> None:
-    """Wait while a process runs."""
-    deadline = time.monotonic() + WAIT_S
-    while not done():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def published(url: str, namespace: str) -> VersionManifest | None:
     with redis.Redis.from_url(url) as client:
         text = client.get(Keyspace(namespace).manifest)
@@ -194,7 +185,7 @@ def published_after(step: int, url: str, namespace: str, trainer: Processes) -> 
             found.append(held.version)
         return bool(found)
 
-    until(is_later, trainer)
+    until(is_later, process=trainer)
     return found[-1]
 
 
@@ -227,7 +218,7 @@ def test_one_rank_three_and_two_under_traffic(
         run.finish(SIZES[-1])
         last = published(redis_url, prefix)
         assert last is not None
-        until(lambda: asking.versions[-1] == last.version, process)
+        until(lambda: asking.versions[-1] == last.version, process=process)
     assert not asking.wrong, asking.wrong[:3]
     found = Result(run.root)
     every = START_MS + 20 * np.arange(traffic.impressions)

@@ -184,7 +184,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
                 made.train(part)
                 published = VersionManifest.from_json(made.client.get(SPACE.manifest)).version
                 assert app.follower.current is not None
-                app.follower.wait_newer(published - 1, time.monotonic() + 10)
+                app.follower.wait_newer(published - 1, time.monotonic() + left_s())
                 seen = len(made.asked)
                 while len(made.asked) < seen + 2:  # a reply of the newest version
                     assert asking.is_alive()

@@ -19,7 +19,7 @@ from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 from livectr.serving.request.admission import Admission
 from livectr.serving.version.swap_lock import SwapLock
 from tests.serving.display_world import NOW_MS, World, publication
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 REQUEST = pb.RankRequest(
     context=[
@@ -49,10 +49,7 @@ class Server:
 
     def until(self, waiting: int) -> None:
         """Wait until so many requests wait for a place."""
-        limit = time.monotonic() + 30
-        while self.app.admission.waiting != waiting:
-            assert time.monotonic() < limit, self.app.admission.waiting
-            time.sleep(0.01)
+        until(lambda: self.app.admission.waiting == waiting, why=lambda: self.app.admission.waiting)
 
     def free(self) -> None:
         self._held.close()
@@ -68,14 +65,8 @@ def server(redis_url: str, world: World, serve: Callable[..., App]) -> Iterator[
     server = Server(serve("rank", max_active=2, max_waiting=16, max_wait_s=30.0))
     yield server
     server.close()
-    limit = time.monotonic() + 30
-    while (server.app.admission.active, server.app.admission.waiting, server.app.admission.bytes) != (
-        0,
-        0,
-        0,
-    ):
-        assert time.monotonic() < limit, "a place leaked"
-        time.sleep(0.01)
+    places = server.app.admission
+    until(lambda: not (places.active or places.waiting or places.bytes), "places that are free")
 
 
 @pytest.mark.parametrize("timeout_s", [None, 1e9, 30.0], ids=["none", "huge", "usual"])

@@ -182,10 +182,10 @@ def kill_after(step: int, options: dict[str, object]) -> None:
 
     A trainer that is too fast for the kill stops by itself after some steps more.
     """
-    root, deadline = Path(str(options["checkpoint"])), time.monotonic() + 120
+    root = Path(str(options["checkpoint"]))
     process = start(1, {**options, "max_steps": step + 20})
     while (newest := newest_manifest(root) if root.exists() else None) is None or newest.step < step:
-        assert time.monotonic() < deadline, "it does not commit"
+        assert left_s() > 1, "it does not commit"
         time.sleep(0.003)
     with contextlib.suppress(ProcessLookupError):
         kill_group(process.pid)

@@ -40,9 +40,8 @@ class Watching(Trainer):
 
     def idle_until_lost(self) -> None:
         """The header exchange of a run without events."""
-        limit = time.monotonic() + 20
         while not self.publisher.full:
-            assert time.monotonic() < limit, "the loss was not seen"
+            assert left_s() > 1, "the loss was not seen"
             assert self.publisher.observe([self.publisher.flag]) is None
             time.sleep(0.005)
 
@@ -246,9 +245,9 @@ def test_two_ranks_without_events_publish_again(tmp_path: Path, redis_url: str, 
 
 def stable_manifest(client: redis.Redis) -> VersionManifest:
     """The manifest once it has not changed for two seconds."""
-    limit, text, since = time.monotonic() + 120, None, time.monotonic()
+    text, since = None, time.monotonic()
     while text is None or time.monotonic() - since < 2.0:
-        assert time.monotonic() < limit
+        assert left_s() > 1
         now = client.get(Keyspace().manifest)
         if now != text:
             text, since = now, time.monotonic()

@@ -15,7 +15,7 @@ from typing import Protocol
 
 MARGIN = 0.03
 """Share of a test's limit that is left for its clean-up when a wait fails."""
-USUAL_S = 600.0
+USUAL_S = 1200.0
 """Limit outside of tests: a part of one that was started as a program."""
 _ends: list[float] = []
 """time.monotonic() at which waits of the running test fail; processes on this machine share that clock."""

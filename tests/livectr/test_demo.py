@@ -108,9 +108,8 @@ def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> 
     broken = tmp_path / "broken.py"
     broken.write_text(PIPELINE.read_text().replace("rank=dicm,", "rank=dict(),"))
     keep = tmp_path / "keep"
-    began = time.monotonic()
     done = subprocess.run(
-        [*DEMO, "--seconds", "60", "--pipeline", str(broken), "--keep", str(keep)],
+        [*DEMO, "--seconds", "3600", "--pipeline", str(broken), "--keep", str(keep)],
         capture_output=True,
         text=True,
         timeout=left_s(),
@@ -120,7 +119,6 @@ def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> 
     assert "ended with exit code 2; its log ends:" in done.stderr
     assert "must be a model" in done.stderr
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - began < 150
     assert left_behind(keep) == []
 
 

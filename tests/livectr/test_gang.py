@@ -57,7 +57,7 @@ def test_any_rank_that_dies_restarts_all_ranks_ten_times_in_a_row(gang: Start) -
         took_s.append(time.monotonic() - began)
     assert all(process.poll() is None for process in supervisors)
     print("trained again after", ", ".join(f"{s:.1f} s" for s in took_s))
-    assert max(took_s) < 30 and step(nodes.folder) == 11
+    assert step(nodes.folder) == 11
 
 
 def test_ranks_that_fail_at_once_are_started_every_few_seconds_for_ever(gang: Start, tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from livectr.local.ports import free_ports
 from livectr.trainer.options import TrainOptions
 from tests.commands import Command, run
@@ -67,7 +65,6 @@ class Desk:
         return [sys.executable, "-m", "livectr", *words[1:]]
 
 
-@pytest.mark.timeout(300)
 def test_from_a_csv_to_a_ctr(tmp_path: Path) -> None:
     write_csv(tmp_path / "shop.csv", shop_rows())
     redis = free_ports(2)

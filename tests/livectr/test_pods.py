@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,13 +156,12 @@ def test_a_pod_that_is_told_to_stop_while_it_imports(tmp_path: Path, ended: list
     ended.append(pods)
     imports = tmp_path / "imports"
     (tmp_path / "pipeline.py").write_text(
-        f"import time, pathlib\npathlib.Path({str(imports)!r}).touch()\ntime.sleep(600)\n"
+        f"import time, pathlib\npathlib.Path({str(imports)!r}).touch()\ntime.sleep(6000)\n"
     )
     pods.start(0, "--until-stopped")
     until(imports.exists)
-    began = time.monotonic()
     pods.running[0].terminate()
-    assert pods.running[0].wait(left_s()) == 0 and time.monotonic() - began < 60
+    assert pods.running[0].wait(left_s()) == 0
 
 
 @pytest.mark.parametrize(

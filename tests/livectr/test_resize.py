@@ -87,12 +87,11 @@ class Asking:
     Attributes:
         answered: answers.
         versions: those that answered, in order.
-        wrong: errors, and answers of an older version than the one before, or marked; but not for Redis that
-            waits on a busy machine.
+        wrong: errors, and answers of an older version than the one before, or marked.
     """
 
     def __init__(self, address: str) -> None:
-        self._client = RankClient(address, timeout_s=30.0, options=NO_POLICY)
+        self._client = RankClient(address, timeout_s=60.0, options=NO_POLICY)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._ask)
         self.answered = 0
@@ -110,8 +109,7 @@ class Asking:
                 self.wrong.append(error)
                 continue
             self.answered += 1
-            marked = reply.degraded and "Timeout" not in reply.degraded_reason
-            if marked or len(reply.pctr) != 20 or reply.version < self.versions[-1]:
+            if reply.degraded or len(reply.pctr) != 20 or reply.version < self.versions[-1]:
                 self.wrong.append(reply)
             if reply.version != self.versions[-1]:
                 self.versions.append(reply.version)
@@ -198,6 +196,7 @@ def test_one_rank_three_and_two_under_traffic(
     alone = {**STEPS, "source": kafka_url}
     to = {"publish": redis_url, "namespace": prefix, "publish_interval_s": 0.3, "min_examples": 0}
     run = Run(tmp_path / "checkpoint", {**alone, **to}, prefix)
+    patient = f"{redis_url}?socket_timeout=60"  # a busy machine's Redis is slow and right
     stops: list[Manifest] = []
     with ExitStack() as stack:
         with Traffic(kafka_url, prefix) as traffic:
@@ -207,7 +206,7 @@ def test_one_rank_three_and_two_under_traffic(
                     version = published_after(step, redis_url, prefix, trainer)
                     if not stops:
                         process = stack.enter_context(
-                            server("rank", redis_url, "--namespace", prefix, pipeline=file)
+                            server("rank", patient, "--namespace", prefix, pipeline=file)
                         )
                         asking = stack.enter_context(Asking(ready(process)[0]))
                     asking.follow(version, trainer)

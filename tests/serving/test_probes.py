@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -80,19 +79,17 @@ def test_a_server_is_ready_with_its_first_version(redis_url: str, world: World, 
 def test_a_server_that_is_told_to_stop_drains(redis_url: str, world: World, workers: int) -> None:
     """It says that it is not ready, answers everybody for a while, and only then ends, with 0."""
     world.publish(publication(redis_url))
-    with probed(redis_url, "--drain-s", "9", "--workers", str(workers)) as (process, kubelet):
+    with probed(redis_url, "--drain-s", "20", "--workers", str(workers)) as (process, kubelet):
         address = ready(process)[0]
         kubelet.until(ready=True)
-        reported = time.monotonic()
         process.terminate()
         kubelet.until(ready=False)
         assert kubelet.all() == {"startup": True, "ready": False, "": False, "live": True}
-        answered = 0
-        while time.monotonic() - reported < 3.5:
+        for _ in range(5):
             with RankClient(address) as client:  # new connections, too
-                answered += rank(client)
+                assert rank(client)
             assert kubelet.ask("live") and kubelet.ask("ready") is False
-        assert answered > 0 and process.poll() is None
+        assert process.poll() is None
         assert process.wait(left_s()) == 0
         assert kubelet.ask("live") is None
 

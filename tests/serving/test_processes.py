@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,10 +114,9 @@ def test_the_wrong_pipeline_exits_with_2(redis_url: str, world: World) -> None:
 
 
 def test_no_redis_exits_with_4() -> None:
-    started = time.monotonic()
     with server("rank", "redis://127.0.0.1:1") as process:
         _, stderr = process.communicate(timeout=left_s())
-    assert process.returncode == 4 and time.monotonic() - started < 60
+    assert process.returncode == 4
     assert "cannot be reached" in stderr and "Traceback" not in stderr
 
 

@@ -49,7 +49,8 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage(world: World) -> Iterator[Stage]:
-    with ValkeyServer(port=free_ports(1)) as server:
+    with ValkeyServer(port=free_ports(1)) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("livectr.serving.version.reader._REQUEST_TIMEOUT_S", 0.25)
         trainer = publication(f"redis://127.0.0.1:{server.port}/0")
         world.publish(trainer)
         slow = SlowRedis(server.port)

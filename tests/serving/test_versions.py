@@ -205,7 +205,7 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
         found: list[object] = []
 
         def ask() -> None:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + left_s()
             found.append(
                 at_one_version(
                     follower,

@@ -22,7 +22,6 @@ def names(samples: Samples) -> set[str]:
     return {name for name, _ in samples}
 
 
-@pytest.mark.timeout(600)
 def test_rank_0_alone_speaks_for_the_run(tmp_path: Path, redis_url: str) -> None:
     port = free_ports(2)
     options = dict(

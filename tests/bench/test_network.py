@@ -25,7 +25,7 @@ from bench.network.page import page, picture
 from bench.network.predict import FRAMING, Line, crossing, measured_crossing
 from bench.peers.workloads import P
 from livectr.kernels.errors import ConfigError
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 RECEIVE = """
 import socket, sys, time
@@ -47,7 +47,7 @@ import time
 from bench.network.namespaces import network
 with network(1) as wires:
     print(wires, flush=True)
-    time.sleep(600)
+    time.sleep(6000)
 """
 
 
@@ -79,12 +79,9 @@ def nothing_stays() -> Iterator[None]:
 
 
 def gone(made: set[str]) -> bool:
-    """True as soon as no process is in one of these namespaces; False after 10 s."""
-    for _ in range(100):
-        if not made & spaces():
-            return True
-        time.sleep(0.1)
-    return False
+    """True as soon as no process is in one of these namespaces."""
+    until(lambda: not made & spaces(), "the end of the namespaces' processes")
+    return True
 
 
 def space_of(process: int) -> str:

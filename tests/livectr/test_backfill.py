@@ -137,7 +137,7 @@ def test_without_a_checkpoint_the_sentence_says_so(
 def test_told_to_stop_while_it_imports(tmp_path: Path, where: str) -> None:
     """Nothing is known of the pipeline's settings, but the user has said that the log is to be learned."""
     imports, pipeline, toml = tmp_path / "imports", tmp_path / "pipeline.py", tmp_path / "livectr.toml"
-    pipeline.write_text(f"import time, pathlib\npathlib.Path({str(imports)!r}).touch()\ntime.sleep(600)\n")
+    pipeline.write_text(f"import time, pathlib\npathlib.Path({str(imports)!r}).touch()\ntime.sleep(6000)\n")
     toml.write_text("until_end = true\n" if where == "file" else "")
     words = [f"--pipeline={pipeline}", f"--config={toml}", "--source=file:/nowhere"]
     words += ["--until-end"] * (where == "flag")

@@ -127,7 +127,7 @@ def test_parts_of_a_demo_end_with_it(tmp_path: Path) -> None:
         "import time\nfrom pathlib import Path\nfrom livectr.local.parts import Part\n"
         f"log = Path({str(tmp_path / 'log')!r})\n"
         f"parts = [Part('part', command, log) for command in {[simulate, load]!r}]\n"
-        "time.sleep(600)"
+        "time.sleep(6000)"
     )
     with running([sys.executable, "-c", parent]) as process:
         until(lambda: (tmp_path / "logs").exists())

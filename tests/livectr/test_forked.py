@@ -53,7 +53,7 @@ def test_a_command_has_files_folder_environment_and_exit_code_of_its_own(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_a_command(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "waits.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(600)\n")
+    (tmp_path / "waits.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(6000)\n")
     command = [sys.executable, "-m", "waits"]
     with Command(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == "here\n"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
 from livectr.kernels.errors import ConfigError
+from livectr.local import pulse
 from livectr.local.ports import free_ports
 from livectr.local.pulse import Pulse
 from tests.serving.test_probes import Kubelet
@@ -19,17 +21,21 @@ ALL, NONE = (
 )
 
 
-def test_a_loop_that_stands_still_is_not_alive_until_it_turns_again() -> None:
+def test_a_loop_that_stands_still_is_not_alive_until_it_turns_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(pulse, "time", SimpleNamespace(monotonic=lambda: now_s))
     kubelet = Kubelet()
-    with closing(Pulse(kubelet.address, still_s=2.0)) as pulse:
-        for _ in range(400):  # twice as long as it may stand still
-            pulse.beat()
-            time.sleep(0.01)
-        assert kubelet.all() == ALL
+    with closing(Pulse(kubelet.address, still_s=2.0)) as made:
+        for _ in range(3):
+            made.beat()
+            now_s += 1.9
+            time.sleep(0.3)  # three looks
+            assert kubelet.all() == ALL
+        now_s += 0.2
         until(lambda: kubelet.all() == NONE)
 
         def turns() -> bool:
-            pulse.beat()
+            made.beat()
             return kubelet.ask("live") is True
 
         until(turns)

@@ -251,7 +251,7 @@ def test_sigterm_while_redis_says_nothing_commits_and_leaves(tmp_path: Path, red
     with Proxy(redis_url) as proxy:
         options: dict[str, object] = dict(
             source=source, checkpoint=str(root), checkpoint_interval_s=3600, batch_size=16, batch_ramp=0,
-            threads=1, publish=proxy.url.replace("=0.3", "=600"), publish_interval_s=0.1, min_examples=0,
+            threads=1, publish=proxy.url.replace("=1", "=6000"), publish_interval_s=0.1, min_examples=0,
         )  # fmt: skip
         process = start(1, options)
         held = lambda: client.get("{livectr}:manifest")  # noqa: E731

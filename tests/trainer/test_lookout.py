@@ -22,7 +22,7 @@ from livectr.trainer.publish.watch import PublishedWatch
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
 from tests.trainer.publishing import DIM, Trainer, rows_at, snapshot
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 KEYS = np.arange(200)
 
@@ -106,7 +106,9 @@ def test_evicted_keys_are_published_again(client: redis.Redis, trainer: Watching
         number += 1
     trainer.idle_until_lost()
     client.config_set("maxmemory", 0)
-    time.sleep(0.1)  # the look-out counts what was evicted meanwhile
+    lookout = trainer.publisher._lookout
+    assert lookout is not None
+    until(lambda: lookout.evictions.keys >= client.info()["evicted_keys"])
     done = trainer.publish(snapshot(2, KEYS))
     if done is None:  # the fence of a bucket was among the keys
         done = trainer.publish(snapshot(2, KEYS))

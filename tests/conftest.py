@@ -10,6 +10,7 @@ import functools
 import gc
 import itertools
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -50,15 +51,30 @@ settings.load_profile("search" if "--full" in sys.argv else "same")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the tests marked `full`, too (make test-full)")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run in a random order, file by file")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `full`, unless asked for; those marked `early` come first."""
+    """Leave out the tests marked `full`, unless asked for; those marked `early` come first.
+
+    A random order is the same in all workers of pytest-xdist, and leaves the tests of a file together.
+    """
     if not config.getoption("--full"):
         left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
     items.sort(key=lambda item: item.get_closest_marker("early") is None)
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        order = random.Random(seed)
+        files = {item.path: order.random() for item in items}
+        items.sort(key=lambda item: (files[item.path], order.random()))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to run the same order again."""
+    seed = config.getoption("--shuffle")
+    return "" if seed is None else f"order: --shuffle={seed}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,6 +13,7 @@ the push, the stage after it (trainer.publish.push), which holds one. The steps:
 
 A version may be flipped before the checkpoint of its boundary exists; commits between checkpoints, which only
 publish, are as far ahead (trainer.publish.succession).
+When a log falls silent, what only they hold gets a commit for the checkpoint alone.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from livectr.trainer.des.step import DesStep
 from tests.serving.hostile_pipeline import impressions, pipeline
 from tests.serving.publication import Publication
 from tests.serving.test_processes import ROOT, ready
+from tests.tiers import few
 from tests.waiting import left_s
 
 MIB = 1 << 20
@@ -167,11 +168,17 @@ def _offsets(offsets: list[int]) -> Any:
     return message
 
 
-@pytest.mark.parametrize("flags", [(), OPEN], ids=["limits", "open"])
-@pytest.mark.parametrize("name", HOSTILE)
-def test_memory_is_bounded_by_a_requests_bytes(
-    name: str, flags: tuple[str, ...], start: Callable[..., Server]
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    few(
+        [(name, limits) for name in HOSTILE for limits in ("usual", "open")],
+        *((name, "usual") for name in HOSTILE),
+        ("huge string", "open"),
+        ("many candidates", "open"),
+    ),
+)
+def test_memory_is_bounded_by_a_requests_bytes(name: str, limits: str, start: Callable[..., Server]) -> None:
+    flags = OPEN if limits == "open" else ()
     usual, sent = request().SerializeToString(), HOSTILE[name]().SerializeToString()
     most = 64 * len(sent) + 32 * MIB
     for attempt in range(

@@ -21,6 +21,7 @@ from tests.watch.expressions import ABSENT_ON_A_LAPTOP, Expression, answer, with
 
 
 @pytest.mark.early
+@pytest.mark.full
 def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
     with WatchedDemo(tmp_path, "--ranks", "2") as demo:
         assert any(Path(part.exe()).name == "prometheus" for part in demo.family)

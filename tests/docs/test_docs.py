@@ -59,9 +59,6 @@ SIMULATED_S = (
     10  # seconds that a page simulates for at most, if it says less than 100; `make test-full` runs all
 )
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
-STARTED = (
-    ROOT / "README.md",
-)  # its commands are started, as everywhere in `make test-full`; others are forked
 CALL_S = 60
 DEADLINES = {
     r'(127\.0\.0\.1:\d+", |timeout_s=)0\.\d+\b': rf"\g<1>{CALL_S}",
@@ -118,7 +115,7 @@ def test_bash_blocks(
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     log = desk / "session.log"
     with ExitStack() as held:
-        if page not in STARTED and not full:
+        if not full:  # else commands are started, as users do
             forked = held.enter_context(ForkedOnPath(tmp_path_factory.mktemp("forked")))
             path = f"{forked.path}{os.pathsep}{path}"
         out = held.enter_context(log.open("w"))

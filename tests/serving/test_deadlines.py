@@ -146,7 +146,7 @@ def test_what_is_held_by_all_requests_is_bounded() -> None:
 def test_every_wait_is_capped() -> None:
     now = time.monotonic()
     assert deadline_of(None) is None and deadline_of(GRPC_NO_DEADLINE_S) is None
-    assert deadline_of(5.0) == pytest.approx(now + 5, abs=1)
+    assert now + 5 <= (deadline_of(5.0) or 0.0) <= time.monotonic() + 5
     for deadline in (None, now + 1e9, now + GRPC_NO_DEADLINE_S, float("inf")):
         assert end_of_wait(deadline) <= time.monotonic() + LONGEST_WAIT_S
     assert end_of_wait(now + 1) == now + 1

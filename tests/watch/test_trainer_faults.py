@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 
 from livectr.local.kafka import broker_jars
 from tests.waiting import left_s
-from tests.watch.demos import LONGEST_S, WatchedDemo
+from tests.watch.demos import WatchedDemo
 from tests.watch.drills import drill, hurried_rules
 
 DISK_BYTES = 2 << 30
@@ -44,7 +44,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDemo]:
         within=[*namespace, "sh", "-c", mount, str(folder / "keep")],
         environment={"LIVECTR_CHECKPOINT_INTERVAL_S": "1d"},
     ) as running:
-        running.until(lambda: running.holds("livectr_published_version > 1"), LONGEST_S)
+        running.until(lambda: running.holds("livectr_published_version > 1"))
         yield running
 
 

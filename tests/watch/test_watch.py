@@ -34,15 +34,15 @@ def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
                 missing[:] = without_data(demo.url, ABSENT_ON_A_LAPTOP)
             return not missing
 
-        demo.until(all_have_data, 480, lambda: [f"{e.place}: {e.text}" for e in missing])
+        demo.until(all_have_data, lambda: [f"{e.place}: {e.text}" for e in missing])
         with stopped(demo.processes("simulate", "--to")):
             caught_up = "sum(livectr_consumer_lag_records) == 0"
-            demo.until(lambda: demo.holds(caught_up), 300, lambda: "the trainer does not catch up")
+            demo.until(lambda: demo.holds(caught_up), lambda: "the trainer does not catch up")
             time.sleep(UNTIL_IDLE_S + 4)  # the trainer waits for more
             (learned,) = answer(demo.url, Expression("learned", "max(livectr_examples_total)"))
-        demo.until(lambda: demo.holds(f"max(livectr_examples_total) > {learned}"), 300)
+        demo.until(lambda: demo.holds(f"max(livectr_examples_total) > {learned}"))
         demo.redis.flushall()
-        demo.until(lambda: "LiveCTRRedisRefilled" in demo.firing(), 300)
+        demo.until(lambda: "LiveCTRRedisRefilled" in demo.firing())
 
 
 def test_without_a_prometheus_it_says_where_to_get_one(

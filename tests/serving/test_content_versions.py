@@ -87,7 +87,7 @@ def test_swaps_under_load_mix_nothing(redis_url: str, serve: Callable[..., App])
     stop, failures, seen = threading.Event(), list[str](), set[int]()
 
     def load() -> None:
-        with RankClient(app.server.address, timeout_s=30) as client:
+        with RankClient(app.server.address, timeout_s=60) as client:
             while not stop.is_set():
                 try:
                     response = client.rank({"user": 1}, {"image": images}, content={"images": rows})

@@ -56,7 +56,7 @@ def test_calls_without_a_message_hold_every_thread(app: App) -> None:
         until(lambda: app.server.calls == THREADS)
         shed, code = sample("livectr_shed_requests_total"), "RESOURCE_EXHAUSTED"
         counted = sample("livectr_requests_total", side="stable", code=code)
-        with RankClient(app.server.address, 20) as client:
+        with RankClient(app.server.address, 60) as client:
             client._dtypes = {"user_id": "int64", "ad_id": "int64"}
             for _ in range(3):
                 with pytest.raises(grpc.RpcError) as error:

@@ -105,8 +105,8 @@ def test_requests_ask_the_server_that_the_follower_asks(watched: Watched) -> Non
     with pytest.raises(redis.ConnectionError, match="No master found for 'nobody'"):
         nobody.ping()
     nobody.close()
-    follower = connect_redis("f", watched.url, timeout_s=5)
-    requests = connect_redis("r", watched.url, timeout_s=5, beside=follower)
+    follower = connect_redis("f", watched.url, timeout_s=60)
+    requests = connect_redis("r", watched.url, timeout_s=60, beside=follower)
     watched.client(watched.primary).set("who", "primary")
     with pytest.raises(redis.ConnectionError, match="no sentinel has named the primary"):
         requests.fetch([b"who"])

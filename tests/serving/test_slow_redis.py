@@ -80,7 +80,7 @@ def counted(name: str, **labels: str) -> float:
 def test_a_read_leaves_time_for_an_answer_before_the_deadline(stage: Stage) -> None:
     app = started(f"{stage.redis.url}?socket_timeout=60")
     try:
-        with RankClient(app.server.address, 1.5) as client:
+        with RankClient(app.server.address, 8.0) as client:
             client.describe()
             stage.redis.hold(LOOKUP, times=9)
             assert client.rank(CONTEXT, ADS).degraded

@@ -46,6 +46,7 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at 
 # same examples each time, so that a change is to blame when it fails; `make test-full` looks for new ones.
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
+ValkeyServer.start.__defaults__ = (300.0,)  # ten seconds are too few where the machine starves it
 settings.load_profile("search" if "--full" in sys.argv else "same")
 
 

@@ -22,7 +22,7 @@ from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from livectr.local.valkey import valkey_program
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 HANDSHAKE_LOOKS = 100
 """Looks at a cluster after which its nodes are introduced again, 20 ms apart at least."""
 SLOTS = 16384

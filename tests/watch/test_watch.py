@@ -45,6 +45,15 @@ def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
         demo.until(lambda: "LiveCTRRedisRefilled" in demo.firing())
 
 
+@pytest.mark.early
+def test_every_part_is_scraped(tmp_path: Path) -> None:
+    """Tests of their files tell that panels and rules ask for what exists; `make test-full` asks for all."""
+    with WatchedDemo(tmp_path) as demo:
+        demo.until(lambda: demo.holds("min(up) == 1"), lambda: answer(demo.url, Expression("parts", "up")))
+        demo.until(lambda: demo.holds("max(livectr_examples_total) > 0"))
+        demo.until(lambda: demo.holds("max(livectr_published_version) > 1"))
+
+
 def test_without_a_prometheus_it_says_where_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,14 +24,14 @@ setup: .venv/ready  ## system parts, .venv and packages (the others call it)
 demo: setup  ## the whole path, live: make demo [SECONDS=60] [LOG=file|kafka] [RANKS=2] [REPORT=report.json]; WATCH=1: until Ctrl-C, with Prometheus
 	@$(PY) -m livectr demo $(if $(WATCH),--watch,--seconds $(SECONDS) --report $(REPORT)) --log $(LOG) --ranks $(RANKS)
 
-test: setup  ## all tests, with a real Kafka broker, Redis-protocol server, gRPC and processes: make test [ARGS="-k name"]
+test: setup  ## every behavior once, with a real Kafka broker, Redis-protocol server, gRPC and processes: make test [ARGS="-k name"]
 ifeq ($(strip $(ARGS)),)
 	@$(PY) -m pytest --numprocesses=$(WORKERS) --dist=loadscope
 else
 	@$(PY) -m pytest $(ARGS)
 endif
 
-test-full: setup  ## all tests, whole products and long sessions included
+test-full: setup  ## all tests: whole products, long sessions and kills at every point, too
 	@$(PY) -m pytest --numprocesses=$(WORKERS) --dist=loadscope --full
 
 test-sanitizers: setup  ## tests of kernels, ingest and serving with ASan, UBSan and TSan: make test-sanitizers [ARGS=address]

@@ -10,6 +10,7 @@ import functools
 import gc
 import itertools
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -26,12 +27,17 @@ from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
 from livectr.local.redis_servers import Cluster
+from tests import waiting
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]
 # tests/k8s needs a cluster and many minutes: `make test-k8s` names the folder.
 collect_ignore += [] if any("tests/k8s" in word for word in sys.argv) else ["k8s"]
 _numbers = itertools.count()
+CALL_S = 60.0
+"""Deadline of a call without one of its own; the product's are 5 s, and 0.25 s for Redis."""
+CALM_MS = 30_000
+"""Node time-out of a cluster that fails over in no test: a node that the machine starves is not dead."""
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: children would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # A broker lives for seconds here: the second compiler of Java would take more of them than it saves.
@@ -43,24 +49,57 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 # A test's plan sees few batches: to compile it would take longer. Tests that want another engine ask for it.
 engines.default = "calls"
+ValkeyServer.start.__defaults__ = (300.0,)  # ten seconds are too few where the machine starves it
 settings.load_profile("search" if "--full" in sys.argv else "same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the tests marked `full`, too (make test-full)")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run in a random order, file by file")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `full`, unless asked for; those marked `early` come first."""
+    """Leave out the tests marked `full`, unless asked for; those marked `early` come first.
+
+    A random order is the same in all workers of pytest-xdist, and leaves the tests of a file together.
+    """
     if not config.getoption("--full"):
         left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
     items.sort(key=lambda item: item.get_closest_marker("early") is None)
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        order = random.Random(seed)
+        files = {item.path: order.random() for item in items}
+        items.sort(key=lambda item: (files[item.path], order.random()))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to run the same order again."""
+    seed = config.getoption("--shuffle")
+    return "" if seed is None else f"order: --shuffle={seed}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let waits of a test and of its fixtures last as long as pytest-timeout lets the test."""
+    marker = item.get_closest_marker("timeout")
+    given = (marker.args[0] if marker.args else marker.kwargs["timeout"]) if marker else None
+    usual = item.config.getoption("timeout") or item.config.getini("timeout")
+    with waiting.limited(float(usual if given is None else given)):
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
-    """Freeze what was imported and collected: garbage collections would go through it for nothing."""
+    """Let calls of servers and of Redis wait for a busy machine: tests of deadlines give their own.
+
+    Freeze what was imported and collected: garbage collections would go through it for nothing.
+    """
+    if "livectr.serving.client" in sys.modules:
+        sys.modules["livectr.serving.client"].Client.__init__.__defaults__ = (CALL_S,)
+    if "livectr.serving.version.reader" in sys.modules:
+        sys.modules["livectr.serving.version.reader"]._REQUEST_TIMEOUT_S = CALL_S  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
 
@@ -104,7 +143,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_cluster() -> Iterator[Cluster]:
     """Cluster of three servers."""
-    with Cluster() as cluster:
+    with Cluster(node_timeout_ms=CALM_MS) as cluster:
         yield cluster
 
 

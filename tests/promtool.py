@@ -9,6 +9,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
+from tests.waiting import left_s
+
 
 def promtool() -> str:
     """Path of promtool: beside this Python, where setup.sh puts it, or on the PATH."""
@@ -25,7 +27,7 @@ def complaints(scrape: str) -> str:
         input=scrape,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=left_s(),
         check=False,
     )
     answer = done.stdout + done.stderr
@@ -35,7 +37,7 @@ def complaints(scrape: str) -> str:
 
 def checked_scrape(port: int) -> str:
     """Live metrics at 127.0.0.1:`port`, after promtool has found nothing to complain about."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=left_s()) as answer:
         text: str = answer.read().decode()
     assert complaints(text) == ""
     return text

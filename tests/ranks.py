@@ -28,6 +28,7 @@ from livectr.local.gang import Round
 from livectr.local.ports import free_ports
 from livectr.local.ranks import Ranks
 from livectr.trainer.process import share_cores, stop_signals
+from tests.waiting import left_s
 
 ROOT = Path(__file__).parents[1]
 ONE_THREAD = {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -95,7 +96,7 @@ def run_ranks(world: int, module: str, *words: str) -> None:
     """Call `main(*words)` of a module in ranks of one thread each. Fails with what they wrote last."""
     ranks = Processes(world, module, words, ONE_THREAD)
     try:
-        _, written = ranks.communicate(timeout=300)
+        _, written = ranks.communicate(timeout=left_s())
     finally:
         ranks.kill()
     assert ranks.returncode == 0, written.decode()[-4000:]

@@ -14,9 +14,9 @@ from pyarrow import fs
 
 from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
+from tests.waiting import left_s
 
 BUCKET = "clicks"
-PATIENCE_S = 60.0
 
 
 class S3Server:
@@ -69,13 +69,12 @@ class S3Server:
             stream.write(data)
 
     def __enter__(self) -> Self:
-        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=5).close()
                 break
             except OSError:
-                assert self._process.poll() is None and time.monotonic() < deadline, "moto does not start"
+                assert self._process.poll() is None and left_s() > 1, "moto does not start"
                 time.sleep(0.05)
         self.files.create_dir(BUCKET)
         return self

@@ -34,6 +34,7 @@ class CommitState:
         held: reason for which no version may be published; "" if there is none.
         left: users and keys that left.
         ahead: the next checkpoint is copied from this boundary on.
+        publish: a version is due; else the commit is for the checkpoint alone.
     """
 
     steps: int
@@ -47,14 +48,16 @@ class CommitState:
     held: str = ""
     left: Left = Left()
     ahead: bool = False
+    publish: bool = True
 
     @staticmethod
-    def of(parts: Parts, *, checkpoint: bool, ahead: bool = False) -> CommitState:
+    def of(parts: Parts, *, checkpoint: bool, ahead: bool = False, publish: bool = True) -> CommitState:
         """Close the generation of changes, and assemble this rank's state. Collective.
 
         Args:
             checkpoint: with the content of a checkpoint, if the run keeps one.
             ahead: begin to copy the next checkpoint.
+            publish: begin a version, if one may be published.
         """
         others = parts.heads.tables if parts.heads is not None else {}
         boundary = Boundary.mark(parts.step, parts.source, others)
@@ -76,6 +79,7 @@ class CommitState:
             held=held,
             left=Left.of(parts.source),
             ahead=ahead,
+            publish=publish,
         )
 
 
@@ -145,4 +149,5 @@ def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
         parts.refreshes,
         parts.progress.event_ms,
         parts.item_refresh,
+        parts.progress.first_ms,
     )

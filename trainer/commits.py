@@ -13,6 +13,7 @@ the push, the stage after it (trainer.publish.push), which holds one. The steps:
 
 A version may be flipped before the checkpoint of its boundary exists; commits between checkpoints, which only
 publish, are as far ahead (trainer.publish.succession).
+When a log falls silent, what only they hold gets a commit for the checkpoint alone.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Committer:
         gate: holds versions of a bad model; rank 0's.
 
     Attributes:
-        dirty: a commit has something to do.
+        dirty: the next version has something to say.
+        unsaved: the newest checkpoint, or the one that is being written, lacks something.
         versions, rows, complete: published by this process: versions, their rows, complete versions.
     """
 
@@ -96,7 +98,7 @@ class Committer:
         """Boundary of the version that Redis holds; None: later changes are not known any more."""
         self._pushing: Boundary | None = self._published
         self._checkpointed = first
-        self.dirty = publisher is not None
+        self.dirty, self.unsaved = publisher is not None, False
         self._next_commit = self._next_checkpoint = self._began_s = time.monotonic()
         self._missed = False  # the last commit published nothing, because a push was under way
         self._ahead: CopyAhead | None = None  # rows of a complete version that has not begun
@@ -126,6 +128,23 @@ class Committer:
             return Due.ALL
         return Due.PUBLISH if tables.copying else Due.AHEAD
 
+    def changed(self) -> None:
+        """Note that the run has learned or read something."""
+        self.dirty = self.unsaved = True
+
+    def publishes(self, due: int) -> bool:
+        """Tell if the commit that rank 0 asks for (`Due`) has something for a version."""
+        wanted = due == Due.RELEASED or (due != Due.NOTHING and self.dirty)
+        return self._publisher is not None and wanted
+
+    def begins(self, due: int) -> bool:
+        """Tell if the commit that rank 0 asks for (`Due`) has something to do. Alike on every rank.
+
+        The version of a log that falls silent may have gone ahead of the checkpoint: that follows alone.
+        """
+        saves = due in (Due.ALL, Due.AHEAD) and self._checkpoint is not None and self.unsaved
+        return saves or self.publishes(due)
+
     @property
     def written(self) -> bool:
         """True if a checkpoint has begun and this rank's files are written. Raises DiskFullError."""
@@ -151,8 +170,9 @@ class Committer:
         """
         # 1 settle the publish before; a model that has learned too little, or is held, stays here
         busy = self._publisher is not None and self._publisher.busy
-        self._held = state.held
-        may = not busy and not self._held and not self._held_back(state.examples)
+        if state.publish:
+            self._held = state.held
+        may = state.publish and not busy and not self._held and not self._held_back(state.examples)
         publish = self._publisher is not None and may
         if self._publisher is not None and publish:
             self._publisher.serve(state.champion)
@@ -164,7 +184,7 @@ class Committer:
             if self._checkpoint.busy:
                 self._finish_checkpoint()
             self._checkpoint.begin(self._completed(state, state.checkpoint, begins=publish))
-            self._checkpointed = state.boundary
+            self._checkpointed, self.unsaved = state.boundary, False
             self._began_s = state.began_s
             telemetry.CHECKPOINT_SECONDS.observe(time.monotonic() - state.began_s)
         if self._publisher is not None and publish:
@@ -184,10 +204,10 @@ class Committer:
         self._forget(state)
         if self._checkpoint is not None and state.ahead:
             self._checkpoint.ahead(state.boundary.tables)
-        self._missed = busy
-        copying = self._checkpoint is not None and self._checkpoint.tables.copying
-        self.dirty = busy or copying or self._ahead is not None
-        self._next_commit = time.monotonic() + self._publish_interval_s
+        if state.publish:
+            self._missed = busy
+            self.dirty = busy or self._ahead is not None
+            self._next_commit = time.monotonic() + self._publish_interval_s
         return publish
 
     def copy(self) -> None:

@@ -32,13 +32,14 @@ class Progress:
         resumed: the run goes on from a checkpoint.
         event_ms: event time of the newest step: the median of its examples', which never goes back; 0 before
             this process's first step.
+        first_ms: earliest event time of this process's first step; 0 before it.
         began_ms: time at which the run's first process began, ms since 1970. Events before it are backfill.
     """
 
     def __init__(self, pipeline: Pipeline, rank: int, manifest: Manifest | None) -> None:
         self.fields = tuple(field.name for field in pipeline.fields)
         self.field_keys = np.zeros(len(self.fields), np.int64)
-        self.steps = self.examples = self.seen = self.event_ms = 0
+        self.steps = self.examples = self.seen = self.event_ms = self.first_ms = 0
         self.earlier: dict[str, Any] = {}
         self.cursor: Cursor | None = None
         self._common = Common.of(pipeline)
@@ -62,6 +63,7 @@ class Progress:
         self.seen += batch.cut
         if len(batch.time_ms):
             middle = (len(batch.time_ms) - 1) // 2
+            self.first_ms = self.first_ms or int(batch.time_ms.min())
             self.event_ms = max(self.event_ms, int(np.partition(batch.time_ms, middle)[middle]))
         self.field_keys += field_keys(batch.features, self._common, len(self.field_keys))
 

@@ -162,15 +162,20 @@ class Training:
                     self._commit_offsets()
                 self._record(sample=round_.flags[0].sample)
                 parts.contents.follow()
-                commits.dirty |= round_.moved
+                if round_.moved:
+                    commits.changed()
                 if self._ends(round_):
                     break
                 due = round_.flags[0].due
-                if due and (commits.dirty or due == Due.RELEASED):
+                if commits.begins(due):
                     stages.drain()
-                    commits.commit(self._state(checkpoint=due == Due.ALL, ahead=due == Due.AHEAD))
+                    publish = commits.publishes(due)
+                    commits.commit(
+                        self._state(checkpoint=due == Due.ALL, ahead=due == Due.AHEAD, publish=publish)
+                    )
                 stages.advance(round_.cut)
-                commits.dirty |= round_.cut is not None
+                if round_.cut is not None:
+                    commits.changed()
                 version = parts.publisher.last if parts.publisher else None
                 notes = [note for note in (self._backlog.line(), parts.watch.line()) if note]
                 parts.monitor.show(parts.progress.examples, version, "  ·  ".join(notes))
@@ -190,7 +195,7 @@ class Training:
         complete = round_.ended or self._enough() or not stopped
         return report_of(parts, rows, time.monotonic() - started, commits.counts, complete=complete)
 
-    def _state(self, *, checkpoint: bool, ahead: bool = False) -> CommitState:
+    def _state(self, *, checkpoint: bool, ahead: bool = False, publish: bool = True) -> CommitState:
         """State of this step boundary. Collective. Raises InternalError if the ranks' networks differ."""
         parts = self.parts
         replicas = dict(parts.step.dense.replicated())
@@ -199,7 +204,7 @@ class Training:
         check_replicas(parts.control, replicas)
         if checkpoint:
             self._positions = [(*place, at.offset) for place, at in parts.source.positions().items()]
-        return CommitState.of(parts, checkpoint=checkpoint, ahead=ahead)
+        return CommitState.of(parts, checkpoint=checkpoint, ahead=ahead, publish=publish)
 
     def _commit_offsets(self) -> None:
         """Let the broker know the checkpoint's positions, for its tools. Collective."""

@@ -29,6 +29,8 @@ from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 
 KAFKA_VERSION = "4.1.1"
+START_S = 300.0
+"""Patience with a start: seconds on a quiet machine. A broker that dies ends the wait at once."""
 _LOG4J_VERSION = "2.24.3"  # the version that Kafka's own log4j-core is pinned to
 _JAVA_HINT = "install a Java 17 runtime and Maven, e.g. apt-get install openjdk-17-jre-headless maven"
 
@@ -111,7 +113,7 @@ class Broker:
             raise InternalError("the broker was never started")
         return self._data / "broker.log"
 
-    def start(self, timeout_s: float = 60.0) -> Self:
+    def start(self, timeout_s: float = START_S) -> Self:
         """Start and wait until a client call succeeds; a data folder in use before is taken up again.
 
         Raises ConfigError without Java or Maven, InternalError when the broker dies or stays silent.

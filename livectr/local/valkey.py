@@ -19,7 +19,8 @@ import redis
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.children import with_parent
 
-START_S = 60.0
+START_S = 300.0
+"""Patience with a start; a server that dies ends the wait at once."""
 STOP_S = 5.0
 
 

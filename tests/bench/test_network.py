@@ -25,6 +25,7 @@ from bench.network.page import page, picture
 from bench.network.predict import FRAMING, Line, crossing, measured_crossing
 from bench.peers.workloads import P
 from livectr.kernels.errors import ConfigError
+from tests.waiting import left_s, until
 
 RECEIVE = """
 import socket, sys, time
@@ -46,7 +47,7 @@ import time
 from bench.network.namespaces import network
 with network(1) as wires:
     print(wires, flush=True)
-    time.sleep(600)
+    time.sleep(6000)
 """
 
 
@@ -78,12 +79,9 @@ def nothing_stays() -> Iterator[None]:
 
 
 def gone(made: set[str]) -> bool:
-    """True as soon as no process is in one of these namespaces; False after 10 s."""
-    for _ in range(100):
-        if not made & spaces():
-            return True
-        time.sleep(0.1)
-    return False
+    """True as soon as no process is in one of these namespaces."""
+    until(lambda: not made & spaces(), "the end of the namespaces' processes")
+    return True
 
 
 def space_of(process: int) -> str:
@@ -103,7 +101,7 @@ def rate(wires: Wires, size: int) -> float:
     )
     assert receiver.stdout and receiver.stdout.readline() == "up\n"
     subprocess.run(wires.inside(0, [*program, SEND, address, str(size)]), check=True)
-    received, seconds = receiver.communicate(timeout=60)[0].split()
+    received, seconds = receiver.communicate(timeout=left_s())[0].split()
     assert int(received) == size
     return 8e-9 * size / float(seconds)
 
@@ -124,7 +122,7 @@ def test_a_limit_bounds_what_a_wire_carries_and_nothing_stays() -> None:
         left = subprocess.Popen(wires.inside(0, ["sleep", "600"]))
         while space_of(left.pid) not in made:
             time.sleep(0.01)
-    assert left.wait(timeout=10) == -signal.SIGKILL
+    assert left.wait(left_s()) == -signal.SIGKILL
     assert not made & spaces()
 
 
@@ -155,7 +153,7 @@ def test_a_killed_benchmark_leaves_no_network(number: signal.Signals) -> None:
     made = spaces_of(Wires.parse(maker.stdout.readline()))
     assert made <= spaces()
     maker.send_signal(number)
-    maker.communicate(timeout=30)
+    maker.communicate(timeout=left_s())
     assert gone(made)
 
 

@@ -14,6 +14,7 @@ from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.sources.source import Source, open_source
 from livectr.local.kafka import create_topics
 from tests.ingest.reading import Read, Send
+from tests.waiting import left_s
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def send(kafka_url: str) -> Iterator[Send]:
     ) -> None:
         for number, value in enumerate(values):
             producer.send(topic, value=value, key=keys[number] if keys else None, partition=partition)
-        producer.flush(timeout=30)
+        producer.flush(timeout=left_s())
 
     yield send
     producer.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 from livectr.ingest.chunks import BEGINNING, Chunk, Position
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.sources.source import Source
+from tests.waiting import until
 
 DEADLINE_S = 60.0
 
@@ -60,10 +60,12 @@ def assign(
 def poll_until(source: Source, done: Callable[[list[Chunk]], bool]) -> list[Chunk]:
     """Poll until `done` is true for all chunks so far."""
     chunks: list[Chunk] = []
-    deadline = time.monotonic() + DEADLINE_S
-    while not done(chunks):
-        assert time.monotonic() < deadline, f"still waiting after {len(chunks)} chunks"
-        chunks += source.poll(0.1)
+    until(
+        lambda: done(chunks),
+        "chunks",
+        turn=lambda: chunks.extend(source.poll(0.1)),
+        why=lambda: f"there are {len(chunks)}",
+    )
     return chunks
 
 

@@ -18,6 +18,7 @@ from livectr.ingest.sources.source import open_source
 from livectr.local.kafka import create_topics
 from tests.ingest.decoding import Letters
 from tests.ingest.reading import assign, event, rows, stream, to_end
+from tests.waiting import left_s
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 LIMIT = 1 << 20
@@ -93,7 +94,7 @@ def test_such_batches_in_a_broker(kafka_url: str, topic_name: Callable[[str], st
     ) as producer:
 
         def send(value: bytes, **more: Any) -> None:
-            producer.send(topic, value, partition=0, **more).get(timeout=30)
+            producer.send(topic, value, partition=0, **more).get(timeout=left_s())
 
         send(event(0))
         send(event(1), headers=[(NoText("trace"), b"1")])

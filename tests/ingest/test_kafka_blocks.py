@@ -20,6 +20,7 @@ from livectr.ingest.sources.kafka_blocks import RecordBlock, use_blocks
 from livectr.kernels.stream.records import read_records
 from livectr.local.kafka import create_topics
 from tests.ingest.reading import Read, Send, assign, event, rows, stream, to_end
+from tests.waiting import left_s
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 Record = tuple[int, bytes | None, bytes | None]
@@ -68,7 +69,7 @@ def test_equal_to_the_consumers_own_records(
         key = b"%d" % n if value is None or n % 3 == 0 else None
         headers = [("trace", rng.bytes(3)), ("empty", b"")] if n % 5 == 0 else None
         producer.send(topic, value=value, key=key, headers=headers, partition=0, timestamp_ms=n)
-    producer.flush(timeout=30)
+    producer.flush(timeout=left_s())
     producer.close()
     plain, end = drained(kafka_url, topic, blocks=False)
     found, at = drained(kafka_url, topic, blocks=True)
@@ -89,7 +90,7 @@ def test_aborted_transactions_and_markers_are_left_out(
         producer.begin_transaction()
         for n in range(20):
             producer.send(topic, value=b"%d-%d" % (number, n), partition=0)
-        producer.flush(timeout=30)
+        producer.flush(timeout=left_s())
         (producer.abort_transaction if number % 2 else producer.commit_transaction)()
     producer.close()
     plain, end = drained(kafka_url, topic, blocks=False)
@@ -107,7 +108,7 @@ def test_batches_before_a_damaged_one_are_delivered(
     producer = KafkaProducer(bootstrap_servers=kafka_servers(kafka_url))
     for n in range(3):
         producer.send(topic, value=b"%d" % n, partition=0)
-        producer.flush(timeout=30)  # a batch each
+        producer.flush(timeout=left_s())  # a batch each
     producer.close()
     valid = ReadableBatch.validate_crc
     monkeypatch.setattr(ReadableBatch, "validate_crc", lambda batch: batch.base_offset != 2 and valid(batch))

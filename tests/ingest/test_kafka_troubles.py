@@ -20,6 +20,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.local.kafka import Broker, create_topics
 from tests.ingest.reading import Read, Send, assign, event, poll_until, rows, stream, to_end
+from tests.waiting import left_s
 
 
 @pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])
@@ -89,7 +90,7 @@ except ConfigError as error:
 source.close()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=left_s(), check=True
     )
     assert done.stdout == "messages are compressed with zstd: pip install zstandard\n"
 
@@ -151,7 +152,7 @@ def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path, read: Read) -> N
             producer = KafkaProducer(bootstrap_servers=kafka_servers(broker.url))
             for n in range(first, last):
                 producer.send("events", event(n), partition=0)
-            producer.flush(timeout=30)
+            producer.flush(timeout=left_s())
             producer.close()
 
         produce(0, 10)
@@ -194,7 +195,7 @@ except ConnectError as error:
 """
     before = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=left_s(), check=True
     )
     assert f"no Kafka broker answers at {url}" in done.stdout
     assert time.monotonic() - before < 30  # a hang, not a speed, is what this looks for

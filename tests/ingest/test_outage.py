@@ -12,6 +12,7 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.local.kafka import Broker, create_topics
 from tests.ingest.joined_logs import pipeline, random_logs
 from tests.ingest.test_examples import messages
+from tests.waiting import until
 
 
 def test_silence_counts_from_when_the_broker_answers_again(tmp_path: Path) -> None:
@@ -32,10 +33,7 @@ def test_silence_counts_from_when_the_broker_answers_again(tmp_path: Path) -> No
         )
 
         def poll_until(done: Callable[[], bool]) -> None:
-            deadline = time.monotonic() + 60
-            while not done():
-                assert time.monotonic() < deadline
-                source.poll(0.05)
+            until(done, turn=lambda: source.poll(0.05))
 
         poll_until(lambda: source.stats.events["impressions"] > 0 and source.quiet_s > 0)
         broker.kill()

@@ -13,13 +13,11 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.stalls import StallWatch
 from tests.ingest.test_clocks import HOUR_MS, logs, pipeline
+from tests.waiting import until
 
 
 def poll_until(source: ExampleSource, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        source.poll(0.05)
+    until(done, turn=lambda: source.poll(0.05))
 
 
 def metric(name: str, topic: str, partition: int) -> float:

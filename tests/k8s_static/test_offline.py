@@ -20,6 +20,7 @@ from tests.trainer.ad_logs import write_files
 from tests.trainer.break_off import BREAK_OFF, write_pipeline
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import OPTIONS, Result, assert_close
+from tests.waiting import left_s
 
 ROOT = Path(__file__).parents[2]
 WORK = ["materialize", "encode", "evaluate"]
@@ -132,7 +133,9 @@ def test_a_backfill_that_is_stopped_learns_what_one_process_learns(tmp_path: Pat
     def pod(**more: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "livectr", *words]
         environment = os.environ | {"PYTHONPATH": str(ROOT)} | more
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=left_s()
+        )
         return done.returncode, done.stderr
 
     code, said = pod(**{BREAK_OFF: "15"})

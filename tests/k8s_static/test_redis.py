@@ -25,6 +25,7 @@ from tests.k8s_static.rendering import K8S, of_kind, only
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World
 from tests.serving.test_trained import write_logs
+from tests.waiting import left_s
 
 USERS = ("admin", "trainer", "server", "monitor")
 FOLDER = K8S / "components" / "redis"
@@ -123,7 +124,7 @@ def test_a_trainer_and_servers_get_along_with_their_users(port: int, tmp_path: P
         app = App(role, pipeline, ServeOptions(url))
         app.start()
         try:
-            assert app.wait_ready(30) and not app.follower.health.reason
+            assert app.wait_ready(left_s()) and not app.follower.health.reason
             context = {"user_id": 1, "query": "blue", "tags": ["x"]}
             if role == "rank":
                 with RankClient(app.server.address) as client:

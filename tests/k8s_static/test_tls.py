@@ -20,6 +20,7 @@ from livectr.kernels.process.tls import TlsFiles
 from livectr.local.ports import free_ports
 from tests.k8s_static.rendering import K8S, Manifest, manifests, of_kind, only
 from tests.serving.certificates import Authority
+from tests.waiting import left_s
 
 METRICS_NAME = "livectr-metrics"
 PLAIN, SECURE = (K8S / "components" / name / "prometheus.yml" for name in ("prometheus", "prometheus-tls"))
@@ -152,7 +153,7 @@ def health(web: int, process: subprocess.Popen[bytes], log: Path) -> dict[str, t
     while True:
         assert process.poll() is None, log.read_text()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{web}/api/v1/targets", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{web}/api/v1/targets", timeout=left_s()) as answer:
                 targets = json.load(answer)["data"]["activeTargets"]
         except OSError:
             targets = []

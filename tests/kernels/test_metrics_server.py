@@ -16,6 +16,7 @@ from livectr.kernels.process.metrics_server import metrics_server
 from livectr.kernels.process.tls import TlsFiles
 from livectr.local.ports import free_ports
 from tests.serving.certificates import Authority
+from tests.waiting import left_s
 
 
 def trusting(authority: Authority, *own: Path) -> ssl.SSLContext:
@@ -29,7 +30,7 @@ def trusting(authority: Authority, *own: Path) -> ssl.SSLContext:
 def scrape(port: int, context: ssl.SSLContext | None = None) -> str:
     scheme = "http" if context is None else "https"
     with urllib.request.urlopen(
-        f"{scheme}://127.0.0.1:{port}/metrics", timeout=10, context=context
+        f"{scheme}://127.0.0.1:{port}/metrics", timeout=left_s(), context=context
     ) as answer:
         assert answer.status == 200
         return str(answer.read().decode())

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from livectr.kernels.process.signals import SignalEvent
+from tests.waiting import left_s
 
 SIGNALS = 500
 SERVER = """
@@ -48,7 +49,7 @@ def test_many_signals_while_the_main_thread_waits(code: str) -> None:
         for _ in range(SIGNALS):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.002)
-        process.communicate(timeout=60)
+        process.communicate(timeout=left_s())
         assert process.returncode == 0
     finally:
         process.kill()
@@ -56,12 +57,12 @@ def test_many_signals_while_the_main_thread_waits(code: str) -> None:
 
 def test_every_waiting_thread_wakes() -> None:
     event, woken = SignalEvent(), []
-    threads = [threading.Thread(target=lambda: woken.append(event.wait(60))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: woken.append(event.wait(left_s()))) for _ in range(3)]
     for thread in threads:
         thread.start()
     assert not event.wait(0.01) and not event.is_set()
     event.set()
     event.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(left_s())
     assert woken == [True] * 3 and event.is_set() and event.wait() and event.wait(0)

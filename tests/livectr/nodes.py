@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import psutil
 from livectr.local.gang import Gang
 from livectr.local.ports import free_ports
 from livectr.local.ranks import UNFINISHED
+from tests.waiting import left_s, until
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 120.0
@@ -143,7 +142,7 @@ except LiveCTRError as error:
                 family = psutil.Process(process.pid).children()
             process.kill()
             process.wait()
-            psutil.wait_procs(family, timeout=60)
+            psutil.wait_procs(family, timeout=left_s())
 
 
 def pids(life: Path) -> dict[int, int]:
@@ -154,13 +153,6 @@ def pids(life: Path) -> dict[int, int]:
 
 def said(process: subprocess.Popen[str]) -> str:
     return str(process.log.read_text())  # type: ignore[attr-defined]
-
-
-def until(done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from livectr.trainer.stream.batcher import Round
 from tests.trainer.ad_logs import write_files
 from tests.trainer.break_off import BREAK_OFF, write_pipeline
 from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.waiting import left_s, until
 
 ROOT = Path(__file__).parents[2]
 STEPS = 20
@@ -137,7 +137,7 @@ def test_without_a_checkpoint_the_sentence_says_so(
 def test_told_to_stop_while_it_imports(tmp_path: Path, where: str) -> None:
     """Nothing is known of the pipeline's settings, but the user has said that the log is to be learned."""
     imports, pipeline, toml = tmp_path / "imports", tmp_path / "pipeline.py", tmp_path / "livectr.toml"
-    pipeline.write_text(f"import time, pathlib\npathlib.Path({str(imports)!r}).touch()\ntime.sleep(600)\n")
+    pipeline.write_text(f"import time, pathlib\npathlib.Path({str(imports)!r}).touch()\ntime.sleep(6000)\n")
     toml.write_text("until_end = true\n" if where == "file" else "")
     words = [f"--pipeline={pipeline}", f"--config={toml}", "--source=file:/nowhere"]
     words += ["--until-end"] * (where == "flag")
@@ -145,12 +145,9 @@ def test_told_to_stop_while_it_imports(tmp_path: Path, where: str) -> None:
     environment |= {"LIVECTR_UNTIL_END": "true"} if where == "environment" else {}
     process = subprocess.Popen([sys.executable, "-m", "livectr", "train", *words], cwd=ROOT, env=environment)
     try:
-        deadline = time.monotonic() + 240
-        while not imports.exists():
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.02)
+        until(imports.exists, process=process)
         process.terminate()
-        assert process.wait(240) == UNFINISHED
+        assert process.wait(left_s()) == UNFINISHED
     finally:
         process.kill()
         process.wait()
@@ -165,7 +162,7 @@ def test_processes(tmp_path: Path, source: str, unbroken: Result, ranks: int) ->
 
     def run(**more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            words, cwd=ROOT, env=environment | more, capture_output=True, text=True, timeout=600
+            words, cwd=ROOT, env=environment | more, capture_output=True, text=True, timeout=left_s()
         )
 
     stopped = run(**{BREAK_OFF: "7"})

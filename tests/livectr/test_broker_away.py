@@ -15,6 +15,7 @@ from kafka import KafkaProducer
 
 from livectr.local.kafka import Broker, create_topics
 from tests.commands import Command
+from tests.waiting import left_s, until
 
 DEADLINE_S = 120
 PIPELINE = """
@@ -29,17 +30,14 @@ pipeline = Pipeline(log, sparse={"user": log.user}, rank=LR())
 
 
 def wait(done: Callable[[], bool], process: subprocess.Popen[str], errors: Path) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert process.poll() is None and time.monotonic() < deadline, errors.read_text()
-        time.sleep(0.1)
+    until(done, process=process, why=errors.read_text)
 
 
 def produce(url: str) -> None:
     producer = KafkaProducer(bootstrap_servers=url.removeprefix("kafka://"))
     for user in range(50):
         producer.send("shown", json.dumps({"user": user, "click": user % 2}).encode(), partition=0)
-    producer.flush(timeout=30)
+    producer.flush(timeout=left_s())
     producer.close()
 
 
@@ -70,7 +68,7 @@ def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp
                 broker.start()
                 wait(lambda: "answers again" in errors.read_text(), trainer, errors)
                 produce(broker.url)
-                report, _ = trainer.communicate(timeout=DEADLINE_S)
+                report, _ = trainer.communicate(timeout=left_s())
             finally:
                 trainer.kill()
     assert trainer.returncode == 0 and json.loads(report)["examples_trained"] == 100
@@ -120,7 +118,7 @@ def said_while_the_broker_hangs(broker: Broker, script: str, *words: str) -> tup
         assert broker.pid is not None
         os.kill(broker.pid, signal.SIGSTOP)
         try:
-            cpu_s, said = process.communicate("stopped\n", timeout=DEADLINE_S)
+            cpu_s, said = process.communicate("stopped\n", timeout=left_s())
         finally:
             os.kill(broker.pid, signal.SIGCONT)
     return float(cpu_s), said

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import redis
 from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from tests.trainer.ad_logs import write_files
+from tests.waiting import left_s, until
 
 ROOT = Path(__file__).parents[2]
 LIVECTR = [sys.executable, "-m", "livectr"]
@@ -40,20 +41,13 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def until(done: Callable[[], object], timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def killed_alone(process: subprocess.Popen[str], children: int) -> None:
     """Kill the process with SIGKILL when it has this number of descendants; they end by themselves."""
     parent = psutil.Process(process.pid)
     until(lambda: len(parent.children(recursive=True)) >= children)
     family = parent.children(recursive=True)
     process.kill()
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=left_s())
     left = [" ".join(one.cmdline()) for one in alive]
     for one in alive:
         one.kill()
@@ -133,7 +127,7 @@ def test_parts_of_a_demo_end_with_it(tmp_path: Path) -> None:
         "import time\nfrom pathlib import Path\nfrom livectr.local.parts import Part\n"
         f"log = Path({str(tmp_path / 'log')!r})\n"
         f"parts = [Part('part', command, log) for command in {[simulate, load]!r}]\n"
-        "time.sleep(600)"
+        "time.sleep(6000)"
     )
     with running([sys.executable, "-c", parent]) as process:
         until(lambda: (tmp_path / "logs").exists())

@@ -13,6 +13,7 @@ import pytest
 
 from livectr.cli import main
 from livectr.commands.measure import bench
+from tests.waiting import left_s
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
@@ -27,7 +28,7 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         [sys.executable, "-m", "livectr", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=left_s(),
         env={**os.environ, **environment},
         check=False,
     )
@@ -151,7 +152,7 @@ def test_ctrl_c_is_clean(tmp_path: Path) -> None:
     assert process.stderr
     process.stderr.readline()  # the first counts
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=left_s())
     assert process.returncode == 130
     assert said.strip().splitlines()[-1] == "livectr: stopped."
 
@@ -179,7 +180,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 0
+        assert process.wait(left_s()) == 0
 
 
 def test_a_broken_pipe_to_another_process_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +255,7 @@ def test_train_publish_serve_query_inspect(
         assert "is a rank server" in capsys.readouterr().err
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(left_s()) == 0
 
 
 @pytest.mark.parametrize("command", ["redis", "kafka"])
@@ -268,7 +269,7 @@ def test_local_servers_run_until_they_are_told(command: str) -> None:
     assert "answers at" in process.stdout.readline()
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(left_s()) == 0
 
 
 def _port() -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from livectr.demo.demo import PIPELINE
 from livectr.demo.report import KEYS
+from tests.waiting import left_s
 
 DEMO = [sys.executable, "-m", "livectr", "demo"]
 
@@ -49,7 +50,7 @@ def test_demo_on_files_whose_trainer_dies(tmp_path: Path) -> None:
     assert trainers
     for trainer in trainers:
         trainer.kill()
-    rest, _ = process.communicate(timeout=240)
+    rest, _ = process.communicate(timeout=left_s())
     said = "".join(lines) + rest
     assert process.returncode == 0, said
     assert "rank server ready on 127.0.0.1:" in said
@@ -94,7 +95,7 @@ def test_ctrl_c_stops_every_part(tmp_path: Path) -> None:
         family = psutil.Process(process.pid).children(recursive=True)
         assert len(family) >= 8  # simulator, Redis and its parent, two ranks and theirs, two servers, clients
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=90)
+        _, said = process.communicate(timeout=left_s())
     finally:
         process.kill()
     assert process.returncode == 130
@@ -107,19 +108,17 @@ def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> 
     broken = tmp_path / "broken.py"
     broken.write_text(PIPELINE.read_text().replace("rank=dicm,", "rank=dict(),"))
     keep = tmp_path / "keep"
-    began = time.monotonic()
     done = subprocess.run(
-        [*DEMO, "--seconds", "60", "--pipeline", str(broken), "--keep", str(keep)],
+        [*DEMO, "--seconds", "3600", "--pipeline", str(broken), "--keep", str(keep)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=left_s(),
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "ended with exit code 2; its log ends:" in done.stderr
     assert "must be a model" in done.stderr
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - began < 150
     assert left_behind(keep) == []
 
 

@@ -15,6 +15,7 @@ from livectr.ingest.pipeline import load_pipeline
 from livectr.trainer.quality.predictions import read_predictions
 from tests.commands import run
 from tests.livectr.log_samples import avazu, criteo
+from tests.waiting import left_s
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -34,7 +35,13 @@ def train(example: str, source: str, report: Path, *more: str, ranks: int = 1) -
     command += ["--batch-min", "64", *more]  # few steps; the ramp's small ones are tested elsewhere
     begin = subprocess.run if ranks > 1 else run
     done = begin(
-        command, capture_output=True, text=True, cwd=EXAMPLES.parent, env=os.environ, timeout=300, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=EXAMPLES.parent,
+        env=os.environ,
+        timeout=left_s(),
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(report.read_text())

@@ -14,6 +14,7 @@ import pytest
 
 from tests.commands import Command, run
 from tests.docs.forked import ForkedOnPath
+from tests.waiting import left_s
 
 SHOWS = """
 import json, os, signal, sys
@@ -45,24 +46,26 @@ def test_a_command_has_files_folder_environment_and_exit_code_of_its_own(
         stderr=subprocess.PIPE,
     ) as process:
         assert psutil.Process(process.pid).ppid() == os.getpid()
-        out, err = process.communicate("asked", timeout=60)
+        out, err = process.communicate("asked", timeout=left_s())
     assert out == f'[["a", "b c"], "{tmp_path}", "mine", "asked", true]\n' and err == "said\n"
     assert process.returncode == 7
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_a_command(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "waits.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(600)\n")
+    (tmp_path / "waits.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(6000)\n")
     command = [sys.executable, "-m", "waits"]
     with Command(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == "here\n"
         process.send_signal(number)
-        assert process.wait(60) == -number
+        assert process.wait(left_s()) == -number
 
 
 def test_an_exception_is_shown(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("1 / 0\n")
-    done = run([sys.executable, "-m", "fails"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = run(
+        [sys.executable, "-m", "fails"], cwd=tmp_path, capture_output=True, text=True, timeout=left_s()
+    )
     assert done.returncode == 1 and done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
@@ -74,7 +77,12 @@ def test_a_shell_finds_a_command_that_is_forked(tmp_path: Path) -> None:
         script = "livectr --version; livectr train; echo $?; "
         script += f"{simulate} 2> said & until [ -s said ]; do sleep 0.1; done; kill $!; wait $!; echo $?"
         done = subprocess.run(
-            ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+            ["bash", "-c", script],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=left_s(),
         )
         version, mistake, ended = done.stdout.splitlines()
         assert version.startswith("livectr ") and mistake == "2" and int(ended) == 128 + signal.SIGTERM

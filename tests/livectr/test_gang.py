@@ -15,7 +15,9 @@ import pytest
 
 from livectr.local.ranks import UNFINISHED
 from livectr.local.supervise import LONGEST_PAUSE_OF_A_POD_S, MISTAKE
-from tests.livectr.nodes import WAIT_S, Nodes, kill, pids, said, step, until
+from tests.livectr.nodes import WAIT_S, Nodes, kill, pids, said, step
+from tests.tiers import few
+from tests.waiting import left_s, until
 
 Start = Callable[..., Nodes]
 
@@ -56,7 +58,7 @@ def test_any_rank_that_dies_restarts_all_ranks_ten_times_in_a_row(gang: Start) -
         took_s.append(time.monotonic() - began)
     assert all(process.poll() is None for process in supervisors)
     print("trained again after", ", ".join(f"{s:.1f} s" for s in took_s))
-    assert max(took_s) < 30 and step(nodes.folder) == 11
+    assert step(nodes.folder) == 11
 
 
 def test_ranks_that_fail_at_once_are_started_every_few_seconds_for_ever(gang: Start, tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_a_node_that_is_told_to_stop_ends_and_the_other_waits_for_it(gang: Start
     for evictions in range(3):
         nodes.train(2, after=evictions)
         supervisors[node].terminate()
-        assert supervisors[node].wait(WAIT_S) == 0
+        assert supervisors[node].wait(left_s()) == 0
         other = supervisors[1 - node]
         until(lambda other=other: "missing" in said(other) or "waits for node 0" in said(other))  # type: ignore[misc]
         assert other.poll() is None
@@ -87,7 +89,7 @@ def test_a_node_that_is_told_to_stop_ends_and_the_other_waits_for_it(gang: Start
     assert "start again" not in said(supervisors[1 - node]), "an eviction is no failure"
 
 
-@pytest.mark.parametrize("node", [0, 1, 2])
+@pytest.mark.parametrize("node", few([0, 1, 2], 0, 2))
 def test_evictions_use_no_restarts_up(gang: Start, node: int) -> None:
     """Without `until_stopped`, too, a supervisor that is killed again and again is waited for.
 
@@ -103,7 +105,7 @@ def test_evictions_use_no_restarts_up(gang: Start, node: int) -> None:
     nodes.train(3, after=3)
     assert "start 1 of 1" not in said(supervisors[(node + 1) % 3])
     supervisors[node].terminate()
-    assert [process.wait(WAIT_S) for process in supervisors] == [0, 0, 0]
+    assert [process.wait(left_s()) for process in supervisors] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -112,7 +114,7 @@ def test_all_nodes_say_that_one_was_stopped_before_the_logs_end(gang: Start, nod
     supervisors = [nodes.start(number) for number in range(2)]
     nodes.train(2)
     supervisors[node].terminate()
-    assert [process.wait(WAIT_S) for process in supervisors] == [UNFINISHED, UNFINISHED]
+    assert [process.wait(left_s()) for process in supervisors] == [UNFINISHED, UNFINISHED]
 
 
 def test_a_killed_supervisor_is_waited_for_before_the_logs_end(gang: Start) -> None:
@@ -124,7 +126,7 @@ def test_a_killed_supervisor_is_waited_for_before_the_logs_end(gang: Start) -> N
     supervisors[1].wait()
     until(lambda: "waiting for it" in said(supervisors[0]))
     supervisors[0].terminate()  # between two rounds, it has not come to the end either
-    assert supervisors[0].wait(WAIT_S) == UNFINISHED
+    assert supervisors[0].wait(left_s()) == UNFINISHED
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -162,11 +164,11 @@ def test_nodes_of_two_generations_never_train_together(gang: Start) -> None:
     new_1 = nodes.start(1, generation="b")
     until(lambda: "node 0 trains with" in said(new_1))
     old[1].terminate()
-    assert old[1].wait(WAIT_S) == 0
+    assert old[1].wait(left_s()) == 0
     until(lambda: "node 1 is of" in said(old[0]) and "generation 'b'" in said(old[0]))
     assert len(nodes.lives()) == 1
     old[0].terminate()
-    assert old[0].wait(WAIT_S) == 0
+    assert old[0].wait(left_s()) == 0
     nodes.start(0, generation="b")
     nodes.train(2, after=1)
     assert len(nodes.lives()) == 2 and new_1.poll() is None
@@ -181,7 +183,7 @@ def test_a_resize_is_commit_stop_and_go_on(gang: Start) -> None:
         newcomers = [nodes.start(node, size) for node in range(len(running), size)]
         for process in reversed(running):
             process.terminate()
-            assert process.wait(WAIT_S) == 0
+            assert process.wait(left_s()) == 0
         running = [nodes.start(node, size) for node in range(min(len(running), size))] + newcomers
         nodes.train(size, after=lives)
         lives += 1
@@ -219,7 +221,7 @@ def test_a_rendezvous_without_a_name_yet_is_waited_for(gang: Start) -> None:
     process = nodes.start(1)
     until(lambda: "waits for node 0 at trainer-0.trainer.invalid:29400" in said(process))
     process.terminate()
-    assert process.wait(WAIT_S) == 0
+    assert process.wait(left_s()) == 0
 
 
 def test_a_port_that_is_taken_is_a_sentence(gang: Start) -> None:
@@ -228,7 +230,7 @@ def test_a_port_that_is_taken_is_a_sentence(gang: Start) -> None:
         taken.bind(("127.0.0.1", int(nodes.rendezvous.rpartition(":")[2])))
         taken.listen()
         process = nodes.start(0)
-        assert process.wait(WAIT_S) == 1
+        assert process.wait(left_s()) == 1
     assert "of --rendezvous cannot be used" in said(process) and "Traceback" not in said(process)
 
 
@@ -245,6 +247,6 @@ def test_services_that_are_away_are_waited_for(gang: Start, tmp_path: Path) -> N
 def test_a_users_mistake_ends_the_node_that_has_it(gang: Start) -> None:
     nodes = gang("sys.exit(2) if rank == 1 else None")
     supervisors = [nodes.start(node) for node in range(2)]
-    assert supervisors[1].wait(WAIT_S) == MISTAKE
+    assert supervisors[1].wait(left_s()) == MISTAKE
     until(lambda: "node 1 is missing" in said(supervisors[0]))
     assert supervisors[0].poll() is None

@@ -10,12 +10,11 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from livectr.local.ports import free_ports
 from livectr.trainer.options import TrainOptions
 from tests.commands import Command, run
 from tests.livectr.test_init import ROWS, shop_rows, write_csv
+from tests.waiting import left_s
 
 WAIT_S = 120
 
@@ -57,7 +56,7 @@ class Desk:
     @staticmethod
     def _end(process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=WAIT_S)
+        process.communicate(timeout=left_s())
 
     @staticmethod
     def _words(line: str) -> list[str]:
@@ -66,7 +65,6 @@ class Desk:
         return [sys.executable, "-m", "livectr", *words[1:]]
 
 
-@pytest.mark.timeout(300)
 def test_from_a_csv_to_a_ctr(tmp_path: Path) -> None:
     write_csv(tmp_path / "shop.csv", shop_rows())
     redis = free_ports(2)

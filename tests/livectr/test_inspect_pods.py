@@ -14,6 +14,7 @@ import pytest
 from livectr.cli import main
 from tests.livectr.nodes import ROOT
 from tests.trainer.ad_logs import write_files
+from tests.waiting import left_s
 
 IMPORTED = {"kafka-python": "kafka", "python-snappy": "snappy"}
 """Package → its module, where the names differ."""
@@ -119,7 +120,7 @@ def test_a_checkpoint_is_shown_on_a_read_only_mount(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         text=True,
         capture_output=True,
-        timeout=240,
+        timeout=left_s(),
     )
     assert done.returncode == 0 and "whole" in done.stdout, done.stderr
     after = {path: path.stat() for path in root.rglob("*")}

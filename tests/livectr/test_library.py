@@ -22,6 +22,7 @@ from livectr.ingest.language.keys import hash_strings
 from livectr.models import DICM, LR, DeepFM, EmbeddingModel, adagrad, ftrl
 from livectr.models.base import ModelConfig
 from livectr.trainer.options import TrainOptions
+from tests.tiers import few
 
 impressions = Stream(
     "impressions",
@@ -320,7 +321,9 @@ PICTURES = pipeline(
 
 
 @pytest.mark.parametrize(
-    ("model", "values"), [("deepfm", "fp32"), ("deepfm", "bf16"), ("dicm", "fp32")], ids=str
+    ("model", "values"),
+    few([("deepfm", "fp32"), ("deepfm", "bf16"), ("dicm", "fp32")], ("deepfm", "bf16"), ("dicm", "fp32")),
+    ids=str,
 )
 def test_scores_are_those_that_the_trainer_gives_next(model: str, values: Any, tmp_path: Path) -> None:
     """The model after 640 rows scores the next batch before it is learned (test-then-train)."""

@@ -18,6 +18,7 @@ from livectr.local.ports import free_ports
 from tests import commands
 from tests.livectr.nodes import ROOT
 from tests.trainer.ad_logs import write_files
+from tests.waiting import left_s
 
 EVERY = {"time", "level", "logger", "message", "release", "role"}
 
@@ -37,7 +38,7 @@ def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedP
         env=environment,
         text=True,
         capture_output=True,
-        timeout=240,
+        timeout=left_s(),
     )
 
 

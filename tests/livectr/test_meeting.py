@@ -9,6 +9,7 @@ from contextlib import suppress
 from livectr.local.gang import Gang
 from livectr.local.meeting import Meeting
 from livectr.local.ports import free_ports
+from tests.waiting import left_s
 
 CLOSES = 40
 
@@ -33,7 +34,7 @@ def test_it_closes_while_visitors_speak() -> None:
             visitor.start()
         closing = threading.Thread(target=meeting.close, daemon=True)
         closing.start()
-        closing.join(60)
+        closing.join(left_s())
         hung = closing.is_alive()
         over.set()
         for visitor in visitors:

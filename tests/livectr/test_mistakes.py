@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from livectr.cli import main
+from tests.waiting import left_s
 
 DISPLAY_ADS = (Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py").read_text()
 
@@ -147,7 +148,7 @@ def test_one_rank_s_mistake_is_no_traceback_of_the_others(tmp_path: Path, logs: 
         [sys.executable, *torchrun, *train],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=left_s(),
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
     )

@@ -22,6 +22,7 @@ from livectr.local.kafka import Broker, create_topics
 from livectr.simulator import producer as producing
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.producer import BatchProducer
+from tests.waiting import left_s
 
 Record = tuple[int, bytes | None, bytes]
 texts = st.binary(max_size=150) | st.integers(0, 9000).map(lambda n: b"x" * n)
@@ -82,7 +83,7 @@ def test_a_broker_holds_what_kafka_pythons_producer_would_write(
     with KafkaProducer(bootstrap_servers=kafka_servers(kafka_url), linger_ms=5) as plain:
         for key, value in zip(keys, values, strict=True):
             plain.send(theirs, value, key=key)
-        plain.flush(timeout=30)
+        plain.flush(timeout=left_s())
     with closing(opened(kafka_url)) as producer:
         for part in np.array_split(np.arange(len(keys)), 7):
             some = [keys[i] for i in part]
@@ -152,7 +153,7 @@ def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, monkeypatch: pyte
         broker.stop()
         assert producer._waiting_bytes < 3 << 20
         broker.start()
-        writer.join(120)
+        writer.join(left_s())
         assert not writer.is_alive() and not failures
         found = held(broker.url, "events", 2)
     assert [[value for _, _, value in found[p]] for p in (0, 1)] == [values[0::2], values[1::2]]

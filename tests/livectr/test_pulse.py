@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
 from livectr.kernels.errors import ConfigError
+from livectr.local import pulse
 from livectr.local.ports import free_ports
 from livectr.local.pulse import Pulse
-from tests.serving.test_probes import Kubelet, wait_for
+from tests.serving.test_probes import Kubelet
+from tests.waiting import until
 
 ALL, NONE = (
     dict.fromkeys(("startup", "ready", "", "live"), True),
@@ -18,21 +21,24 @@ ALL, NONE = (
 )
 
 
-def test_a_loop_that_stands_still_is_not_alive_until_it_turns_again() -> None:
+def test_a_loop_that_stands_still_is_not_alive_until_it_turns_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(pulse, "time", SimpleNamespace(monotonic=lambda: now_s))
     kubelet = Kubelet()
-    with closing(Pulse(kubelet.address, still_s=2.0)) as pulse:
-        until = time.monotonic() + 4
-        while time.monotonic() < until:
-            pulse.beat()
-            time.sleep(0.01)
-        assert kubelet.all() == ALL
-        wait_for(lambda: kubelet.all() == NONE)
+    with closing(Pulse(kubelet.address, still_s=2.0)) as made:
+        for _ in range(3):
+            made.beat()
+            now_s += 1.9
+            time.sleep(0.3)  # three looks
+            assert kubelet.all() == ALL
+        now_s += 0.2
+        until(lambda: kubelet.all() == NONE)
 
         def turns() -> bool:
-            pulse.beat()
+            made.beat()
             return kubelet.ask("live") is True
 
-        wait_for(turns)
+        until(turns)
     assert kubelet.ask("live") is None
 
 

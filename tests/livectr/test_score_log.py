@@ -22,6 +22,7 @@ from livectr.evaluation import read_predictions
 from livectr.ingest.join.example_columns import Examples
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import write_files, write_kafka
+from tests.waiting import until
 
 IMPRESSIONS, LEARNED, BATCH = 1_500, 640, 64
 SETTINGS: dict[str, Any] = {
@@ -230,10 +231,7 @@ def test_a_killed_part_is_run_again(
     to, parts = tmp_path / "killed", tmp_path / "killed.parts"
     words = command(desk, to, "--part", "0/2")
     process = subprocess.Popen([sys.executable, "-m", "livectr", *words])
-    deadline = time.monotonic() + 240
-    while not (parts / "checkpoint").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.002)
+    until((parts / "checkpoint").exists, process=process, turn=lambda: time.sleep(0.002))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (parts / "0-of-2").exists()

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,8 +23,10 @@ from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.protos.store import without_password
 from livectr.secrets import with_password, without_flags
+from tests import waiting
 from tests.promtool import checked_scrape
 from tests.trainer.ad_logs import write_files
+from tests.waiting import left_s
 
 ROOT = Path(__file__).parents[2]
 LIVECTR = [sys.executable, "-m", "livectr"]
@@ -60,10 +61,7 @@ def running(words: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(log: Path, text: str, times: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 240
-    while log.read_text().count(text) < times:
-        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+    waiting.until(lambda: log.read_text().count(text) >= times, text, process=process, why=log.read_text)
 
 
 def test_no_child_log_metric_report_or_checkpoint_shows_the_password(tmp_path: Path, guarded: str) -> None:
@@ -105,7 +103,7 @@ def test_no_child_log_metric_report_or_checkpoint_shows_the_password(tmp_path: P
         assert not [text for text in scrapes if "hunter2" in text]
         for process in (trainer, server):
             process.send_signal(signal.SIGTERM)
-        assert [trainer.wait(120), server.wait(120)] == [0, 0]
+        assert [trainer.wait(left_s()), server.wait(left_s())] == [0, 0]
     assert "say --redis-password-file FILE" in logs[0].read_text()
     secret.unlink()
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]

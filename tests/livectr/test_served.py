@@ -21,6 +21,7 @@ from livectr.trainer.quality.metrics import quality
 from tests.serving import display_pipeline
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
+from tests.waiting import left_s
 
 REQUESTS, CANDIDATES = 120, 12
 MOVED = 9
@@ -65,7 +66,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         options = ServeOptions(redis.connection_url, served_log=f"file:{folder / 'served'}", served_share=1.0)
         app = App("rank", pipeline, options)
         app.start()
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
         with RankClient(app.server.address) as client:
             for number in range(REQUESTS):
                 if number == REQUESTS // 2:

@@ -25,7 +25,7 @@ from tests.serving import display_pipeline
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, SEGMENTS, World, publication
 from tests.serving.publication import Publication
-from tests.serving.swaps import wait_for
+from tests.waiting import left_s, until
 
 REQUESTS, CANDIDATES = 160, 8
 
@@ -65,9 +65,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         )
         app = App("recommend", pipeline, options)
         app.start()
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
         with EveryClient(app.server.address) as client:
-            wait_for(lambda: not client.describe().sides[1].trouble)
+            until(lambda: not client.describe().sides[1].trouble)
             for number in range(REQUESTS):
                 user, id = int(rng.integers(1, 20)), f"r{number}"
                 context = {"user_id": user, "ts": NOW_MS + 1000 * number, "tags": ["x"]}

@@ -25,6 +25,7 @@ from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
+from tests.waiting import left_s, until
 
 ROOT = Path(__file__).parents[2]
 RANK = """
@@ -101,10 +102,10 @@ def test_progress_is_not_given_up(tmp_path: Path) -> None:
 
 
 def test_ranks_that_hang_without_the_dead_one_are_killed(tmp_path: Path) -> None:
-    body = "if starts == 0:\n    time.sleep(600) if rank == '0' else sys.exit(1)"
+    body = "if starts == 0:\n    time.sleep(6000) if rank == '0' else sys.exit(1)"
     began = time.monotonic()
     assert supervise(supervision(tmp_path, body, restarts=1)) == 0
-    assert END_S < time.monotonic() - began < END_S + 60
+    assert time.monotonic() - began > END_S
     assert starts(tmp_path, 0) == starts(tmp_path, 1) == 2
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in (p.info["cmdline"] or [])]
 
@@ -112,9 +113,9 @@ def test_ranks_that_hang_without_the_dead_one_are_killed(tmp_path: Path) -> None
 def test_nobody_waits_for_ranks_that_lost_a_killed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("livectr.local.ranks.END_S", 500.0)
+    monkeypatch.setattr("livectr.local.ranks.END_S", 5000.0)
     body = (
-        "if starts == 0:\n    if rank == '0': time.sleep(600)\n"
+        "if starts == 0:\n    if rank == '0': time.sleep(6000)\n"
         "    while not (here / 'start-0-0').exists(): time.sleep(0.01)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -132,7 +133,7 @@ def test_a_mistake_that_is_told_after_another_rank_s_error(tmp_path: Path) -> No
 WAITING = """
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(CODE))
 (here / f"ready-{rank}").touch()
-time.sleep(600)
+time.sleep(6000)
 """
 
 
@@ -155,18 +156,11 @@ def supervisor(folder: Path, body: str, *, until_end: bool = False) -> Iterator[
         process.wait()
 
 
-def until(done: object, timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not done():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_it_lets_the_ranks_end_and_ends_well(tmp_path: Path, number: signal.Signals) -> None:
     with supervisor(tmp_path, WAITING.replace("CODE", "0")) as process:
         process.send_signal(number)
-        assert process.wait(60) == 0
+        assert process.wait(left_s()) == 0
     assert starts(tmp_path) == 1
 
 
@@ -179,13 +173,15 @@ def test_before_the_logs_end_it_ends_with_a_code_of_its_own(
     """Unless every rank came to the end, or one failed."""
     with supervisor(tmp_path, WAITING.replace("CODE", codes), until_end=True) as process:
         process.terminate()
-        assert process.wait(60) == ends_with
+        assert process.wait(left_s()) == ends_with
 
 
 def test_ranks_that_were_ended_before_they_began_have_not_come_to_the_logs_end(tmp_path: Path) -> None:
-    with supervisor(tmp_path, "(here / f'ready-{rank}').touch()\ntime.sleep(600)", until_end=True) as process:
+    with supervisor(
+        tmp_path, "(here / f'ready-{rank}').touch()\ntime.sleep(6000)", until_end=True
+    ) as process:
         process.terminate()
-        assert process.wait(60) == UNFINISHED
+        assert process.wait(left_s()) == UNFINISHED
 
 
 def test_a_rank_that_a_stranger_stops_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +199,7 @@ sys.exit({UNFINISHED})
 def test_ranks_that_do_not_end_well_when_told_to_stop(tmp_path: Path) -> None:
     with supervisor(tmp_path, WAITING.replace("CODE", "9")) as process:
         process.terminate()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=left_s())
         assert process.returncode == 1 and b"asked to stop, but rank" in said
     assert starts(tmp_path) == 1
 
@@ -213,7 +209,7 @@ def test_a_killed_supervisor_leaves_no_rank(tmp_path: Path) -> None:
         ranks = psutil.Process(process.pid).children()
         assert len(ranks) == 2
         process.kill()
-        psutil.wait_procs(ranks, timeout=60)
+        psutil.wait_procs(ranks, timeout=left_s())
         assert not any(rank.is_running() for rank in ranks)
 
 
@@ -250,7 +246,7 @@ def test_a_killed_rank_trains_again_in_seconds_and_learns_the_same(tmp_path: Pat
     before, killed = generation(root), time.monotonic()
     until(lambda: generation(root) > before)
     again_s = time.monotonic() - killed
-    _, said = process.communicate(timeout=240)
+    _, said = process.communicate(timeout=left_s())
     assert process.returncode == 0, said
     assert "was killed by SIGKILL; start 1 of 3" in said
     print(f"trained again {again_s:.1f} s after kill -9")
@@ -296,7 +292,7 @@ def test_sigterm_to_one_of_two_nodes_ends_both_well(tmp_path: Path) -> None:
     try:
         until(lambda: generation(tmp_path / "checkpoint") > 0)
         nodes[1].terminate()
-        assert [node.wait(120) for node in nodes] == [0, 0]
+        assert [node.wait(left_s()) for node in nodes] == [0, 0]
     finally:
         for node in nodes:
             node.kill()

@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import DesStep
 from tests.commands import Command
+from tests.waiting import left_s, until
 
 PIPELINE = Path(__file__).with_name("wide_pipeline.py")
 IMPRESSIONS = 4_000
@@ -93,7 +93,7 @@ def train(source: str, checkpoint: Path, *flags: str, world: int = 1) -> subproc
 
 
 def finish(process: subprocess.Popen[bytes]) -> str:
-    reported, error = process.communicate(timeout=240)
+    reported, error = process.communicate(timeout=left_s())
     assert process.returncode == 0, error.decode()
     return reported.decode() + error.decode()
 
@@ -115,10 +115,7 @@ def test_a_tenth_of_the_memory_learns_and_publishes_the_same_model(
     flags += [f"--publish={redis_url}"]
     # killed once, after it has committed and while rows are below
     running = train(source, tmp_path / "tiered", *flags)
-    deadline = time.monotonic() + 120
-    while (manifest := newest_manifest(tmp_path / "tiered")) is None or manifest.step < 20:
-        assert running.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: (m := newest_manifest(tmp_path / "tiered")) is not None and m.step >= 20, process=running)
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate()
     assert (tmp_path / "ssd" / "livectr-spill-0" / "rows").exists()
@@ -157,5 +154,5 @@ def test_what_cannot_work_is_told_at_the_start(
     tmp_path: Path, source: str, flags: list[str], says: str
 ) -> None:
     process = train(source, tmp_path / "none", *(flag.replace("{tmp}", str(tmp_path)) for flag in flags))
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=left_s())
     assert process.returncode == 2 and says in error.decode()

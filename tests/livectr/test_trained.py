@@ -20,6 +20,7 @@ from livectr.trainer.publish.delays import Delays
 from livectr.trainer.report import Report
 from tests import commands
 from tests.livectr.wrong_logs import JOINED, LABELLED, request, row, write_json
+from tests.waiting import left_s
 
 ROWS = 800
 
@@ -36,7 +37,12 @@ def train(tmp_path: Path) -> list[str]:
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "livectr", *words]
     return commands.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
+        command,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=left_s(),
+        check=False,
     )
 
 
@@ -173,7 +179,7 @@ def test_commands_that_run_long_log_json(words: list[str], tmp_path: Path) -> No
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=left_s(),
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )

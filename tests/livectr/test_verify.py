@@ -35,7 +35,7 @@ from tests.serving import display_pipeline
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, SEED, SEGMENTS, World
 from tests.serving.publication import Publication
-from tests.serving.swaps import wait_for
+from tests.waiting import left_s, until
 
 FILE = display_pipeline.__file__
 ADS = list(range(100, 150))
@@ -85,7 +85,7 @@ class Product:
     def serve(self, role: str = "rank", **options: Any) -> App:
         app = App(role, pipeline, ServeOptions(self.url, **options))
         app.start()
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
         return app
 
     def train(self, part: int) -> None:
@@ -184,7 +184,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
                 made.train(part)
                 published = VersionManifest.from_json(made.client.get(SPACE.manifest)).version
                 assert app.follower.current is not None
-                app.follower.wait_newer(published - 1, time.monotonic() + 10)
+                app.follower.wait_newer(published - 1, time.monotonic() + left_s())
                 seen = len(made.asked)
                 while len(made.asked) < seen + 2:  # a reply of the newest version
                     assert asking.is_alive()
@@ -266,7 +266,7 @@ def test_a_canary_answers_no_question(product: Product, capsys: pytest.CaptureFi
     World().publish(Publication(product.url, pipeline.fingerprint, SEGMENTS, seed=SEED, namespace="b"))
     app = product.serve("recommend", canary="ns=b,share=1")
     with livectr.RankClient(app.server.address) as client:
-        wait_for(lambda: not client.describe().sides[1].trouble)
+        until(lambda: not client.describe().sides[1].trouble)
         context, candidates = question(1).context, question(1).candidates
         assert client.rank(context, candidates).side == "canary"
     assert verified(product, app, "--checkpoint", str(product.checkpoint), "--json") == 0
@@ -291,12 +291,12 @@ def test_it_waits_for_a_version_that_the_checkpoint_holds(
     verification = threading.Thread(target=lambda: codes.append(verified(product, app, *words)))
     try:
         verification.start()
-        assert waits.wait(20)
+        assert waits.wait(left_s())
         for generation in sorted(product.checkpoint.glob("gen-*")):
             shutil.copytree(generation, tmp_path / "new" / generation.name)
             if not (tmp_path / "c" / generation.name).exists():
                 (tmp_path / "new" / generation.name).rename(tmp_path / "c" / generation.name)
-        verification.join(20)
+        verification.join(left_s())
     finally:
         steps.LOG.removeHandler(handler)
         app.stop()

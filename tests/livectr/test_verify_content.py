@@ -20,6 +20,7 @@ from livectr.verify.vectors import ITEMS, Vectors
 from livectr.verify.verify import VerifyOptions, verify
 from tests.serving.content_world import SEED, make_store, pipeline
 from tests.serving.test_trained_content import write_logs
+from tests.waiting import left_s
 
 
 def without_items(found: Mapping[str, Vectors] | None) -> Mapping[str, Vectors] | None:
@@ -62,7 +63,7 @@ def test_replies_are_explained_by_the_published_vectors(
 
     app = App(role, pipeline, ServeOptions(redis_url))
     app.start()
-    assert app.wait_ready(10)
+    assert app.wait_ready(left_s())
 
     def verified() -> Report:
         return verify(

@@ -19,6 +19,7 @@ from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.quality import monitor
 from tests.commands import run
 from tests.livectr.wrong_logs import JOINED, LABELLED, Learner, letters, request, row, write_arrow, write_json
+from tests.waiting import left_s
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_two_ranks_end_with_one_sentence_and_are_not_started_again(tmp_path: Pat
     command = [sys.executable, "-m", "livectr", "train", "--pipeline", str(tmp_path / "p.py"), "--until-end"]
     command += ["--source", f"file:{tmp_path / 'logs'}", "--checkpoint", str(tmp_path / "c")]
     command += ["--ranks", "2", "--restarts", "3"]
-    done = run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = run(command, capture_output=True, text=True, timeout=left_s(), check=False)
     assert done.returncode == 3 and done.stdout == "" and "Traceback" not in done.stderr
     reported = [line for line in done.stderr.splitlines() if "rows unusable" in line]
     assert len(reported) == 1 and "did you mean `campaign`?" in reported[0], done.stderr

@@ -54,7 +54,7 @@ def test_every_call_is_answered(redis_url: str, redis_cluster: Cluster, clustere
     redis_cluster.empty()
     redis.Redis.from_url(redis_url).flushall()
     url, space = (redis_cluster.url, Keyspace(clustered=True)) if clustered else (redis_url, SPACE)
-    client = connect_redis("test", url, timeout_s=10)
+    client = connect_redis("test", url, timeout_s=60)
     assert isinstance(client, MeasuredCluster) == clustered
     servers = redis_cluster.clients() if clustered else [redis.Redis.from_url(redis_url)]
 

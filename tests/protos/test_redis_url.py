@@ -143,7 +143,7 @@ def test_users_over_tls_with_a_password_file(secured: tuple[Path, dict[str, int]
     flags = {"publish": url, "redis_password_file": str(folder / "password")}
     given = resolve(flags, environment={}).publish
     assert given is not None
-    client = connect_redis("secured", given, timeout_s=5)
+    client = connect_redis("secured", given, timeout_s=60)
     client.set("a", b"1")
     assert client.ping() and client.fetch([b"a", b"b"]) == [b"1", None]
     client.close()

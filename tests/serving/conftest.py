@@ -15,6 +15,7 @@ from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World
+from tests.waiting import left_s
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def serve(redis_url: str) -> Iterator[Callable[..., App]]:
         apps.append(app)
         app.start()
         if ready:
-            assert app.wait_ready(10)
+            assert app.wait_ready(left_s())
         return app
 
     yield start

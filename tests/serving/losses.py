@@ -13,7 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
-from tests.serving.swaps import ADS, USERS, versions_of, wait_for
+from tests.serving.swaps import ADS, USERS, versions_of
+from tests.waiting import left_s, until
 
 
 class Traffic:
@@ -54,7 +55,7 @@ class Traffic:
 def traffic(app: App) -> Iterator[Traffic]:
     """Run requests during the block; some have been answered correctly before it begins."""
     with Traffic(app) as running:
-        wait_for(lambda: running.right > 20)
+        until(lambda: running.right > 20)
         yield running
     assert not running.wrong, running.wrong[:5]
 
@@ -62,7 +63,7 @@ def traffic(app: App) -> Iterator[Traffic]:
 def health(app: App) -> int:
     with grpc.insecure_channel(app.server.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
-        return int(stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status)
+        return int(stub.Check(health_pb2.HealthCheckRequest(), timeout=left_s()).status)
 
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

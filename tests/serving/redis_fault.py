@@ -11,6 +11,8 @@ from contextlib import suppress
 
 import hiredis
 
+from tests.waiting import left_s
+
 
 class FaultyRedis:
     """Proxy on a free port of loopback; it forwards all commands but those with a fault."""
@@ -98,5 +100,5 @@ class SlowRedis(FaultyRedis):
         if self._times > 0 and any(self._part in word for word in command):
             self._times -= 1
             self.held.set()
-            self._released.wait(60)
+            self._released.wait(left_s())
         super()._forward(command, server)

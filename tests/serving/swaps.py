@@ -7,7 +7,6 @@ another version moves it by 1 or more.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -51,13 +50,6 @@ def versions_of(response: object) -> set[int]:
     """Versions that the numbers of a reply come from."""
     pctr = np.array(response.pctr, np.float64)  # type: ignore[attr-defined]
     return set(np.round(np.log(pctr / (1 - pctr)) * 1000).astype(int).tolist())
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    limit = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def served(app: App) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from livectr.serving.errors import DeadlineError, OverloadError
 from livectr.serving.request.admission import Admission
+from tests.waiting import left_s
 
 
 def test_no_queue_refuses_at_once() -> None:
@@ -36,7 +37,7 @@ def test_a_full_queue_refuses_at_once() -> None:
     outcomes: list[str] = []
 
     def wait() -> None:
-        with admission.place(time.monotonic() + 30):
+        with admission.place(time.monotonic() + left_s()):
             outcomes.append("served")
 
     with admission.place(None):
@@ -44,7 +45,7 @@ def test_a_full_queue_refuses_at_once() -> None:
         waiter.start()
         while admission.waiting == 0:
             time.sleep(0.001)
-        with pytest.raises(OverloadError), admission.place(time.monotonic() + 30):
+        with pytest.raises(OverloadError), admission.place(time.monotonic() + left_s()):
             pass
     waiter.join()
     assert outcomes == ["served"]
@@ -57,7 +58,7 @@ def test_never_more_than_max_active_and_everybody_gets_a_turn() -> None:
 
     def request() -> None:
         nonlocal now, peak, served
-        with admission.place(time.monotonic() + 30):
+        with admission.place(time.monotonic() + left_s()):
             with lock:
                 now += 1
                 peak = max(peak, now)

@@ -13,6 +13,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
 from livectr.serving.client import column_of
 from tests.serving.display_world import NOW_MS, World, publication
+from tests.waiting import left_s
 
 Call = Callable[[str, bytes], bytes]
 
@@ -29,7 +30,9 @@ def call(redis_url: str, world: World, serve: Callable[..., App]) -> Iterator[Ca
     }
 
     def send(method: str, request: bytes) -> bytes:
-        answer: bytes = channels[method].unary_unary(f"/livectr.v1.{method}/{method}")(request, timeout=10)
+        answer: bytes = channels[method].unary_unary(f"/livectr.v1.{method}/{method}")(
+            request, timeout=left_s()
+        )
         return answer
 
     yield send

@@ -24,7 +24,8 @@ from livectr.serving.options import ServeOptions
 from tests.serving.losses import SERVING, health
 from tests.serving.publication import Publication
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.swaps import Serve, publish, trainer, versions_of, wait_for
+from tests.serving.swaps import Serve, publish, trainer, versions_of
+from tests.waiting import left_s, until
 
 ADS = [1000, 1001, 1002]
 SWAP_PIPELINE = Path(__file__).with_name("swap_pipeline.py")
@@ -67,7 +68,7 @@ def canary_of(app: App) -> Any:
 
 def settled(app: App) -> App:
     """The server, once its canary answers."""
-    wait_for(lambda: not canary_of(app).trouble)
+    until(lambda: not canary_of(app).trouble)
     return app
 
 
@@ -159,7 +160,7 @@ def test_a_pinned_version_goes_to_the_side_that_serves_it(client: RankClient, st
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     for _ in range(2):
         publish(stable)
-    wait_for(lambda: client.describe().version == 3)  # of both sides: the user's side answers
+    until(lambda: client.describe().version == 3)  # of both sides: the user's side answers
     users, options = range(1, 51), CanaryOptions("b", 0.3)
     for user in users:
         reply = client.pinned(3).rank({"user_id": user}, {"ad_id": ADS})
@@ -227,7 +228,7 @@ def test_a_canary_that_lost_something_gives_its_share_back(
     """At once, without the grace time; the server's health is the stable side's."""
     app = settled(serve("rank", pipeline, canary="ns=b,share=1", lost_grace_s=0.1))
     harm(redis.Redis.from_url(redis_url), beside)
-    wait_for(lambda: bool(canary_of(app).trouble))
+    until(lambda: bool(canary_of(app).trouble))
     before = fallbacks("unhealthy")
     stale = sample("livectr_version_stale", side="stable")
     with RankClient(app.server.address) as client:
@@ -248,7 +249,7 @@ def test_a_canary_that_cannot_be_loaded_keeps_no_server_from_its_start(
     harm(redis.Redis.from_url(redis_url), beside)
     app, before = serve("rank", pipeline, canary="ns=b,share=1"), fallbacks("no_version")
     says = "another pipeline" if harm is change_pipeline else "no version manifest"
-    wait_for(lambda: says in canary_of(app).trouble)
+    until(lambda: says in canary_of(app).trouble)
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": ADS}).side == "stable"
     assert fallbacks("no_version") == before + 1 and health(app) == SERVING
@@ -264,7 +265,7 @@ def test_while_redis_is_away_users_stay_on_their_side(
     with RankClient(app.server.address) as client:
         before = sides(client, users)
         redis_server.stop()
-        wait_for(lambda: sample("livectr_version_stale", side="canary") == 1)
+        until(lambda: sample("livectr_version_stale", side="canary") == 1)
         for user, side in before.items():
             reply = client.rank({"user_id": user}, {"ad_id": ADS})
             assert (reply.side, versions_of(reply)) == (side, {reply.version})
@@ -283,7 +284,7 @@ def test_the_end_of_the_canarys_follower_is_not_the_servers(
 
     with watched_threads() as deaths:
         monkeypatch.setattr(canary.follower, "refresh", end)
-        canary.follower._thread.join(10)
+        canary.follower._thread.join(left_s())
     assert not deaths and "restart the server" in canary_of(app).trouble
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": ADS}).side == "stable"
@@ -316,7 +317,7 @@ def test_metrics_tell_the_sides_apart(client: RankClient) -> None:
 
 def test_describe_lists_sides_and_kept_versions(client: RankClient, stable: Publication) -> None:
     publish(stable)
-    wait_for(lambda: client.describe().version == 2)
+    until(lambda: client.describe().version == 2)
     described = client.describe()
     assert [(s.name, s.namespace, s.version, s.by) for s in described.sides] == [
         ("stable", "livectr", 2, "user"),

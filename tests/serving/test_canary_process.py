@@ -13,9 +13,10 @@ from livectr.cli import main
 from livectr.local.ports import free_ports
 from livectr.serving.client import RankClient
 from tests.promtool import checked_scrape
-from tests.serving.swaps import publish, trainer, wait_for
+from tests.serving.swaps import publish, trainer
 from tests.serving.test_canary import refusing
 from tests.serving.test_processes import HERE, ready, server
+from tests.waiting import left_s, until
 
 PIPELINE = HERE / "swap_pipeline.py"
 ADS = [1000, 1001]
@@ -23,7 +24,7 @@ ADS = [1000, 1001]
 
 def ends(process: subprocess.Popen[str]) -> str:
     """Error output of a process that ends with a user's mistake."""
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=left_s())
     assert process.returncode == 2 and "Traceback" not in err, err
     return err
 
@@ -46,7 +47,7 @@ def test_workers_agree_on_the_side_of_a_user(
         def settled(worker: int) -> bool:
             return 'livectr_served_version{role="rank",side="canary"} 3.0' in checked_scrape(port + worker)
 
-        wait_for(lambda: settled(0) and settled(1))
+        until(lambda: settled(0) and settled(1))
         found: dict[int, set[str]] = {user: set() for user in range(1, 31)}
         for _ in range(8):  # connections, which the kernel spreads over the workers
             with RankClient(address) as client:
@@ -92,7 +93,7 @@ def test_workers_agree_on_the_side_of_a_user(
         assert [side["name"] for side in facts["sides"]] == ["stable", "canary"]
         assert [(v["side"], v["number"]) for v in facts["versions"]][:2] == [("stable", 1), ("canary", 3)]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(left_s()) == 0
 
 
 def test_one_side_needs_no_column_for_it(
@@ -105,7 +106,7 @@ def test_one_side_needs_no_column_for_it(
         address, _ = ready(process)
         assert main(["versions", "hold", "--redis", redis_url, "--reason", "a sale"]) == 0
         with RankClient(address) as client:
-            wait_for(lambda: client.describe().held != "")
+            until(lambda: client.describe().held != "")
         capsys.readouterr()
         assert main(["query", "describe", "--server", address]) == 0
         shown = capsys.readouterr().out

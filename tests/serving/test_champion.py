@@ -35,8 +35,8 @@ from livectr.trainer.parts import Parts
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.version import VersionSnapshot
 from livectr.trainer.run import Training
-from tests.serving.swaps import wait_for
 from tests.trainer.planted_log import CARDINALITY, contest_pipeline, write_log
+from tests.waiting import until
 
 EXAMPLES, STEPS = 9_000, 90
 UNSEEN = 77
@@ -179,9 +179,9 @@ def test_a_promoted_challenger_is_served_without_an_outage(
         ):
             report = run.training.run()
             last = max(run.expected)
-            wait_for(lambda: rank.follower.current.number == prerank.follower.current.number == last)  # type: ignore[union-attr]
+            until(lambda: rank.follower.current.number == prerank.follower.current.number == last)  # type: ignore[union-attr]
             enough = len(of_rank.replies) + 5, len(of_towers.replies) + 5
-            wait_for(lambda: (len(of_rank.replies), len(of_towers.replies)) >= enough)
+            until(lambda: (len(of_rank.replies), len(of_towers.replies)) >= enough)
             expected |= run.expected
             trained = run.parts.step
             assert not of_rank.failures and not of_towers.failures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.serving.content_world import (
     pipeline,
     publication,
 )
+from tests.waiting import until
 
 Serve = Callable[..., App]
 SHOWN = [*ADS, 987654321]  # the last one is in no table
@@ -297,10 +297,3 @@ def test_what_is_kept_for_cold_content_is_bounded(
             expected = world.logits("rank", world.columns(3, shown, SEEN, fresh), extra)
             np.testing.assert_allclose(found, sigmoid(expected), atol=1e-6)
     assert len(app.follower.current.content["images"]._cold) <= 4  # type: ignore[union-attr]
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    limit = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.01)

@@ -8,7 +8,6 @@ reply is v / 1000 if and only if all its parts come from version v; a part of a 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from tests.serving.publication import Publication
 from tests.serving.swaps import versions_of
+from tests.waiting import until
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def test_swaps_under_load_mix_nothing(redis_url: str, serve: Callable[..., App])
     stop, failures, seen = threading.Event(), list[str](), set[int]()
 
     def load() -> None:
-        with RankClient(app.server.address, timeout_s=30) as client:
+        with RankClient(app.server.address, timeout_s=60) as client:
             while not stop.is_set():
                 try:
                     response = client.rank({"user": 1}, {"image": images}, content={"images": rows})
@@ -105,9 +105,7 @@ def test_swaps_under_load_mix_nothing(redis_url: str, serve: Callable[..., App])
     try:
         for _ in range(6):
             version = publish(out)
-            limit = time.monotonic() + 30
-            while version not in seen and not failures and time.monotonic() < limit:
-                time.sleep(0.005)
+            until(lambda version=version: version in seen or failures)  # type: ignore[misc]
             assert version in seen, failures
     finally:
         stop.set()

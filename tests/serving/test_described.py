@@ -13,7 +13,8 @@ from livectr.cli import main
 from livectr.protos.store import Keyspace
 from livectr.serving.client import RankClient
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.swaps import Serve, publish, trainer, wait_for
+from tests.serving.swaps import Serve, publish, trainer
+from tests.waiting import until
 
 
 def shown(address: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -36,7 +37,7 @@ def test_a_version_that_is_not_loaded_is_listed_beside_the_served_one(
     lost = replace(publication.last, version=9, row_set="9-0", dense=("nowhere",), earlier={}, examples=70)
     redis.Redis.from_url(redis_url).set(Keyspace().manifest, lost.to_json())
     with RankClient(app.server.address) as client:
-        wait_for(lambda: client.describe().versions[0].number == 9)
+        until(lambda: client.describe().versions[0].number == 9)
         versions = client.describe().versions
         assert [(v.number, v.served, v.examples) for v in versions] == [(9, False, 70), (2, True, 0)]
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 2
@@ -68,7 +69,7 @@ def test_a_redis_that_was_emptied_is_said_by_describe_and_with_each_answer(
     app = serve("rank", pipeline)
     redis.Redis.from_url(redis_url).flushall()
     with RankClient(app.server.address) as client:
-        wait_for(lambda: bool(client.describe().trouble))
+        until(lambda: bool(client.describe().trouble))
         trouble = client.describe().trouble
     assert f"trouble: {trouble}" in " ".join(shown(app.server.address, capsys))
     named = ["--server", app.server.address]

@@ -19,7 +19,8 @@ from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from tests.serving.losses import traffic, trouble
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.swaps import ADS, Serve, publish, served, trainer, wait_for
+from tests.serving.swaps import ADS, Serve, publish, served, trainer
+from tests.waiting import left_s, until
 
 
 def test_evicted_rows_are_marked_until_everything_was_published(
@@ -38,8 +39,8 @@ def test_evicted_rows_are_marked_until_everything_was_published(
         while client.info()["evicted_keys"] < before + 300:
             client.set(f"filler {number}", bytes(10_000))
             number += 1
-        wait_for(lambda: running.marked > 20)
-        wait_for(lambda: any(trouble(kind) for kind in ("evicted", "rows", "values", "manifest")))
+        until(lambda: running.marked > 20)
+        until(lambda: any(trouble(kind) for kind in ("evicted", "rows", "values", "manifest")))
         client.config_set("maxmemory", 0)
         client.config_set("maxmemory-policy", "noeviction")
         for name in client.scan_iter("filler *"):
@@ -47,11 +48,11 @@ def test_evicted_rows_are_marked_until_everything_was_published(
         publication = trainer(redis_url)
         publication.version = 1
         publish(publication)
-        wait_for(lambda: served(app) == 2 and not app.follower.health.reason)
+        until(lambda: served(app) == 2 and not app.follower.health.reason)
         marked, right = running.marked, running.right
-        wait_for(lambda: running.right > right + 20)
+        until(lambda: running.right > right + 20)
         assert running.marked <= marked + 1  # one may have been under way
-    wait_for(lambda: metrics.RISKY_POLICY._value.get() == 0)  # INFO is read every other second
+    until(lambda: metrics.RISKY_POLICY._value.get() == 0)  # INFO is read every other second
 
 
 def test_one_evicted_row_is_seen_by_its_own_reader(
@@ -63,7 +64,7 @@ def test_one_evicted_row_is_seen_by_its_own_reader(
     client.config_set("maxmemory-policy", "allkeys-lru")
     app = serve("rank", pipeline)
     space = Keyspace("livectr")
-    wait_for(lambda: app.follower.reader.evictions.risky)
+    until(lambda: app.follower.reader.evictions.risky)
     ask = {"user_id": 1}, {"ad_id": ADS[:10].tolist()}
     # All rows but one are read often; the other is left to be evicted.
     (lonely,) = space.rows("1-0", "ad", ADS[:1])
@@ -117,7 +118,7 @@ def test_a_redis_that_forbids_info_is_logged_once(
     app = App("rank", pipeline, ServeOptions(user_url))
     app.start()
     try:
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
         with RankClient(app.server.address) as rank:
             assert not rank.rank({"user_id": 1}, {"ad_id": [1000, 5]}).degraded
     finally:

@@ -23,6 +23,7 @@ from livectr.serving.score.explain import MOST
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS
 from tests.serving.test_gathered import ADS, CONFIGS, CONTEXT, OTHERS, POSITIONS, SEEN, TAGS, Trained
+from tests.waiting import left_s
 
 FIELDS = list(pipeline.plan.fields)
 CANDIDATES = {"ad_id": ADS, "position": POSITIONS}
@@ -37,7 +38,7 @@ class Served:
         self.trained.publish(redis.connection_url)
         self.app = App("rank", self.trained.pipeline, ServeOptions(redis.connection_url))
         self.app.start()
-        assert self.app.wait_ready(10)
+        assert self.app.wait_ready(left_s())
         self.client = RankClient(self.app.server.address)
 
     def rank(self, *columns: Any, explain: int = 0) -> Any:

@@ -17,7 +17,8 @@ from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.swaps import publish, trainer, wait_for
+from tests.serving.swaps import publish, trainer
+from tests.waiting import left_s, until
 
 THREADS = 1 + 2 + 8
 """max_active, max_waiting, and what a server has besides."""
@@ -30,7 +31,7 @@ def app() -> Iterator[App]:
         publish(trainer(url))
         app = App("rank", pipeline, ServeOptions(url, max_active=1, max_waiting=2))
         app.start()
-        assert app.wait_ready(30)
+        assert app.wait_ready(left_s())
         yield app
         app.stop()
 
@@ -41,8 +42,8 @@ def sample(name: str, **labels: str) -> float:
 
 def healthy(channel: grpc.Channel) -> bool:
     stub = health_pb2_grpc.HealthStub(channel)
-    status = stub.Check(health_pb2.HealthCheckRequest(), timeout=20).status
-    watched = next(stub.Watch(health_pb2.HealthCheckRequest(), timeout=20)).status
+    status = stub.Check(health_pb2.HealthCheckRequest(), timeout=left_s()).status
+    watched = next(stub.Watch(health_pb2.HealthCheckRequest(), timeout=left_s())).status
     return bool(status == watched == health_pb2.HealthCheckResponse.SERVING)
 
 
@@ -52,10 +53,10 @@ def test_calls_without_a_message_hold_every_thread(app: App) -> None:
     with grpc.insecure_channel(app.server.address) as channel:
         method = channel.stream_unary("/livectr.v1.Rank/Rank")
         calls = [method.future(iter(each.get, None)) for each in messages]
-        wait_for(lambda: app.server.calls == THREADS)
+        until(lambda: app.server.calls == THREADS)
         shed, code = sample("livectr_shed_requests_total"), "RESOURCE_EXHAUSTED"
         counted = sample("livectr_requests_total", side="stable", code=code)
-        with RankClient(app.server.address, 20) as client:
+        with RankClient(app.server.address, 60) as client:
             client._dtypes = {"user_id": "int64", "ad_id": "int64"}
             for _ in range(3):
                 with pytest.raises(grpc.RpcError) as error:
@@ -69,7 +70,7 @@ def test_calls_without_a_message_hold_every_thread(app: App) -> None:
             assert healthy(channel)
             for call in calls:
                 call.cancel()
-            wait_for(lambda: app.server.calls == 0)
+            until(lambda: app.server.calls == 0)
             assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
 
 

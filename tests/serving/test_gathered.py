@@ -19,7 +19,8 @@ from tests.models.one_rank import OneRank
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import HISTORY, NOW_MS, SEED, World
 from tests.serving.publication import Publication
-from tests.serving.swaps import served, wait_for
+from tests.serving.swaps import served
+from tests.waiting import until
 
 Serve = Callable[..., App]
 ADS = [*range(100, 140), 987654321]
@@ -185,7 +186,7 @@ def test_a_challenger_may_gather_what_the_champion_does_not(redis_url: str, serv
         version = out.publish(kept, dense)
         if version == 1:
             app = serve("rank", contested)
-        wait_for(lambda app=app, version=version: served(app) == version)
+        until(lambda app=app, version=version: served(app) == version)
         with RankClient(app.server.address) as client:
             context = CONTEXT | {"tags": ["x", "y"]}
             answers.append(client.rank(context, {"ad_id": ADS, "position": POSITIONS}))

@@ -25,7 +25,8 @@ from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.losses import traffic
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.swaps import publish, served, trainer, wait_for
+from tests.serving.swaps import publish, served, trainer
+from tests.waiting import left_s, until
 
 Serve = Callable[..., App]
 FILE = Path(__file__).with_name("swap_pipeline.py")
@@ -67,7 +68,7 @@ def test_versions_swap_under_load(redis_url: str, serve: Serve) -> None:
     with traffic(app) as running:
         for version in range(2, 8):
             publish(publication)
-            wait_for(lambda version=version: served(app) == version)
+            until(lambda version=version: served(app) == version)
     assert running.marked == 0 and not running.wrong
 
 
@@ -88,7 +89,7 @@ def test_a_node_that_lost_its_values_marks_replies(
                 redis_cluster.client(port).flushall()
         assert rank.rank(*ask).degraded
         world.publish(display_publication(redis_url))
-        wait_for(lambda: not rank.rank(*ask).degraded)
+        until(lambda: not rank.rank(*ask).degraded)
 
 
 def test_users_with_the_rights_of_the_manifests(redis_url: str, nodes: Cluster) -> None:
@@ -109,10 +110,10 @@ def test_users_with_the_rights_of_the_manifests(redis_url: str, nodes: Cluster) 
         app = App("rank", pipeline, ServeOptions(named["server"]))
         app.start()
         try:
-            assert app.wait_ready(10)
+            assert app.wait_ready(left_s())
             with traffic(app):
                 publish(publication)
-                wait_for(lambda: served(app) == 2)
+                until(lambda: served(app) == 2)
             assert not app.follower.health.reason
         finally:
             app.stop()

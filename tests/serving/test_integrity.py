@@ -38,8 +38,8 @@ from tests.serving.swaps import (
     served,
     trainer,
     versions_of,
-    wait_for,
 )
+from tests.waiting import until
 
 
 def test_an_emptied_redis_is_reported_until_it_is_complete_again(
@@ -52,23 +52,23 @@ def test_an_emptied_redis_is_reported_until_it_is_complete_again(
     app = serve("rank", pipeline, near_cache_rows=60, lost_grace_s=1.0)
     with traffic(app) as running:
         client.flushall()
-        wait_for(lambda: running.marked > 20)
-        wait_for(lambda: health(app) == NOT_SERVING)
+        until(lambda: running.marked > 20)
+        until(lambda: health(app) == NOT_SERVING)
         assert trouble("manifest") == 1
         # Evictions may be what took the manifest: they are counted meanwhile.
         metrics.REDIS_EVICTED_KEYS.set(-1)
-        wait_for(lambda: metrics.REDIS_EVICTED_KEYS._value.get() == 0)
+        until(lambda: metrics.REDIS_EVICTED_KEYS._value.get() == 0)
         with RankClient(app.server.address) as rank:
             assert "it was emptied" in rank.describe().trouble
         publication = trainer(redis_url)
         publication.version, publication.row_set = 1, "7-0"
         publish(publication)
-        wait_for(lambda: health(app) == SERVING)
+        until(lambda: health(app) == SERVING)
         right = running.right
-        wait_for(lambda: running.right > right + 20)
+        until(lambda: running.right > right + 20)
         marked = running.marked
         right = running.right
-        wait_for(lambda: running.right > right + 20)
+        until(lambda: running.right > right + 20)
         assert running.marked == marked
     assert trouble("manifest") == 0
     with RankClient(app.server.address) as rank:
@@ -107,9 +107,9 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
             for version in (2, 3, 4):
                 marked, right = seen.marked, seen.right
                 client.flushall()
-                wait_for(lambda marked=marked: seen.marked > marked)  # type: ignore[misc]
-                wait_for(lambda version=version: served(app) == version)  # type: ignore[misc]
-                wait_for(lambda right=right: seen.right > right + 20)  # type: ignore[misc]
+                until(lambda marked=marked: seen.marked > marked)  # type: ignore[misc]
+                until(lambda version=version: served(app) == version)  # type: ignore[misc]
+                until(lambda right=right: seen.right > right + 20)  # type: ignore[misc]
     finally:
         stop.set()
         running.join()
@@ -128,8 +128,8 @@ def test_another_pipeline_under_the_same_row_set_name(
         other = Publication(redis_url, "someone else's", SEGMENTS)
         other.publish(rows(500), dense(500))
         other.publish(rows(500), dense(500))
-        wait_for(lambda: running.marked > 20)
-        wait_for(lambda: health(app) == NOT_SERVING)
+        until(lambda: running.marked > 20)
+        until(lambda: health(app) == NOT_SERVING)
         assert served(app) == 1
 
 
@@ -142,8 +142,8 @@ def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, 
         other.publish(rows(500), dense(500))
         assert other.last is not None
         collect_garbage(other.store, other.last)
-        wait_for(lambda: running.marked > 20)
-        wait_for(lambda: trouble("rows") == 1)
+        until(lambda: running.marked > 20)
+        until(lambda: trouble("rows") == 1)
     assert not list(client.scan_iter("livectr:*:1-0:sentinel"))
 
 
@@ -153,13 +153,13 @@ def test_another_pipelines_version_is_reported(redis_url: str, serve: Serve) -> 
     publish(publication)
     app = serve("rank", pipeline, lost_grace_s=0.5)
     publication.as_of("someone else's")
-    wait_for(lambda: health(app) == NOT_SERVING)
+    until(lambda: health(app) == NOT_SERVING)
     assert trouble("foreign") == 1
     with RankClient(app.server.address) as rank:
         assert "of another pipeline" in rank.describe().trouble
         assert not rank.rank({"user_id": 1}, {"ad_id": ADS[:10].tolist()}).degraded
     publish(publication)
-    wait_for(lambda: health(app) == SERVING)
+    until(lambda: health(app) == SERVING)
     assert served(app) == 3 and trouble("foreign") == 0
 
 
@@ -246,5 +246,5 @@ def test_a_version_without_its_blobs_is_reported(redis_url: str, client: redis.R
 
     publication.store.write_blob = forget  # type: ignore[method-assign]
     publication.flip(rows(2), dense(2))
-    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
     assert served(app) == 1

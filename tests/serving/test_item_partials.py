@@ -22,8 +22,8 @@ from livectr.serving.score.item_features import split_plan
 from livectr.serving.score.item_partials import ItemPartials
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
-from tests.serving.swaps import wait_for
 from tests.serving.test_rank import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
+from tests.waiting import until
 
 Serve = Callable[..., App]
 CANDIDATES = {"ad_id": ADS, "position": POSITIONS}
@@ -107,7 +107,7 @@ def test_a_version_brings_new_partial_results(redis_url: str, world: World, serv
             before, ahead = outcomes(), metrics.ITEM_PARTIALS.labels("ahead")._value
             awaited = ahead.get() + len(ADS)
             version = changing.publish(trainer)
-            wait_for(lambda ahead=ahead, awaited=awaited: ahead.get() == awaited)  # type: ignore[misc]
+            until(lambda ahead=ahead, awaited=awaited: ahead.get() == awaited)  # type: ignore[misc]
             response = client.rank(CONTEXT, CANDIDATES)
             assert response.version == version
             assert outcomes() == (before[0] + len(ADS), before[1])
@@ -123,7 +123,7 @@ def test_caches_are_told_before_the_version_is_served(redis_url: str, world: Wor
     told: list[int] = []
     follower.on_change(lambda _: told.append(follower.served()[0].number))
     version = world.publish(trainer)
-    wait_for(lambda: follower.served()[0].number == version)
+    until(lambda: follower.served()[0].number == version)
     assert told == [version - 1]
 
 
@@ -148,7 +148,7 @@ def test_a_look_up_row_that_a_version_lists_is_never_missed(
             for step in range(12):
                 changing.ads |= {ad: [ad, f"cat{(ad + step) % 4}", 1.0 + step] for ad in ADS}
                 version = changing.publish(trainer)
-                wait_for(lambda version=version: client.rank(CONTEXT, CANDIDATES).version >= version)  # type: ignore[misc]
+                until(lambda version=version: client.rank(CONTEXT, CANDIDATES).version >= version)  # type: ignore[misc]
                 expected = sigmoid(changing.logits("rank", changing.columns(3, ADS, POSITIONS)))
                 response = client.rank(CONTEXT, CANDIDATES)
                 np.testing.assert_allclose(in_request_order(response), expected, atol=1e-6)

@@ -31,6 +31,7 @@ from livectr.serving.options import ServeOptions
 from tests.commands import Command
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
+from tests.waiting import left_s
 
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x", "y"]}
 USER = {"user_id": 3, "ts": NOW_MS}
@@ -48,7 +49,7 @@ class Front:
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
         """Status, headers, and JSON of an answer. A body of bytes is sent as it is, an iterator in chunks."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=left_s())
         raw = json.dumps(body).encode() if isinstance(body, dict) else body
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, raw, {**(JSON if body is not None else {}), **sent})
@@ -86,7 +87,7 @@ def app(world: World) -> Iterator[App]:
         world.publish(publication(url))
         app = App("recommend", pipeline, ServeOptions(url, max_active=1, max_wait_s=60.0, max_candidates=60))
         app.start()
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
         yield app
         app.stop()
 
@@ -277,7 +278,7 @@ def test_the_command_serves_until_it_is_told(app: App, capsys: pytest.CaptureFix
     assert main([*words[:-1], f"127.0.0.1:{port}"]) == 2
     assert "choose a free HOST:PORT" in capsys.readouterr().err
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(left_s()) == 0
 
 
 def test_a_missing_package_is_named(

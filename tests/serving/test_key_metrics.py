@@ -18,7 +18,7 @@ from livectr.serving.client import RankClient, RecommendClient
 from livectr.serving.version.near_cache import COUNTED_LOOKUPS
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
-from tests.serving.swaps import wait_for
+from tests.waiting import until
 
 Serve = Callable[..., App]
 CONTEXT = {"user_id": -42, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}
@@ -88,7 +88,7 @@ def test_rows_with_initial_values_are_counted_by_field(redis_url: str, world: Wo
 
         rows = world.step.tables[TABLES["ad"]].export(state=False)[1][:1]
         trainer.publish({TABLES["ad"]: (np.array([5]), rows)}, world.step.weights(), world.items())
-        wait_for(lambda: ask().version == 2)
+        until(lambda: ask().version == 2)
         risen = [rise(lambda: keys("ad"), ask) for _ in range(COUNTED_LOOKUPS)]
         assert set(risen) == {(0, 0), (3, 1)}, "5 has a published row since then"
 

@@ -22,6 +22,7 @@ from tests.livectr.test_logs import lines
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_probes import Kubelet
 from tests.serving.test_processes import PIPELINE, ROOT
+from tests.waiting import left_s
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -43,7 +44,7 @@ def test_a_server(world: World, workers: str) -> None:
         try:
             kubelet.until(ready=True)
             process.send_signal(signal.SIGTERM)
-            out, said = process.communicate(timeout=120)
+            out, said = process.communicate(timeout=left_s())
         finally:
             process.kill()
     assert not out and process.returncode == 0
@@ -86,7 +87,7 @@ def test_a_server_that_is_stopped_as_soon_as_it_is_ready_says_that_it_was(world:
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=left_s(),
         )
     assert done.returncode == 0, done.stderr
     (ready,) = (line for line in lines(done.stderr) if "server ready on" in line["message"])

@@ -10,6 +10,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from livectr.serving.pauses import INTERVAL_S
+from tests.waiting import left_s
 
 PROCESS = """
 import sys
@@ -36,7 +37,7 @@ def test_a_stopped_process_counts_the_requests_that_would_have_waited() -> None:
             time.sleep(0.001)
         time.sleep(STOP_S)
         process.resume()
-        text, _ = child.communicate("end\n", timeout=60)
+        text, _ = child.communicate("end\n", timeout=left_s())
     assert child.returncode == 0
     (family,) = (f for f in text_string_to_metric_families(text) if f.name == "livectr_pause_seconds")
     found = {s.labels.get("le", s.name): s.value for s in family.samples}

@@ -23,8 +23,8 @@ from livectr.verify.verify import VerifyOptions, verify
 from livectr.versions.holding import release
 from tests.ranks import Processes
 from tests.serving.content_world import ADS, NOW_MS, USERS, make_store, pipeline
-from tests.serving.swaps import wait_for
 from tests.trainer.processes import finish
+from tests.waiting import left_s, until
 
 IMPRESSIONS = 300
 WAITING = 20
@@ -111,23 +111,23 @@ def test_a_server_follows_refreshes_a_killed_trainer_and_an_empty_redis(
     ads = write_part(tmp_path / "logs", 0)
     trainer = train()
     try:
-        wait_for(lambda: manifest() is not None, 60)
+        until(lambda: manifest() is not None)
         app = serve("prerank", pipeline)
-        wait_for(learned(IMPRESSIONS), 60)
+        until(learned(IMPRESSIONS))
         first = manifest()
         # new ads, while it runs
         ads = write_part(tmp_path / "logs", 1)
-        wait_for(learned(2 * IMPRESSIONS), 60)
-        wait_for(follows, 20)
+        until(learned(2 * IMPRESSIONS))
+        until(follows)
         second = check(ads)
         assert first is not None and second.version > first.version
         trainer.send_signal(signal.SIGKILL)
     finally:
         trainer.kill()
-    trainer.wait(20)
+    trainer.wait(left_s())
     ads = write_part(tmp_path / "logs", 2)
     finish(train(until_end=True))
-    wait_for(follows, 20)
+    until(follows)
     third = check(ads)
     assert third.row_set == second.row_set, "it went on with what Redis held"
     verified()
@@ -139,19 +139,19 @@ def test_a_server_follows_refreshes_a_killed_trainer_and_an_empty_redis(
         content=f"images={tmp_path / 'images'}",
     )  # fmt: skip
     livectr.versions.rollback.roll_back(pipeline, settings, newest, "test")
-    wait_for(follows, 20)
+    until(follows)
     check(ads, shared=False)
     release(redis_url, "livectr")
     ads = write_part(tmp_path / "logs", 3)
     finish(train(until_end=True, take_over=True))
-    wait_for(learned(4 * IMPRESSIONS), 20)
-    wait_for(follows, 20)
+    until(learned(4 * IMPRESSIONS))
+    until(follows)
     fourth = check(ads)
     verified()
     client.flushall()
     ads = write_part(tmp_path / "logs", 4)
     finish(train(until_end=True))
-    wait_for(lambda: (found := manifest()) is not None and found.row_set != fourth.row_set, 20)
-    wait_for(follows, 20)
+    until(lambda: (found := manifest()) is not None and found.row_set != fourth.row_set)
+    until(follows)
     check(ads)
     verified()

@@ -17,7 +17,7 @@ from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.scorer import RankScorer
 from livectr.trainer.des.step import DesStep
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
-from tests.serving.swaps import wait_for
+from tests.waiting import until
 
 Serve = Callable[..., App]
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}
@@ -171,7 +171,7 @@ def test_a_look_up_row_is_kept_until_a_version_lists_it(
                 seen.append(ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS}))  # not yet listed
             if version > 1:
                 trainer.publish(same, world.step.weights(), world.items())
-                wait_for(lambda: app.follower.current.number == version)  # noqa: B023
+                until(lambda: app.follower.current.number == version)  # noqa: B023
             seen.append(ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS}))
 
         def reads_of_a_request() -> int:
@@ -180,7 +180,7 @@ def test_a_look_up_row_is_kept_until_a_version_lists_it(
             return int(client.info("commandstats")["cmdstat_mget"]["calls"]) - before
 
         # Only the history is read again. The server's own reads after a swap may still go on.
-        wait_for(lambda: reads_of_a_request() == 1)
+        until(lambda: reads_of_a_request() == 1)
     before, moved = (
         sigmoid(world.logits("rank", world.columns(3, ADS, POSITIONS, profile=profile)))
         for profile in (None, [3, 99, "elsewhere"])

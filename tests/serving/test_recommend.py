@@ -32,6 +32,7 @@ from tests.serving.publication import Publication
 from tests.serving.swap_pipeline import pipeline as without_prerank
 from tests.serving.test_named_items import NAMES, published
 from tests.serving.test_named_items import pipeline as named
+from tests.waiting import until
 
 Serve = Callable[..., App]
 USER = {"user_id": 3, "ts": NOW_MS}
@@ -152,9 +153,7 @@ def test_a_reply_is_of_one_version_while_versions_swap(redis_url: str, serve: Se
     for _ in range(12):
         publish()
         time.sleep(0.05)
-    limit = time.monotonic() + 30
-    while (not replies or replies[-1].version != trainer.version) and time.monotonic() < limit:
-        time.sleep(0.02)
+    until(lambda: replies and replies[-1].version == trainer.version)
     stop.set()
     thread.join()
     assert len({reply.version for reply in replies}) > 3

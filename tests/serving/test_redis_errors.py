@@ -37,7 +37,8 @@ from tests.serving.display_world import publication as display_publication
 from tests.serving.losses import NOT_SERVING, SERVING, health, trouble
 from tests.serving.redis_fault import FaultyRedis
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.swaps import ADS, publish, served, trainer, versions_of, wait_for
+from tests.serving.swaps import ADS, publish, served, trainer, versions_of
+from tests.waiting import left_s, until
 
 Serve = Callable[..., App]
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +84,7 @@ def app(faulty: FaultyRedis, redis_url: str) -> Iterator[App]:
     publish(trainer(redis_url))
     app = App("rank", pipeline, ServeOptions(faulty.url, lost_grace_s=0.5))
     app.start()
-    assert app.wait_ready(10)
+    assert app.wait_ready(left_s())
     with RankClient(app.server.address) as rank:
         assert versions_of(rank.rank({"user_id": 1}, {"ad_id": [int(ADS[0])]})) == {1}
     yield app
@@ -125,11 +126,11 @@ def test_an_error_is_never_internal_and_nothing_dies(
     app: App, faulty: FaultyRedis, redis_url: str, fault: str, expected: str
 ) -> None:
     faulty.fault = fault
-    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
     assert outcomes(app, ADS[10:20].tolist()) == {expected}
     assert outcomes(app, [int(ADS[0])]) == {"OK"}  # what is held needs no Redis
     if expected == "UNAVAILABLE":
-        wait_for(lambda: health(app) == NOT_SERVING)
+        until(lambda: health(app) == NOT_SERVING)
         assert fault.partition(" ")[2][:10] in app.follower.health.reason
         cluster = fault.startswith(("CROSSSLOT", "MOVED"))
         assert bool(app.follower.health.fatal) == cluster
@@ -142,16 +143,16 @@ def test_an_error_is_never_internal_and_nothing_dies(
     publication = trainer(redis_url)
     publication.version = 1
     publish(publication)
-    wait_for(lambda: served(app) == 2)  # the follower lives
-    wait_for(lambda: health(app) == SERVING)
-    wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    until(lambda: served(app) == 2)  # the follower lives
+    until(lambda: health(app) == SERVING)
+    until(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
 
 
 def test_only_requests_are_refused(app: App, faulty: FaultyRedis) -> None:
     """GET of the follower works, MGET does not, as for a user that lacks a permission."""
     faulty.commands, faulty.fault = frozenset({b"MGET"}), "NOPERM no permissions to run the 'mget' command"
     assert outcomes(app, ADS[30:40].tolist()) == {"UNAVAILABLE"}
-    wait_for(lambda: health(app) == NOT_SERVING)
+    until(lambda: health(app) == NOT_SERVING)
 
 
 @pytest.mark.parametrize(
@@ -167,16 +168,16 @@ def test_the_watcher_may_not_subscribe_again(
     """Its connection breaks and SUBSCRIBE is refused: it lives, and versions are served."""
     faulty.commands, faulty.fault = frozenset({b"SUBSCRIBE"}), fault
     redis.Redis.from_url(redis_url).execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-    wait_for(lambda: faulty.answered > 0)
+    until(lambda: faulty.answered > 0)
     publication = trainer(redis_url)
     publication.version = 1
     publish(publication)
-    wait_for(lambda: served(app) == 2)  # it looks on
+    until(lambda: served(app) == 2)  # it looks on
     faulty.fault = ""
     publish(publication)
-    wait_for(lambda: served(app) == 3)
-    wait_for(lambda: health(app) == SERVING)
-    wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    until(lambda: served(app) == 3)
+    until(lambda: health(app) == SERVING)
+    until(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
 
 
 def test_a_busy_redis(app: App, redis_url: str) -> None:
@@ -186,12 +187,12 @@ def test_a_busy_redis(app: App, redis_url: str) -> None:
     script = threading.Thread(target=run_for_ever, args=(redis_url,))
     script.start()
     try:
-        wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1, 30)
+        until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
         assert outcomes(app, ADS[10:20].tolist()) == {"degraded"}
     finally:
         redis.Redis.from_url(redis_url).execute_command("SCRIPT KILL")
         script.join()
-    wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    until(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
     assert health(app) == SERVING
 
 
@@ -205,13 +206,13 @@ def test_a_password_that_was_set_meanwhile(app: App, redis_url: str) -> None:
     client.config_set("requirepass", "secret")
     client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-    wait_for(lambda: trouble("refused") == 1)
+    until(lambda: trouble("refused") == 1)
     assert outcomes(app, ADS[10:20].tolist()) == {"UNAVAILABLE"}
     assert outcomes(app, [int(ADS[0])]) == {"OK"}
-    wait_for(lambda: health(app) == NOT_SERVING)
+    until(lambda: health(app) == NOT_SERVING)
     client.config_set("requirepass", "")
-    wait_for(lambda: health(app) == SERVING)
-    wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    until(lambda: health(app) == SERVING)
+    until(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
 
 
 @pytest.mark.parametrize("what", ["row", "floor"])
@@ -249,12 +250,12 @@ def test_the_follower_survives_any_exception(
     with monkeypatch.context() as patch:
         patch.setattr(app.follower.reader, "manifest", lambda: {}["no such key"])
         patch.setattr(app.follower.reader, "find_issue", lambda _: {}["nor this"])
-        wait_for(lambda: metrics.CHECKS_FAILED.labels("rank", "exit")._value.get() > before)
-        wait_for(lambda: health(app) == NOT_SERVING)
+        until(lambda: metrics.CHECKS_FAILED.labels("rank", "exit")._value.get() > before)
+        until(lambda: health(app) == NOT_SERVING)
         assert trouble("broken") == 1 and not app.follower.health.fatal
     publish(publication)
-    wait_for(lambda: served(app) == 2)
-    wait_for(lambda: health(app) == SERVING)
+    until(lambda: served(app) == 2)
+    until(lambda: health(app) == SERVING)
     assert any("cannot be used" in record.getMessage() for record in caplog.records)
 
 
@@ -265,8 +266,8 @@ def test_a_follower_that_dies_makes_the_server_unhealthy(
     app = serve("rank", pipeline)
     with watched_threads() as deaths:
         monkeypatch.setattr(app.follower.reader, "manifest", _exit)
-        wait_for(lambda: health(app) == NOT_SERVING)
-        wait_for(lambda: bool(deaths))
+        until(lambda: health(app) == NOT_SERVING)
+        until(lambda: bool(deaths))
     assert "the watcher of versions ended" in app.follower.health.fatal
     with RankClient(app.server.address) as rank:
         assert "ended" in rank.describe().trouble
@@ -295,9 +296,9 @@ def test_a_redis_that_loads_its_data_is_waited_for(faulty: FaultyRedis, redis_ur
     app = App("rank", pipeline, ServeOptions(faulty.url))
     app.start()
     try:
-        assert not app.wait_ready(0.7) and health(app) == NOT_SERVING
+        assert not app.wait_ready(left_s()) and health(app) == NOT_SERVING
         faulty.fault = ""
-        assert app.wait_ready(10) and health(app) == SERVING
+        assert app.wait_ready(left_s()) and health(app) == SERVING
     finally:
         app.stop()
 
@@ -331,7 +332,7 @@ def test_a_server_before_a_cluster_ends_with_a_sentence(faulty: FaultyRedis, red
     try:
         assert process.stdout is not None and "ready" in process.stdout.readline()
         faulty.fault = "CROSSSLOT Keys in request don't hash to the same slot"
-        _, text = process.communicate(timeout=60)
+        _, text = process.communicate(timeout=left_s())
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)

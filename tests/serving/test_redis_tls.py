@@ -20,6 +20,7 @@ from tests.serving.certificates import Authority
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World, publication
 from tests.serving.test_probes import rank
+from tests.waiting import left_s
 
 PASSWORD = "p@ss /?&"
 
@@ -48,7 +49,7 @@ def test_users_over_tls(redis_server: ValkeyServer, world: World, tmp_path: Path
         app = App("rank", pipeline, ServeOptions(url("server", "redis")))
         app.start()
         try:
-            assert app.wait_ready(60)
+            assert app.wait_ready(left_s())
             with RankClient(app.server.address) as client:
                 assert rank(client) == 1
             world.publish(publication(url("trainer", "publish")))

@@ -12,8 +12,9 @@ import psutil
 from livectr.serving.client import RankClient
 from tests.serving.display_world import World, publication
 from tests.serving.service import Service
-from tests.serving.test_probes import probed, rank, wait_for
+from tests.serving.test_probes import probed, rank
 from tests.serving.test_processes import ready, server
+from tests.waiting import left_s, until
 
 NO_POLICY = (("grpc.service_config", "{}"),)
 """Channel options without our retries: gRPC still makes calls again that no server has seen (GOAWAY)."""
@@ -58,7 +59,7 @@ class Load:
     def go_on(self, n: int = 50) -> None:
         """Wait for `n` more answers."""
         least = self.answered + n
-        wait_for(lambda: self.answered >= least)
+        until(lambda: self.answered >= least)
 
 
 def test_any_client_of_a_service_survives_a_rolling_update(redis_url: str, world: World) -> None:
@@ -77,7 +78,7 @@ def test_any_client_of_a_service_survives_a_rolling_update(redis_url: str, world
                 service.endpoints |= {ready(new)[0]: kubelet.address}
                 kubelet.until(ready=True)
                 process.terminate()
-                assert process.wait(60) == 0
+                assert process.wait(left_s()) == 0
                 load.go_on()
 
 
@@ -91,11 +92,11 @@ def test_our_clients_survive_without_a_service(redis_url: str, world: World) -> 
         with load.running():
             load.go_on()
             first[0].terminate()
-            assert first[0].wait(60) == 0
+            assert first[0].wait(left_s()) == 0
             load.go_on()
             ready(stack.enter_context(server("rank", redis_url, "--listen", addresses[0])))
             first[1].terminate()
-            assert first[1].wait(60) == 0
+            assert first[1].wait(left_s()) == 0
             load.go_on()
 
 
@@ -109,7 +110,7 @@ def test_clients_connect_again_at_the_age_of_their_connections(redis_url: str, w
             load.go_on()
             before = connections(process.pid)
             assert before
-            wait_for(lambda: not before & connections(process.pid))
+            until(lambda: not before & connections(process.pid))
             load.go_on()
 
 

@@ -20,9 +20,9 @@ from tests.ingest.test_kafka_security import PASSWORD as KAFKA_PASSWORD
 from tests.ingest.test_kafka_security import Secured
 from tests.ingest.test_kafka_security import broker as broker
 from tests.serving.display_world import World, publication
-from tests.serving.swaps import wait_for
 from tests.serving.test_probes import rank
 from tests.serving.test_processes import ready, server
+from tests.waiting import left_s, until
 
 PASSWORD = "hunter2/with@signs"
 
@@ -45,7 +45,7 @@ def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path
     flags += ("--listen", f"127.0.0.1:{free_ports(1)}")
     if workers == "1":
         with server("rank", f"redis://ads:guess@127.0.0.1:{redis_server.port}") as process:
-            said = process.communicate(timeout=60)[1]
+            said = process.communicate(timeout=left_s())[1]
         assert process.returncode == 4 and "correct its user and password (--redis-password-file)" in said
         assert "guess" not in said
     url = f"redis://ads@127.0.0.1:{redis_server.port}"
@@ -57,11 +57,11 @@ def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path
             assert rank(client) == version
             admin.execute_command("ACL", "SETUSER", "ads", "off")
             admin.execute_command("CLIENT", "KILL", "USER", "ads")
-            wait_for(lambda: client.describe().trouble != "")
+            until(lambda: client.describe().trouble != "")
             trouble = client.describe().trouble
         assert "redis://ads:***@127.0.0.1" in trouble and "hunter2" not in trouble
         process.terminate()
-        out, log = process.communicate(timeout=60)
+        out, log = process.communicate(timeout=left_s())
     assert process.returncode == 0 and "redis://ads:***@127.0.0.1" in log
     assert "hunter2" not in out + log
 
@@ -92,9 +92,9 @@ def test_a_served_log_over_tls_with_a_password(
                 )
         assert "served-secured" in shown(process) and KAFKA_PASSWORD not in shown(process)
         url = f"http://127.0.0.1:{port}/metrics"
-        wait_for(lambda: b"livectr_served_log_records_total 3.0" in urllib.request.urlopen(url).read(), 60)
+        until(lambda: b"livectr_served_log_records_total 3.0" in urllib.request.urlopen(url).read())
         process.terminate()
-        out, log = process.communicate(timeout=60)
+        out, log = process.communicate(timeout=left_s())
     assert process.returncode == 0 and KAFKA_PASSWORD not in out + log
     assert [decode(line).request_id for line in ServedReader(topic).lines()] == ["r0", "r1", "r2"]
 
@@ -112,7 +112,7 @@ def test_a_served_log_with_a_wrong_password_costs_records_and_no_request(
             reply = client.rank({"user_id": 3, "tags": []}, {"ad_id": [100], "position": [0]}, request_id="r")
         assert len(reply.pctr) == 1
         process.terminate()
-        _, log = process.communicate(timeout=60)
+        _, log = process.communicate(timeout=left_s())
     assert process.returncode == 0
     assert "refused" in log and "guessed-word" not in log
 
@@ -129,7 +129,7 @@ def test_the_metrics_of_a_server_answer_on_loopback_alone(redis_url: str, world:
             if c.status == psutil.CONN_LISTEN
         }
         with grpc.insecure_channel(address) as channel:
-            grpc.channel_ready_future(channel).result(10)
+            grpc.channel_ready_future(channel).result(left_s())
         assert {ip for ip, _ in listening} == {"127.0.0.1"} and ("127.0.0.1", port) in listening
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(left_s()) == 0

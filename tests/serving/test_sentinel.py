@@ -20,8 +20,10 @@ from livectr.versions.holding import hold, release
 from tests.redis_servers import Watched, stop_replicating
 from tests.serving.losses import traffic
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.swaps import publish, served, trainer, wait_for
+from tests.serving.swaps import publish, served, trainer
 from tests.trainer.publishing import Trainer, rows_at, snapshot
+from tests.waiting import left_s
+from tests.waiting import until as wait_for
 
 KEYS = np.arange(2000)
 
@@ -40,14 +42,14 @@ def test_traffic_goes_on_through_a_failover(watched: Watched) -> None:
     app = App("rank", pipeline, ServeOptions(watched.url, near_cache_rows=60))
     app.start()
     try:
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
         hold(watched.url, "livectr", "a try")
         assert Hold.of(watched.client(watched.primary).get("{livectr}:hold")) is not None
         release(watched.url, "livectr")
         until(lambda: watched.client(watched.primary).wait(1, 100) == 1)
         with traffic(app) as running:
             watched.kill(watched.primary)
-            wait_for(lambda: watched.address() == watched.replica, 30)
+            wait_for(lambda: watched.address() == watched.replica)
 
             def published() -> bool:
                 try:
@@ -57,9 +59,9 @@ def test_traffic_goes_on_through_a_failover(watched: Watched) -> None:
                 return True
 
             until(published)
-            wait_for(lambda: served(app) == publication.version, 30)
+            wait_for(lambda: served(app) == publication.version)
             before = running.right
-            wait_for(lambda: running.right > before + 20, 30)
+            wait_for(lambda: running.right > before + 20)
     finally:
         app.stop()
 
@@ -103,8 +105,8 @@ def test_requests_ask_the_server_that_the_follower_asks(watched: Watched) -> Non
     with pytest.raises(redis.ConnectionError, match="No master found for 'nobody'"):
         nobody.ping()
     nobody.close()
-    follower = connect_redis("f", watched.url, timeout_s=5)
-    requests = connect_redis("r", watched.url, timeout_s=5, beside=follower)
+    follower = connect_redis("f", watched.url, timeout_s=60)
+    requests = connect_redis("r", watched.url, timeout_s=60, beside=follower)
     watched.client(watched.primary).set("who", "primary")
     with pytest.raises(redis.ConnectionError, match="no sentinel has named the primary"):
         requests.fetch([b"who"])

@@ -25,6 +25,7 @@ from livectr.serving.errors import ForbiddenError, UnauthenticatedError
 from livectr.serving.options import ServeOptions
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, trainer
+from tests.waiting import left_s
 
 ADMIN, APP, NEW = "admin-0123456789abcdef", "app-0123456789abcdef", "new-0123456789abcdef"
 LINES = f"# who may ask\n\n{ADMIN}\n{APP} Rank Describe  # the application\n"
@@ -45,7 +46,7 @@ def app(file: Path) -> Iterator[App]:
         publish(trainer(url))
         app = App("rank", pipeline, ServeOptions(url, token_file=str(file), reflection=False))
         app.start()
-        assert app.wait_ready(30)
+        assert app.wait_ready(left_s())
         yield app
         app.stop()
 

@@ -27,7 +27,7 @@ from livectr.serving.metrics import FUNNEL_STAGES, STAGES
 from livectr.serving.options import ServeOptions
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
-from tests.serving.swaps import wait_for
+from tests.waiting import left_s, until
 
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x"]}
 CANDIDATES = {"ad_id": [100, 101], "position": [0, 1]}
@@ -76,7 +76,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 def served(role: str, redis: str) -> App:
     app = App(role, pipeline, ServeOptions(redis))
     app.start()
-    assert app.wait_ready(10)
+    assert app.wait_ready(left_s())
     return app
 
 
@@ -136,7 +136,7 @@ def test_a_funnel_has_its_own_stages_and_a_failure_is_an_error(
                     client.recommend(
                         {**CONTEXT, "position": 1}, 3, 9, timeout_s=5.0
                     )  # on a loaded machine the wait begins late
-                wait_for(lambda: app.admission.waiting == 0)  # the client's clock may end before the server's
+                until(lambda: app.admission.waiting == 0)  # the client's clock may end before the server's
         app.stop()
     requests = [span for span in receiver.spans if span.name == "livectr.v1.Recommend/Recommend"]
     answered, late = requests
@@ -148,6 +148,8 @@ def test_a_funnel_has_its_own_stages_and_a_failure_is_an_error(
 
 
 def test_a_receiver_that_is_away_delays_nothing(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last spans may take an hour to be given up, and the end waits for them for two seconds."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_ports(1)}")
     with tracing.tracing("rank"):
         app = served("rank", redis)
@@ -155,8 +157,6 @@ def test_a_receiver_that_is_away_delays_nothing(redis: str, monkeypatch: pytest.
             for _ in range(150):  # more spans than one message has
                 assert len(client.rank(CONTEXT, CANDIDATES).pctr) == 2
         app.stop()
-        ended = time.monotonic()
-    assert time.monotonic() - ended < 5
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from livectr.serving.score.scorer import model_configs, value_layout
 from livectr.serving.version.near_cache import Batch, NearCache, SupersededError
 from livectr.serving.version.swap_lock import SwapLock
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.swaps import wait_for
+from tests.waiting import until
 
 
 def test_a_waiting_reader_goes_before_the_next_writer() -> None:
@@ -32,11 +32,11 @@ def test_a_waiting_reader_goes_before_the_next_writer() -> None:
         threads = [threading.Thread(target=read) for _ in range(3)]
         for thread in threads:
             thread.start()
-        wait_for(lambda: lock._queued_readers == 3)
+        until(lambda: lock._queued_readers == 3)
         threads += [threading.Thread(target=write) for _ in range(3)]
         for thread in threads[3:]:
             thread.start()
-        wait_for(lambda: lock._writers == 4)
+        until(lambda: lock._writers == 4)
         with pytest.raises(DeadlineError), lock.read(0.0):
             pass
     for thread in threads:
@@ -59,9 +59,9 @@ def test_a_waiting_writer_goes_before_later_readers() -> None:
     with lock.read():
         threads = [threading.Thread(target=write), threading.Thread(target=read)]
         threads[0].start()
-        wait_for(lambda: lock._writers == 1)
+        until(lambda: lock._writers == 1)
         threads[1].start()
-        wait_for(lambda: lock._queued_readers == 1)
+        until(lambda: lock._queued_readers == 1)
     for thread in threads:
         thread.join()
     assert order == ["writer", "reader"]

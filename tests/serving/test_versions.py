@@ -39,9 +39,9 @@ from tests.serving.swaps import (
     served,
     trainer,
     versions_of,
-    wait_for,
 )
 from tests.trainer.ad_logs import ad_pipeline
+from tests.waiting import left_s, until
 
 
 def test_swaps_under_load_mix_nothing_and_fail_nobody(redis_url: str, serve: Serve) -> None:
@@ -72,9 +72,9 @@ def test_swaps_under_load_mix_nothing_and_fail_nobody(redis_url: str, serve: Ser
     for _ in range(60):
         publish(publication)
         time.sleep(0.02)
-    wait_for(lambda: served(app) == publication.version)
+    until(lambda: served(app) == publication.version)
     count = len(seen)
-    wait_for(lambda: len(seen) > count + 20)
+    until(lambda: len(seen) > count + 20)
     stop.set()
     for client in clients:
         client.join()
@@ -89,13 +89,13 @@ def test_a_version_of_another_format_is_refused(redis_url: str, serve: Serve) ->
     publish(publication)
     app = serve("rank", pipeline)
     publish(publication)
-    wait_for(lambda: served(app) == 2)
+    until(lambda: served(app) == 2)
     client = redis.Redis.from_url(redis_url)
     text = client.get("{livectr}:manifest")
     client.set("{livectr}:manifest", text.replace(f'"format":{FORMAT}'.encode(), b'"format":1'))
     with pytest.raises(MismatchError, match="run trainer and servers of one release"):
         serve("rank", pipeline)
-    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
     with RankClient(app.server.address) as rank:
         assert rank.rank({"user_id": 1}, {"ad_id": ADS[:2].tolist()}).version == 2
 
@@ -110,7 +110,7 @@ def test_only_changed_rows_are_replaced(redis_url: str, serve: Serve) -> None:
         few = rows(2, USERS[:1], ADS[:10])
         few["user"] = np.append(few["user"][0], 77), np.full((2, 1), 2, np.float32)
         publication.publish(few, dense(2))
-        wait_for(lambda: served(app) == 2)
+        until(lambda: served(app) == 2)
         reply = client.rank({"user_id": 1}, {"ad_id": [*ADS[:10].tolist(), int(ADS[20])]})
         pctr = np.array(reply.pctr, np.float64)
         logits = np.log(pctr / (1 - pctr))
@@ -134,10 +134,10 @@ def test_erased_rows_are_forgotten(redis_url: str, serve: Serve) -> None:
         publication.erase_rows({"ad": ADS[:1]})
         assert logits(client) == [0.001, 0.001, 0.001]  # not flipped yet
         publication.flip({}, dense(1), erased={"ad": ADS[:1]})
-        wait_for(lambda: served(app) == 2)
+        until(lambda: served(app) == 2)
         assert logits(client) == [0.001, 0.001, 1.001]
         publication.publish(rows(1, USERS[:0], ADS[:1]), dense(1))
-        wait_for(lambda: served(app) == 3)
+        until(lambda: served(app) == 3)
         assert logits(client) == [0.001, 0.001, 0.001]
 
 
@@ -205,7 +205,7 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
         found: list[object] = []
 
         def ask() -> None:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + left_s()
             found.append(
                 at_one_version(
                     follower,
@@ -218,7 +218,7 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
         retried = metrics.RETRIED.labels("rank")._value.get()
         request = threading.Thread(target=ask)
         request.start()
-        wait_for(lambda: metrics.RETRIED.labels("rank")._value.get() > retried)
+        until(lambda: metrics.RETRIED.labels("rank")._value.get() > retried)
         follower.refresh()
         request.join()
         assert found == [(3, [3.0, -3.0])]
@@ -238,7 +238,7 @@ def test_before_the_first_version(redis_url: str, serve: Serve) -> None:
         assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
         assert health.Check(request).status == health_pb2.HealthCheckResponse.NOT_SERVING
         publish(trainer(redis_url))
-        assert app.wait_ready(10)
+        assert app.wait_ready(left_s())
         assert health.Check(request).status == health_pb2.HealthCheckResponse.SERVING
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
         assert client.describe().version == 1
@@ -254,11 +254,11 @@ def test_freshness_is_counted_by_example(redis_url: str, serve: Serve) -> None:
     now_ms = time.time_ns() // 1_000_000
     times = np.array([now_ms - 3000] * 90 + [now_ms - 20_000] * 10, np.int64)
     publication.publish(rows(2), dense(2), times_ms=times)
-    wait_for(lambda: _observed() == before + 100)
+    until(lambda: _observed() == before + 100)
     assert served(app) == 2
     assert 1 < metrics.FRESHNESS.quantile(0.5) < 60
     # An impression learns its label only at the end of its window: that is not the system's delay.
-    wait_for(lambda: _seconds()[1] > sums[1])
+    until(lambda: _seconds()[1] > sums[1])
     freshness_s, delay_s = (after - before for before, after in zip(sums, _seconds(), strict=True))
     assert freshness_s - delay_s == pytest.approx(100 * 2.0)
 
@@ -294,7 +294,7 @@ def test_another_pipeline_as_the_first_version(redis_url: str, serve: Serve) -> 
     app = serve("rank", display, ready=False)
     publish(trainer(redis_url))
     with pytest.raises(MismatchError, match="another pipeline"):
-        app.wait_ready(10)
+        app.wait_ready(left_s())
 
 
 def test_another_pipeline_later_leaves_the_last_version(redis_url: str, serve: Serve) -> None:
@@ -302,12 +302,12 @@ def test_another_pipeline_later_leaves_the_last_version(redis_url: str, serve: S
     publish(publication)
     app = serve("rank", pipeline)
     publication.as_of("someone else's")
-    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
     publish(publication)
-    wait_for(lambda: served(app) == 3)
-    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 0)
+    until(lambda: served(app) == 3)
+    until(lambda: metrics.STALE.labels("rank")._value.get() == 0)
 
 
 def served_age_s() -> float:
@@ -325,9 +325,9 @@ def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
         redis_server.stop()
-        wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+        until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
         age_s = served_age_s()
-        wait_for(lambda: served_age_s() > age_s)  # versions grow old though nobody can look
+        until(lambda: served_age_s() > age_s)  # versions grow old though nobody can look
         cached = client.rank({"user_id": 1}, {"ad_id": [1000]})
         assert (versions_of(cached), cached.degraded) == ({1}, False)
         unknown = client.rank({"user_id": 1}, {"ad_id": [1001]})
@@ -336,10 +336,10 @@ def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url
             publication = trainer(redis_url)
             publication.version = 1
             publish(publication)
-            wait_for(lambda: served(app) == 2)
+            until(lambda: served(app) == 2)
             reply = client.rank({"user_id": 1}, {"ad_id": [1000, 1001]})
             assert (versions_of(reply), reply.degraded) == ({2}, False)
-            wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 0)
+            until(lambda: metrics.STALE.labels("rank")._value.get() == 0)
 
 
 def test_no_redis_at_the_start() -> None:
@@ -354,10 +354,10 @@ def test_a_broken_blob_leaves_the_last_version(redis_url: str, serve: Serve) -> 
     publish(publication)
     app = serve("rank", pipeline)
     publication.publish(rows(2), {})  # no dense weights in it
-    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
     assert served(app) == 1
     publish(publication)
-    wait_for(lambda: served(app) == 3)
+    until(lambda: served(app) == 3)
 
 
 def test_a_deleted_manifest_changes_nothing(redis_url: str, serve: Serve) -> None:

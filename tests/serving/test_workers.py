@@ -16,6 +16,7 @@ from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_processes import ready, server
+from tests.waiting import left_s
 
 PIPELINE = Path(__file__).parent / "display_pipeline.py"
 STARTS_A_THREAD = """
@@ -48,7 +49,7 @@ def test_a_killed_worker_ends_the_server(redis_url: str, world: World) -> None:
             ready(process)
         first, second = psutil.Process(process.pid).children()
         first.kill()
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=left_s())
         assert process.returncode != 0 and "worker of the server ended with status -9" in stderr
         assert not second.is_running()
 
@@ -60,7 +61,7 @@ def test_workers_end_with_a_killed_supervisor(redis_url: str, world: World) -> N
             ready(process)
         workers = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGKILL)
-        _, alive = psutil.wait_procs(workers, timeout=60)
+        _, alive = psutil.wait_procs(workers, timeout=left_s())
         assert not alive
 
 
@@ -79,6 +80,6 @@ def test_several_workers_need_a_process_without_threads(redis_url: str, tmp_path
     starts = tmp_path / "pipeline.py"
     starts.write_text(STARTS_A_THREAD.format(path=str(PIPELINE)))
     with server("rank", redis_url, "--workers", "2", pipeline=starts) as process:
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=left_s())
     assert process.returncode == 2
     assert "this one has metrics-of-mine" in stderr and "Traceback" not in stderr

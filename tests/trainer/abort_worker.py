@@ -26,7 +26,7 @@ def main(how: str, failing: int) -> int:
                         os.kill(os.getpid(), signal.SIGKILL)
                     raise ConfigError("the spill is full")
                 if turn == 3 and how == "computing":
-                    time.sleep(600)  # no collective would break
+                    time.sleep(6000)  # no collective would break
                 control.gather(np.array([turn]))
     except InternalError as error:
         print(error, file=sys.stderr)

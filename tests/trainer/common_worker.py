@@ -20,6 +20,7 @@ from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import StepSettings
+from tests.waiting import left_s
 
 STEPS, SIZE = 4, 240
 TOWERS = TwoTower(user=("user", "city", "age", "hour"), item=("ad", "price"), dim=4, hidden=(8,), out=6)
@@ -136,7 +137,7 @@ def train(
 def main(folder: str) -> None:
     """Run all cases."""
     torch.set_num_threads(1)
-    with connect(timeout_s=120) as shared:
+    with connect(timeout_s=left_s()) as shared:
         for name in ROLES:
             for form, how in WAYS:
                 if shared.world > 1 or how == "partial":

@@ -37,6 +37,7 @@ from livectr.trainer.content.ams import I64, send_to_owners
 from livectr.trainer.des.step import DesStep
 from tests.trainer.common_worker import SETTINGS, SIZE, STEPS, batch
 from tests.trainer.common_worker import pipeline as common_pipeline
+from tests.waiting import left_s
 
 IMAGE = EmbeddingModel(width=10, hidden=(6, 5), out=4)
 TEXT = TextProjection(width=7, out=3)
@@ -164,7 +165,7 @@ def tell(kind: str, shared: Collectives, out: Path) -> None:
 def main(folder: str) -> None:
     """Run all cases."""
     torch.set_num_threads(1)
-    with connect(timeout_s=120) as shared:
+    with connect(timeout_s=left_s()) as shared:
         for kind in ("numbers", "hashes"):
             tell(kind, shared, Path(folder))
         for form, how in WAYS:

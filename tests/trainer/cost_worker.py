@@ -18,6 +18,7 @@ from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.exchange_choice import exchange_state, gather_state, measure_batch
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange, StepSettings, Wire
+from tests.waiting import left_s
 
 FIELDS, DENSE, ROWS = 9, 2, 3_000
 CARDINALITY = np.geomspace(10, 20_000, FIELDS).astype(int).tolist()
@@ -29,7 +30,7 @@ def main(folder: str) -> None:
     """Run every exchange over both wires, and the automatic choice."""
     torch.set_num_threads(1)
     source, found = Planted(CARDINALITY, DENSE), []
-    with connect(timeout_s=120) as shared:
+    with connect(timeout_s=left_s()) as shared:
         features, label, _ = source.batch(np.random.default_rng(0), ROWS)
         mine = np.array_split(np.arange(ROWS), shared.world)[shared.rank]
         wires: tuple[Wire, ...] = ("fp32", "bf16")

@@ -15,6 +15,8 @@ from livectr.ingest.pipeline import load_pipeline
 from livectr.trainer import commits
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.run import TrainOptions, train
+from livectr.trainer.stages import Stages
+from livectr.trainer.stream.cut import Cut
 from tests.trainer.test_left import PIPELINE
 
 POINTS = {
@@ -27,6 +29,7 @@ POINTS = {
 """Point → call of RedisStore, and if the kill comes after it."""
 
 CUT_OFF = b"cut off here"
+AHEAD = 3
 
 
 def die() -> None:
@@ -42,12 +45,30 @@ def main(options: str, point: str, calls: str) -> int:
     "refused list" no rank dies: Redis refuses the n-th list of rank 1.
     """
     commits.CHECKPOINT_PAUSE = 0.0
+    keep_pace()
     if point in POINTS:
         kill_at_call(point, int(calls))
     if point.endswith(("lists", "list")) and os.environ["RANK"] != "0":
         trouble_lists(int(calls) if point == "refused list" else 0)
     train(load_pipeline(PIPELINE), TrainOptions(**json.loads(options)))
     return 0
+
+
+def keep_pace() -> None:
+    """Let training wait for a push that it is AHEAD steps ahead of: else a slow Redis gets few versions, and
+    the log ends before the call that is waited for.
+    """
+    advance, ahead = Stages.advance, 0
+
+    def advanced(self: Stages, cut: Cut | None) -> None:
+        nonlocal ahead
+        assert self.push is not None
+        ahead = ahead + 1 if self.push.working else 0
+        while ahead > AHEAD and self.push.working:
+            time.sleep(0.001)
+        advance(self, cut)
+
+    Stages.advance = advanced  # type: ignore[method-assign]
 
 
 def kill_at_call(point: str, left: int) -> None:

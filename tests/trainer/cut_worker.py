@@ -18,6 +18,7 @@ from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.stream.batcher import Batcher, Flags, Times
 from livectr.trainer.stream.cut import NEVER
 from tests.trainer.scripted_source import Batch, Log, ScriptedSource
+from tests.waiting import left_s
 
 PARTITIONS = 8
 
@@ -96,7 +97,7 @@ def gather_from_one(control: Control) -> None:
 
 def main(folder: str) -> None:
     """Cut every case."""
-    with connect(timeout_s=120) as collectives:
+    with connect(timeout_s=left_s()) as collectives:
         control = Noting(collectives.rank, collectives.world)
         found = {name: cut_all(case, control) for name, case in CASES.items()}
         if control.world > 2:

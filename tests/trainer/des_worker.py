@@ -28,6 +28,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import StepSettings
 from tests.models.examples import CONTENT_EXAMPLES, EXAMPLES, SHARED
+from tests.waiting import left_s
 
 FIELDS, DENSE, STEPS, ITEMS = 6, 3, 6, 11
 TOWERS = TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4"), dim=4, hidden=(8,), out=6)
@@ -199,7 +200,7 @@ def main(folder: str, which: str = "") -> None:
     """Run all cases; a single rank has only the exchange `auto`."""
     torch.set_num_threads(1)
     products.SMALL = 1  # these batches' products are small
-    with connect(timeout_s=120) as shared:
+    with connect(timeout_s=left_s()) as shared:
         for name, way in [*CASES, *FULL] if which == "full" else CASES:
             if shared.world > 1 or way == "auto":
                 train(name, way, Collectives(shared.rank, shared.world), Path(folder))

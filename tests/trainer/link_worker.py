@@ -9,12 +9,13 @@ import torch
 
 from livectr.trainer.comm import link
 from livectr.trainer.comm.collectives import Collectives, connect
+from tests.waiting import left_s
 
 
 def main(folder: str) -> None:
     """Measure over both wires."""
     torch.set_num_threads(1)
-    with connect(timeout_s=120) as shared:
+    with connect(timeout_s=left_s()) as shared:
         found: dict[str, float | None] = {"here": link.link_gbit(shared)}
         link._place = lambda rank: np.array([rank, 0, 0], np.int64)
         start = time.perf_counter()

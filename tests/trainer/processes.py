@@ -3,6 +3,7 @@
 import json
 
 from tests.ranks import Processes
+from tests.waiting import left_s
 
 
 def start(
@@ -22,6 +23,6 @@ def start(
 
 def finish(ranks: Processes) -> str:
     """Wait for the end of a run that is to end well; returns what it wrote."""
-    _, text = ranks.communicate(timeout=240)
+    _, text = ranks.communicate(timeout=left_s())
     assert ranks.returncode == 0, text.decode()
     return text.decode()

@@ -24,7 +24,7 @@ class Proxy:
         assert parts.hostname and parts.port
         self._server = (parts.hostname, parts.port)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}?socket_timeout=0.3"
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}?socket_timeout=1"
         self.away = self.silent = False
         self.met = threading.Event()
         self._needle, self._fault = b"", ""

@@ -21,6 +21,7 @@ from livectr.trainer.step_settings import FieldExchange, StepSettings
 from tests.models.examples import EXAMPLES
 from tests.trainer import common_worker
 from tests.trainer.des_worker import train
+from tests.waiting import left_s
 
 TABLES = ("C1", "C2", "C3", "C4", "C5", "C2")
 SPLIT = frozenset({"C1", "C2"})
@@ -98,7 +99,7 @@ def measured(shared: Collectives) -> dict[str, Any]:
 def main(folder: str, which: str = "") -> None:
     """Run all cases."""
     torch.set_num_threads(1)
-    with connect(timeout_s=120) as shared:
+    with connect(timeout_s=left_s()) as shared:
         for name, way, kind in [*CASES, *FULL] if which == "full" else CASES:
             out = Path(folder) / kind
             out.mkdir(exist_ok=True)

@@ -16,8 +16,8 @@ from livectr.trainer.comm import abort
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).parent / "abort_worker.py"
-SOON_S = 90
-"""Seconds, on a quiet machine; the transport's own time-out is ten minutes."""
+SOON_S = 540
+"""Less than the transport's own time-out of ten minutes; seconds on a quiet machine."""
 CAUSE = "rank {} failed: ConfigError: the spill is full"
 
 

@@ -21,10 +21,12 @@ from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.step import DesStep
 from tests.ranks import run_ranks
+from tests.tiers import Worlds, few
 from tests.trainer.common_worker import SIZE, STEPS, batch
 from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, asks, make_stores, pipeline
 from tests.trainer.test_keycode import best_bytes
 from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts, merged
+from tests.waiting import left_s
 
 WORLDS = (1, 2, 4)
 
@@ -32,15 +34,17 @@ WORLDS = (1, 2, 4)
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """World size → folder with its ranks' results."""
-    folders = {}
-    for world in WORLDS:
-        folders[world] = tmp_path_factory.mktemp(f"world{world}")
-        make_stores(folders[world])
-        run_ranks(world, "tests.trainer.content_worker", str(folders[world]))
-    return folders
+
+    def make(world: int) -> Path:
+        folder = tmp_path_factory.mktemp(f"world{world}")
+        make_stores(folder)
+        run_ranks(world, "tests.trainer.content_worker", str(folder))
+        return folder
+
+    return Worlds(make)
 
 
-@pytest.mark.parametrize("world", WORLDS[1:])
+@pytest.mark.parametrize("world", few(WORLDS[1:], 2))
 @pytest.mark.parametrize("way", WAYS)
 def test_n_ranks_equal_one(runs: dict[int, Path], way: tuple[str, str], world: int) -> None:
     """Logits, vectors, weights of the sub-models, and Adam's first moments, which are sums of gradients."""
@@ -55,7 +59,7 @@ def test_n_ranks_equal_one(runs: dict[int, Path], way: tuple[str, str], world: i
         torch.testing.assert_close(many[key], tensor, **tolerance, msg=lambda m, k=key: f"{k}: {m}")
 
 
-@pytest.mark.parametrize("world", WORLDS[1:])
+@pytest.mark.parametrize("world", few(WORLDS[1:], 2))
 @pytest.mark.parametrize("way", WAYS)
 def test_replicas_stay_bitwise_equal(runs: dict[int, Path], way: tuple[str, str], world: int) -> None:
     ranks = facts(runs[world], ".".join(way))
@@ -90,7 +94,7 @@ def test_what_crosses_are_ids_and_vectors(runs: dict[int, Path]) -> None:
     )
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", few(WORLDS, 1, 2))
 @pytest.mark.parametrize("kind", ["numbers", "hashes"])
 def test_owners_get_the_ids(runs: dict[int, Path], kind: str, world: int) -> None:
     """Ids keep the order of their request; numbers that span 5,000 in 13 bits, hashes as they are."""
@@ -185,7 +189,7 @@ def test_features_are_read_while_partial_results_are_computed(
     read, aggregate = ContentStore.read, FieldParallel.aggregate
 
     def slow_read(store: ContentStore, *given: Any) -> Any:
-        in_time.append(computed.wait(20))
+        in_time.append(computed.wait(left_s()))
         return read(store, *given)
 
     def then_read(strategy: FieldParallel, *given: Any) -> Any:

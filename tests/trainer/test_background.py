@@ -21,6 +21,7 @@ from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.snapshot import Boundary, Left
 from tests.trainer.test_checkpoint import Run, content, reopen, restored_tables
+from tests.waiting import left_s
 
 Content = dict[str, tuple[bytes, bytes]]
 Write = Callable[[Path, bytes], None]
@@ -34,7 +35,7 @@ class Disk:
         self._write = write
 
     def __call__(self, path: Path, data: bytes) -> None:
-        assert self.free.wait(60)
+        assert self.free.wait(left_s())
         self._write(path, data)
 
 
@@ -210,7 +211,7 @@ def test_what_waits_for_the_disk_is_bounded(
     thread.start()
     assert not handed.wait(0.2)
     disk.free.set()
-    assert handed.wait(60)
+    assert handed.wait(left_s())
     thread.join()
     made.wait()
     made.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from livectr.local.ports import free_ports
 from livectr.trainer.comm.control import Control
+from tests.waiting import left_s
 
 WORKER = Path(__file__).with_name("control_worker.py")
 
@@ -29,5 +30,5 @@ def test_what_rank_0_tells_crosses_once() -> None:
         for rank in range(2)
     ]
     for rank in ranks:
-        _, reported = rank.communicate(timeout=240)
+        _, reported = rank.communicate(timeout=left_s())
         assert rank.returncode == 0, reported.decode()

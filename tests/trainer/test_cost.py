@@ -18,13 +18,14 @@ from livectr.trainer.placement.exchange_cost import CostModel, Measured
 from livectr.trainer.placement.placement import place
 from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange, parse_field_exchange
 from tests.ranks import run_ranks
+from tests.tiers import few
 from tests.trainer.cost_worker import FIELDS, MIXED
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (2, 4)
 
 
-@pytest.fixture(scope="module", params=WORLDS)
+@pytest.fixture(scope="module", params=few(WORLDS, 2))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of the ranks of a world."""
     out = tmp_path_factory.mktemp("cost")

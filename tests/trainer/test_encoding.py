@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +24,9 @@ from livectr.trainer.content import encoding
 from livectr.trainer.content.contents import Contents, held_by
 from livectr.trainer.content.encoding import Encoding
 from tests.trainer.pictures import CONTENT, Colour, Colours, colour_of, colours, line, picture, write
+from tests.waiting import left_s, until
 
 DEADLINE_S = 60.0
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -231,7 +224,7 @@ def test_a_topic_in_kafka(tmp_path: Path, kafka_url: str, topic_name: Callable[[
         for n in numbers:
             value = None if n in gone else line(n, picture(colour_of(n)))
             producer.send(name, value, key=str(n).encode(), partition=n % 2)
-        producer.flush(timeout=30)
+        producer.flush(timeout=left_s())
 
     send(range(20))
     send([3], gone=[3])  # a delete: its features stay

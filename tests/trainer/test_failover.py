@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +19,7 @@ from livectr.trainer.publish.store_types import LostError
 from livectr.trainer.publish.version import Push
 from tests.trainer.publishing import Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Proxy
+from tests.waiting import until
 
 KEYS = np.arange(5000)
 
@@ -32,23 +32,16 @@ class Pair:
         self.primary, self.replica = (redis.Redis(port=server.port) for server in servers)
         self._ports = [server.port for server in servers]
         self.replica.replicaof("127.0.0.1", str(self._ports[0]))  # type: ignore[no-untyped-call]
-        wait_for(lambda: self.replica.info("replication").get("master_link_status") == "up")
+        until(lambda: self.replica.info("replication").get("master_link_status") == "up")
 
     def cut(self) -> None:
         """Replicate no longer: from here on the replica lags."""
-        wait_for(lambda: self.primary.wait(1, 100) == 1)
+        until(lambda: self.primary.wait(1, 100) == 1)
         self.replica.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
 
     def fail_over(self) -> None:
         """Let the replica be in charge. Idle connections break, and clients connect again in silence."""
         self.proxy.send_to(("127.0.0.1", self._ports[1]))
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -91,7 +84,7 @@ def test_rows_that_a_failover_lost_before_the_flip_are_written_again(
         assert trainer.publish(snapshot(1, KEYS)) is not None
     pair.cut()
     trainer.publisher.begin(snapshot(2, KEYS))
-    wait_for(lambda: trainer.publisher.push.state is Push.PUSHED)
+    until(lambda: trainer.publisher.push.state is Push.PUSHED)
     pair.fail_over()
     done = trainer.drain()
     if done is None:

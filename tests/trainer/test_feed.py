@@ -31,6 +31,7 @@ from livectr.trainer.stream.cut import Cut
 from livectr.trainer.stream.feed import Feed
 from tests.trainer.ad_logs import ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
+from tests.waiting import left_s
 
 IMPRESSIONS, BATCH = 1_500, 64
 FAILING = {3, 4, 700, 701, 702, 1_499}
@@ -46,7 +47,7 @@ class SlowExtractor:
 
     def __call__(self, examples: Examples, statistics: Statistics) -> Features:
         self.begun.append(len(examples))
-        assert self.go.wait(30)
+        assert self.go.wait(left_s())
         return self.extract(examples.columns, statistics)
 
 

@@ -24,6 +24,7 @@ from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.run import train
 from livectr.trainer.telemetry import PUBLISH_HELD
 from tests.trainer.planted_log import PARTITIONS, contest_pipeline, write_log
+from tests.waiting import left_s
 
 EXAMPLES, BAD = 9_000, range(4_500, 6_000)
 """Examples of the log; those whose labels are turned round."""
@@ -220,7 +221,7 @@ class Watcher(threading.Thread):
         self._space, self._client = Keyspace(namespace), redis.Redis.from_url(url)
         self._listener = self._client.pubsub()  # type: ignore[no-untyped-call]
         self._listener.subscribe(self._space.versions)
-        assert self._listener.get_message(timeout=5)
+        assert self._listener.get_message(timeout=left_s())
         self._ended = threading.Event()
         self.start()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +24,7 @@ from livectr.trainer.stream.group_offsets import GroupOffsets
 from tests.kafka_tools import described_group
 from tests.trainer.ad_logs import PARTITIONS, ad_pipeline, write_kafka
 from tests.trainer.processes import finish, start
+from tests.waiting import until
 
 IMPRESSIONS = 600
 
@@ -114,13 +114,10 @@ def test_a_broker_that_is_away_takes_the_newest_offsets_later(
         with closing(GroupOffsets(broker.url, "ads")) as offsets, caplog.at_level(logging.WARNING):
             broker.stop()
             offsets.commit({("events", 0): 3})
-            limit = time.monotonic() + 60
-            while "takes no offsets" not in caplog.text and time.monotonic() < limit:
-                time.sleep(0.1)
+            until(lambda: "takes no offsets" in caplog.text)
             offsets.commit({("events", 0): 5})
             broker.start()
-            while "again" not in caplog.text and time.monotonic() < limit:
-                time.sleep(0.1)
+            until(lambda: "again" in caplog.text)
         assert described_group(broker.url, "ads") == {("events", 0): (5, -5)}
 
 

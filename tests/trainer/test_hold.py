@@ -22,6 +22,7 @@ from livectr.trainer.publish.watch import PublishedWatch
 from livectr.trainer.telemetry import LOST_VERSIONS, PUBLISH_HELD
 from livectr.versions.holding import hold, release
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot, start
+from tests.waiting import until
 
 KEYS = np.arange(40)
 
@@ -37,10 +38,7 @@ class Watching(Trainer):
         self.publisher.start(None)
 
     def until(self, held: bool) -> None:
-        limit = time.monotonic() + 20
-        while (self.publisher.hold is not None) is not held:
-            assert time.monotonic() < limit, "the look-out has not seen it"
-            time.sleep(0.005)
+        until(lambda: (self.publisher.hold is not None) is held, "the look-out")
 
 
 @pytest.fixture
@@ -97,10 +95,8 @@ def test_what_redis_loses_under_a_hold_is_published_after_it(
     trainer.until(held=True)
     sentinel = trainer.store.space.sentinels(trainer.publisher.last.row_set, [3])[0]  # type: ignore[union-attr]
     client.delete(sentinel)
-    limit = time.monotonic() + 20
-    while not trainer.publisher.full:
-        assert time.monotonic() < limit
-        trainer.publisher.observe([trainer.publisher.flag])
+    publisher = trainer.publisher
+    until(lambda: publisher.full, turn=lambda: publisher.observe([publisher.flag]))
     assert trainer.publish(snapshot(2, KEYS)) is None
     release(redis_url, "livectr")
     trainer.until(held=False)
@@ -157,8 +153,5 @@ def test_a_hold_that_somebody_wrote_by_hand_holds(text: bytes) -> None:
 def test_a_gate_is_told_once_of_a_release(redis_url: str, client: redis.Redis, trainer: Watching) -> None:
     assert not trainer.publisher.released()
     release(redis_url, "livectr")
-    limit = time.monotonic() + 20
-    while not trainer.publisher.released():
-        assert time.monotonic() < limit, "the look-out has not seen it"
-        time.sleep(0.005)
+    until(trainer.publisher.released, "the look-out")
     assert not trainer.publisher.released() and client.get(Keyspace().release) is None

@@ -57,6 +57,8 @@ class Run:
     server: ItemVectors | None = None
     read: int = 0
     """Blobs that the server has read with the last version."""
+    first_ms: int = 0
+    """Event time of the first example."""
 
     def __post_init__(self) -> None:
         self.trainer = Trainer(self.url)
@@ -73,7 +75,9 @@ class Run:
             ids = drift.sample(self.table, self.since)
             sample = ids, self.vectors(step, ids)
         whole = self.trainer.publisher.full
-        plan = self.refresh.plan(self.table, self.since, now_ms, whole=whole, sample=sample)
+        plan = self.refresh.plan(
+            self.table, self.since, now_ms, whole=whole, sample=sample, first_ms=self.first_ms
+        )
         return plan.without(np.isin(plan.ids, list(self.bad)))
 
     def begin(self, step: int, now_ms: int) -> int:
@@ -134,6 +138,16 @@ def test_slots_take_turns_and_no_vector_is_older_than_the_period(run: Run) -> No
     later = np.array(run.sizes[1:])
     assert 700 * 2 <= later.sum() <= 700 * 3.1  # once an hour, and not with each of the 35 versions
     assert later.max() <= 700 / 4, "the work is spread over the versions"
+
+
+def test_vectors_of_before_the_first_example_are_as_old_as_it(run: Run) -> None:
+    """The next version may come long after it: Redis was slow."""
+    run.publish(1, 0)
+    run.first_ms = START
+    first = run.publish(2, START + PERIOD // 2).manifest
+    assert 700 / 4 < run.sizes[1] < 700 * 3 / 4 and set(run.steps(first).values()) == {1, 2}
+    assert telemetry.OLDEST_ITEM._value.get() == PERIOD / 2000
+    assert 1 not in run.steps(run.publish(3, START + PERIOD).manifest).values()
 
 
 def test_a_version_without_anything_due_shares_the_slots(run: Run) -> None:

@@ -21,6 +21,7 @@ from livectr.trainer.content import precompute as sweep
 from livectr.trainer.content.precompute import ContentPrecompute, StoppedError
 from livectr.trainer.publish.version import Push
 from tests.trainer.publishing import Trainer, snapshot
+from tests.waiting import left_s
 
 WIDTH = 32
 MODEL = EmbeddingModel(width=WIDTH, hidden=(16, 8), out=4)
@@ -166,14 +167,14 @@ def test_a_trainer_that_ends_does_not_wait_for_a_sweep(
     def slow(rows: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for one in chunks(rows):
             begun.set()
-            assert ended.wait(30)
+            assert ended.wait(left_s())
             yield one
 
     monkeypatch.setattr(store, "chunks", slow)
     trainer.publisher.begin(
         snapshot(1, np.arange(3), content={"images": ContentPrecompute("images", network, store)})
     )
-    assert begun.wait(30)
+    assert begun.wait(left_s())
     trainer.publisher._closing.set()  # the first thing that close() does
     ended.set()
     trainer.publisher.close()

@@ -20,6 +20,7 @@ from livectr.trainer.publish.store_types import FencedError, LostError, Values
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Items, Push, VersionSnapshot
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
+from tests.waiting import left_s
 
 
 def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
@@ -27,7 +28,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     keys = np.arange(5_000) * 7 - 9_000
     listener = client.pubsub()
     listener.subscribe("livectr:versions")
-    assert listener.get_message(timeout=5)
+    assert listener.get_message(timeout=left_s())
     trainer.publisher.trained(np.array([1_050, 1_099, 1_250]))
     items = Items.of(np.array([4, 5]), np.ones((2, 8), np.float32))
     facts = Values(np.array([7]), trainer.store.space.lookup_rows("ads", np.array([7])), [b"[7]"])
@@ -50,7 +51,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     )  # nobody served an earlier one of its row set
     assert decode_vectors(client.get(manifest.item_vectors[0]))[0].tolist() == [4, 5]
     assert client.get(facts.names[0]) == b"[7]"
-    message = listener.get_message(timeout=5)
+    message = listener.get_message(timeout=left_s())
     assert message and message["data"] == b"1"
 
 

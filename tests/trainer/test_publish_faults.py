@@ -27,8 +27,10 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.row_scripts import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES
 from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
+from tests.tiers import few
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Fault, Proxy
+from tests.waiting import left_s
 
 KEYS = np.arange(50)
 
@@ -80,6 +82,10 @@ def called(script: str) -> bytes:
     return b"EVALSHA\r\n$40\r\n" + hashlib.sha1(script.encode()).hexdigest().encode()
 
 
+CALLS = (
+    *("servers", "begin", "blob", "drop", "erase_rows", "write_rows", "write_values", "write_blob"),
+    *("pushed", "flip"),
+)
 STEPS: dict[str, bytes] = {
     "begin": called(BEGIN),
     "erased rows": called(ERASE_ROWS),
@@ -90,8 +96,15 @@ STEPS: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("fault", ["answer lost", "command lost", "command late"])
-@pytest.mark.parametrize("at", STEPS)
+@pytest.mark.parametrize(
+    ("at", "fault"),
+    few(
+        [(at, fault) for at in STEPS for fault in ("answer lost", "command lost", "command late")],
+        *((at, "command late") for at in STEPS),
+        ("flip", "answer lost"),
+        ("rows", "command lost"),
+    ),
+)
 def test_whatever_the_network_loses_no_number_is_used_twice(
     client: redis.Redis, proxy: Proxy, at: str, fault: Fault
 ) -> None:
@@ -163,13 +176,14 @@ class Raising:
         raise self._error
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
-    "call",
-    [
-        *("servers", "begin", "blob", "drop", "erase_rows", "write_rows", "write_values", "write_blob"),
-        *("pushed", "flip"),
-    ],
+    ("call", "after"),
+    few(
+        [(call, after) for call in CALLS for after in (False, True)],
+        *((call, False) for call in CALLS),
+        ("flip", True),
+        ("write_rows", True),
+    ),
 )
 def test_every_exception_at_every_step(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
@@ -263,9 +277,9 @@ class Threads(Control):
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         self._slots[self.rank] = np.ascontiguousarray(values, np.int64)
-        self._barrier.wait(240)
+        self._barrier.wait(left_s())
         both = np.stack(self._slots)
-        self._barrier.wait(240)
+        self._barrier.wait(left_s())
         return both
 
     def broadcast_bytes(self, value: bytes) -> bytes:
@@ -336,6 +350,6 @@ def test_a_process_that_ends_waits_for_no_answer(client: redis.Redis, proxy: Pro
     trainer.publish(part(trainer, 1))
     proxy.arm(STEPS["rows"], "answer lost")
     trainer.publisher.begin(part(trainer, 2))
-    assert proxy.met.wait(240)
+    assert proxy.met.wait(left_s())
     trainer.publisher.close()
     assert trainer.publisher.push.state is Push.UNKNOWN

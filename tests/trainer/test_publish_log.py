@@ -17,8 +17,22 @@ from livectr.protos.store import RowStatus, decode_rows
 from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
 from tests.redis_servers import ClusterClient
+from tests.tiers import few
 from tests.trainer.cut_off import CUT_OFF
 from tests.trainer.test_left import PIPELINE, ROWS, write
+from tests.waiting import left_s
+
+KILLS: list[tuple[int, list[tuple[str, int]]]] = [
+    (1, [("rows", 40)]),
+    (1, [("written", 9)]),
+    (1, [("unflipped", 9)]),
+    (1, [("flipped", 9)]),
+    (1, [("flipped", 7), ("written", 2), ("rows", 7), ("unflipped", 1), ("flipped", 2)]),
+    (2, [("rows", 50), ("written", 3)]),
+    (2, [("slow lists", 10)]),
+]
+"""Ranks, and where and when they are killed, run after run. The fifth has every point."""
+IN_A_CLUSTER = [(1, [("rows", 40), ("unflipped", 3)]), (2, [("rows", 50), ("unflipped", 3)])]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +90,7 @@ def options_of(source: str, url: str, folder: Path, **changes: object) -> dict[s
 
 def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) -> None:
     ranks = Processes(world, "tests.trainer.cut_off", (json.dumps(options), point, str(calls)))
-    _, written = ranks.communicate(timeout=240)
+    _, written = ranks.communicate(timeout=left_s())
     assert ranks.returncode and CUT_OFF in written, written.decode()
 
 
@@ -108,18 +122,7 @@ def check_goes_on_with_deltas(
     check_equal(client, bits=world == 1)
 
 
-@pytest.mark.parametrize(
-    ("world", "kills"),
-    [
-        (1, [("rows", 40)]),
-        (1, [("written", 9)]),
-        (1, [("unflipped", 9)]),
-        (1, [("flipped", 9)]),
-        (1, [("flipped", 7), ("written", 2), ("rows", 7), ("unflipped", 1), ("flipped", 2)]),
-        (2, [("rows", 50), ("written", 3)]),
-        (2, [("slow lists", 10)]),
-    ],
-)
+@pytest.mark.parametrize(("world", "kills"), few(KILLS, *KILLS[4:]))
 def test_a_killed_trainer_goes_on_with_deltas(
     tmp_path: Path, source: str, redis_url: str, client: redis.Redis, world: int, kills: list[tuple[str, int]]
 ) -> None:
@@ -128,7 +131,7 @@ def test_a_killed_trainer_goes_on_with_deltas(
 
 @pytest.mark.parametrize(
     ("world", "kills"),
-    [(1, [("rows", 40), ("unflipped", 3)]), (2, [("rows", 50), ("unflipped", 3)])],
+    few(IN_A_CLUSTER, IN_A_CLUSTER[1]),
 )
 def test_a_killed_trainer_goes_on_with_deltas_in_a_cluster(
     tmp_path: Path, source: str, redis_cluster: Cluster, world: int, kills: list[tuple[str, int]]
@@ -147,7 +150,7 @@ def test_no_rank_writes_rows_before_all_have_listed_their_keys(
     train(load_pipeline(PIPELINE), TrainOptions(**whole))
     options = options_of(source, redis_url, tmp_path / "checkpoint")
     ranks = Processes(2, "tests.trainer.cut_off", (json.dumps(options), "refused list", "3"))
-    _, written = ranks.communicate(timeout=240)
+    _, written = ranks.communicate(timeout=left_s())
     assert ranks.returncode == 0, written.decode()
     assert written.count(b"publishing failed, to be repeated: refused by a test") == 1
     assert written.count(b"another rank could not write its list of changed keys") == 1

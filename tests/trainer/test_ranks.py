@@ -12,6 +12,7 @@ from torch import Tensor
 
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from tests.ranks import run_ranks
+from tests.tiers import Worlds, few
 from tests.trainer.des_worker import ADDITIVE, AHEAD, CASES, FULL, STEPS, WORLDS
 
 ROOT = Path(__file__).parents[2]
@@ -30,11 +31,13 @@ ALL_ADDITIVE = [ADDITIVE[0], *(pytest.param(name, marks=pytest.mark.full) for na
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """World size → folder with its ranks' results."""
     full = ["full"] if request.config.getoption("--full") else []
-    folders = {}
-    for world in (1, *WORLDS):
-        folders[world] = tmp_path_factory.mktemp(f"world{world}")
-        run_ranks(world, "tests.trainer.des_worker", str(folders[world]), *full)
-    return folders
+
+    def make(world: int) -> Path:
+        folder = tmp_path_factory.mktemp(f"world{world}")
+        run_ranks(world, "tests.trainer.des_worker", str(folder), *full)
+        return folder
+
+    return Worlds(make)
 
 
 def merged(folder: Path, name: str) -> dict[str, Tensor]:
@@ -52,7 +55,7 @@ def facts(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in sorted(folder.glob(f"{name}.rank*.json"))]
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", few(WORLDS, 2))
 @pytest.mark.parametrize(("name", "way"), ALL_CASES)
 def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: int) -> None:
     one, many = merged(runs[1], f"{name}.auto"), merged(runs[world], f"{name}.{way}")
@@ -67,7 +70,7 @@ def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: in
     assert float(one["dense.adam.step"]) == STEPS - 1  # one step had no examples at all
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", few(WORLDS, 2))
 @pytest.mark.parametrize(("name", "way"), ALL_CASES)
 def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, way: str, world: int) -> None:
     ranks = facts(runs[world], f"{name}.{way}")
@@ -85,7 +88,7 @@ def test_batches_prepared_ahead_change_no_bit(runs: dict[int, Path], name: str, 
     assert plain_facts == ahead_facts and len(plain_facts) == min(WORLDS)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", few(WORLDS, 2))
 @pytest.mark.parametrize("name", ALL_ADDITIVE)
 def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int) -> None:
     """⊕ sends 2 (N − 1) / N · B · S · 4 bytes; besides it keys, labels, dense features, and first orders that
@@ -99,7 +102,7 @@ def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int
         assert rank["bytes"]["sum"] == pytest.approx(expected, abs=STEPS)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", few(WORLDS, 2))
 @pytest.mark.parametrize("name", ALL_ADDITIVE)
 def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, world: int) -> None:
     """A reduce-scatter sends as much as an all-reduce: half of it there, half of it back. Of tables nothing
@@ -128,7 +131,7 @@ def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, 
     assert rows / 8 <= reported <= rows / 8 + 4 * world * STEPS, "a label is a bit"
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", few(WORLDS, 2))
 @pytest.mark.parametrize("way", ["vectors", "rows"])
 @pytest.mark.parametrize("name", ALL_ADDITIVE)
 def test_the_chosen_exchange_is_used(runs: dict[int, Path], name: str, way: str, world: int) -> None:
@@ -139,8 +142,8 @@ def test_the_chosen_exchange_is_used(runs: dict[int, Path], name: str, way: str,
         assert not rank["bytes"].keys() & ({"sum", "vectors", "rows"} - {way})
 
 
-def test_the_ranks_took_part(runs: dict[int, Path]) -> None:
-    for world in WORLDS:
-        assert set(facts(runs[world], "both.allreduce")[0]["placement"]) == set(range(world))
+@pytest.mark.parametrize("world", few(WORLDS, 2))
+def test_the_ranks_took_part(runs: dict[int, Path], world: int) -> None:
+    assert set(facts(runs[world], "both.allreduce")[0]["placement"]) == set(range(world))
     losses = facts(runs[1], "both.auto")[0]["losses"]
     assert np.isfinite(losses).all()

@@ -24,6 +24,7 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.version import Published
 from tests.serving.content_world import pipeline
 from tests.trainer.publishing import Trainer, snapshot
+from tests.waiting import left_s
 
 WIDTH, OUT, SHARDS = 16, 4, 4
 MODEL = EmbeddingModel(width=WIDTH, hidden=(8, 8), out=OUT, init_scale=1.0)
@@ -81,12 +82,15 @@ class Run:
     trainer: Trainer = field(init=False)
     sizes: list[int] = field(default_factory=list)
     """Vectors that each version has computed."""
+    first_ms: int = 0
+    """Event time of the first example."""
 
     def __post_init__(self) -> None:
         self.trainer = Trainer(self.url)
 
     def plan(self, step: int, now_ms: int) -> RefreshPlan:
-        return self.refresh.plan(network_at(step), now_ms, whole=self.trainer.publisher.full)
+        whole = self.trainer.publisher.full
+        return self.refresh.plan(network_at(step), now_ms, whole=whole, first_ms=self.first_ms)
 
     def publish(self, step: int, now_ms: int) -> Published:
         counter = telemetry.PRECOMPUTED_CONTENT.labels("images")._value
@@ -139,6 +143,16 @@ def test_slots_take_turns_and_no_vector_is_older_than_the_period(run: Run, store
     later = np.array(run.sizes[1:])
     assert 700 * 2 <= later.sum() <= 700 * 3.1  # once an hour, and not with each of the 35 versions
     assert later.max() <= 700 / 4, "the work is spread over the versions"
+
+
+def test_vectors_of_before_the_first_example_are_as_old_as_it(run: Run, store: ContentStore) -> None:
+    """The next version may come long after it: Redis was slow."""
+    run.publish(1, 0)
+    run.first_ms = START
+    steps = steps_of(run, run.publish(2, START + PERIOD // 2).manifest, store, 2)
+    assert 700 / 4 < run.sizes[1] < 700 * 3 / 4 and set(steps.tolist()) == {1, 2}
+    assert telemetry.OLDEST_CONTENT.labels("images")._value.get() == PERIOD / 2000
+    assert steps_of(run, run.publish(3, START + PERIOD).manifest, store, 3).min() == 2
 
 
 def test_a_version_without_anything_due_shares_all_blobs(run: Run) -> None:
@@ -257,9 +271,9 @@ class Lockstep(Control):
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         self._table[self.rank] = np.array(values, np.int64)
-        self._barrier.wait(30)
+        self._barrier.wait(left_s())
         out = np.stack([self._table[rank] for rank in range(self.world)])
-        self._barrier.wait(30)
+        self._barrier.wait(left_s())
         return out
 
 

@@ -26,6 +26,7 @@ from livectr.trainer.quality.predictions import read_predictions
 from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.processes import finish, start
+from tests.waiting import left_s, until
 
 IMPRESSIONS = 5_000
 OPTIONS: dict[str, object] = dict(
@@ -40,16 +41,14 @@ def generation(root: Path) -> int:
 
 def kill_somewhere(process: Processes, root: Path, rng: random.Random, sudden: Callable[[int], None]) -> bool:
     """Kill the process soon after it has committed something new; False: it had ended."""
-    before, deadline = generation(root), time.monotonic() + 120
-    while generation(root) == before and process.poll() is None:
-        assert time.monotonic() < deadline, "it does not commit"
-        time.sleep(0.005)
+    before = generation(root)
+    until(lambda: generation(root) != before or process.poll() is not None, turn=lambda: time.sleep(0.005))
     time.sleep(rng.random() * 0.4)
     if process.poll() is not None:
         process.communicate()
         return False
     sudden(process.pid)
-    process.communicate(timeout=60)
+    process.communicate(timeout=left_s())
     return True
 
 

@@ -18,6 +18,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 from livectr.trainer.step_settings import StepSettings
 from tests.ranks import run_ranks
+from tests.tiers import few
 from tests.trainer import common_worker
 from tests.trainer.des_worker import ROLES, train
 from tests.trainer.split_worker import CASES, COMMON, COMMON_SPLIT, FULL, SPLIT, placed
@@ -34,7 +35,7 @@ SENT: dict[str, set[str]] = {
 """Collectives of a split table's fields, by exchange."""
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=few([2, 4], 2))
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """World size, and folder with its ranks' results."""
     world, folder = request.param, tmp_path_factory.mktemp("split")

@@ -11,11 +11,13 @@ import redis
 
 from livectr.protos.manifest import VersionManifest
 from livectr.trainer.build import build
+from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Boundary
+from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.stages import Stages
 from tests.trainer.ad_logs import ad_pipeline, write_files
@@ -88,8 +90,67 @@ class StuckPublisher:
     def serve(self, champion: str) -> None:
         pass
 
+    def cursor(self, step: int, *, begins: bool) -> Cursor:
+        return Cursor(self.begun + begins, 1, "", step, "run")
+
     def begin(self, snapshot: object, **counts: int) -> None:
         self.begun, self.busy = self.begun + 1, True
+
+
+class SlowCheckpoint:
+    """Checkpointer whose write ends when a test says so."""
+
+    busy, oldest, oldest_version, begun = False, 0, 0, 0
+    tables = SimpleNamespace(copied=True, copying=False, large=False)
+
+    def begin(self, content: CheckpointState) -> None:
+        assert not self.busy
+        self.busy, self.begun = True, self.begun + 1
+
+    def advance(self) -> bool:
+        self.busy = False
+        return True
+
+
+def test_the_end_of_a_log_that_falls_silent_is_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if its version went ahead of the checkpoint, as the write before took so long; once, and alone."""
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    first, publisher, checkpoint = Boundary({}, 0, 0), StuckPublisher(), SlowCheckpoint()
+    given: dict[str, Any] = dict(
+        control=SimpleNamespace(rank=0), checkpoint=checkpoint, publisher=publisher, first=first
+    )
+    commits = Committer(**given, publish_interval_s=1.0, checkpoint_interval_s=10.0)
+    snapshots: Any = SimpleNamespace(take=lambda step, since: None, keys_since=lambda since: {})
+    content = CheckpointState(1, 1, 0, None, {}, {}, {}, {}, {})
+
+    def round_() -> tuple[int, int]:
+        """Commit as the training loop does; versions and checkpoints that have begun."""
+        due = commits.due
+        if commits.begins(due):
+            state = CommitState(
+                1, 1, first, {}, began_s=now_s, checkpoint=content if due is Due.ALL else None,
+                snapshots=snapshots, publish=commits.publishes(due),
+            )  # fmt: skip
+            commits.commit(state)
+            publisher.busy = False  # a fast Redis
+        return publisher.begun, checkpoint.begun
+
+    commits.changed()
+    assert round_() == (1, 1)
+    now_s += 1.0
+    commits.changed()
+    assert round_() == (2, 1), "the checkpoint before is still being written"
+    now_s += 100.0
+    assert round_() == (2, 1) and commits.settle([True])
+    now_s += 9.0 * 101.0 - 0.1
+    assert round_() == (2, 1), "checkpoints take a tenth of the time"
+    now_s += 0.2
+    assert round_() == (2, 2), "the checkpoint alone: Redis lacks nothing"
+    now_s += 1.0
+    assert commits.settle([True])
+    now_s += 1000.0
+    assert round_() == (2, 2)
 
 
 def test_a_version_that_the_push_before_held_up_follows_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

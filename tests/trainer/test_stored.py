@@ -43,6 +43,7 @@ from tests.trainer.test_resume import (
     kill_group,
     kill_one_rank,
 )
+from tests.waiting import left_s, until
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +94,13 @@ def kill_after_a_commit(
     process: subprocess.Popen[bytes], address: str, rng: random.Random, sudden: Callable[[int], None]
 ) -> bool:
     """Kill a process soon after a new generation is stored; False: it had ended."""
-    before, deadline = newest_generation(address), time.monotonic() + 120
-    while newest_generation(address) == before and process.poll() is None:
-        assert time.monotonic() < deadline, "it does not commit"
-        time.sleep(0.02)
+    before = newest_generation(address)
+    until(lambda: newest_generation(address) != before or process.poll() is not None)
     time.sleep(rng.random() * 0.4)
     ended = process.poll() is not None
     if not ended:
         sudden(process.pid)
-    process.communicate(timeout=60)
+    process.communicate(timeout=left_s())
     return not ended
 
 
@@ -166,11 +165,11 @@ def test_a_store_that_is_away_holds_nothing_up_and_nothing_is_lost(
         server.use(monkeypatch, f"http://127.0.0.1:{urlsplit(proxy.url).port}")
 
         def outage() -> None:
-            wait_for(lambda: newest_manifest(copy) is not None)
+            until(lambda: newest_manifest(copy) is not None)
             proxy.go_away()
             try:
-                wait_for(lambda: failures() > before)
-                wait_for(lambda: len(read_predictions(copy / "predictions")) == IMPRESSIONS)
+                until(lambda: failures() > before)
+                until(lambda: len(read_predictions(copy / "predictions")) == IMPRESSIONS)
                 learned.set()
             finally:
                 proxy.away = False
@@ -182,13 +181,6 @@ def test_a_store_that_is_away_holds_nothing_up_and_nothing_is_lost(
     server.use(monkeypatch)
     assert learned.is_set(), "training did not go on while the store was away"
     assert_same(downloaded(address, tmp_path / "downloaded"), unbroken)
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def test_damage_is_told_and_the_generation_before_is_used(
@@ -232,7 +224,7 @@ def test_the_trainer_that_began_last_wins(
     copy = tmp_path / "copy"
 
     def usurp() -> None:
-        wait_for(lambda: newest_generation(address) > before)
+        until(lambda: newest_generation(address) > before)
         server.write(f"{prefix}/{OWNER}", b'{"token": "other", "host": "node-7", "pid": 41}')
 
     go(source, address, tmp_path / "first", max_steps=2)

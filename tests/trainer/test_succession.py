@@ -22,6 +22,7 @@ from livectr.trainer.publish.succession import Cursor, refusal
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
+from tests.waiting import until
 
 IMPRESSIONS = 2_000
 HELD = VersionManifest(
@@ -172,10 +173,7 @@ def test_killed_between_a_publish_and_its_checkpoint_it_does_not_go_back(
     served.start()
     try:
         process = start(1, options)
-        deadline = time.monotonic() + 120
-        while not served.versions or served.versions[-1].step < 20:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: served.versions and served.versions[-1].step >= 20, process=process)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         kept, at = newest_manifest(tmp_path), held_by(client)

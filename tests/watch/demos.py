@@ -19,12 +19,11 @@ from typing import Self
 import psutil
 import redis
 
+from tests import waiting
+from tests.waiting import left_s
 from tests.watch.expressions import Expression, answer
 
 DEMO = [sys.executable, "-m", "livectr", "demo", "--watch", "--rate", "300"]
-START_S = 900
-LONGEST_S = 600
-END_S = 300
 
 
 class WatchedDemo:
@@ -65,7 +64,7 @@ class WatchedDemo:
             )
         self._held.callback(self._end)
         try:
-            self.until(lambda: "Ctrl-C ends everything" in self.log.read_text(), START_S)
+            self.until(lambda: "Ctrl-C ends everything" in self.log.read_text())
             text = self.log.read_text()
             found = re.search(r"^Prometheus +(http://127\.0\.0\.1:\d+)/targets", text, re.MULTILINE)
             assert found, text
@@ -91,7 +90,7 @@ class WatchedDemo:
     def _end(self) -> None:
         self._process.send_signal(signal.SIGINT)
         try:
-            self._process.wait(timeout=END_S)
+            self._process.wait(left_s())
         finally:
             self._process.kill()
 
@@ -100,21 +99,22 @@ class WatchedDemo:
         """Process id of the demo."""
         return self._process.pid
 
-    def until(self, done: Callable[[], bool], timeout_s: float, why: Callable[[], object] = str) -> None:
+    def until(self, done: Callable[[], bool], why: Callable[[], object] = str) -> None:
         """Wait for `done` while the demo runs.
 
         Args:
             why: says what is missing.
         """
-        deadline = time.monotonic() + timeout_s
-        while not done():
-            assert self._process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, f"{why()}\n{self.log.read_text()[-3000:]}"
-            time.sleep(1)
+        waiting.until(
+            done,
+            process=self._process,
+            why=lambda: f"{why()}\n{self.log.read_text()[-3000:]}",
+            turn=lambda: time.sleep(1),
+        )
 
     def firing(self) -> set[str]:
         """Names of the alerts that fire."""
-        with urllib.request.urlopen(f"{self.url}/api/v1/alerts", timeout=60) as reply:
+        with urllib.request.urlopen(f"{self.url}/api/v1/alerts", timeout=left_s()) as reply:
             alerts = json.load(reply)["data"]["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
@@ -131,11 +131,11 @@ class WatchedDemo:
             return wanted <= self.seen
 
         self.seen -= wanted
-        self.until(look, LONGEST_S, lambda: f"{wanted - self.seen} do not fire")
+        self.until(look, lambda: f"{wanted - self.seen} do not fire")
 
     def is_over(self, alert: str) -> None:
         """Wait until an alert does not fire."""
-        self.until(lambda: alert not in self.firing(), LONGEST_S, lambda: f"{alert} goes on")
+        self.until(lambda: alert not in self.firing(), lambda: f"{alert} goes on")
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Processes of the demo with these words in their command lines, their children included."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import left_s
 from tests.watch.demos import WatchedDemo
 
 SPEED = 30
@@ -48,7 +49,7 @@ def drilled() -> set[str]:
 def hurried_rules(folder: Path) -> Path:
     """Write the rules with their times divided by SPEED."""
     words = ["--drill", str(SPEED), "--to", str(folder / "rules")]
-    subprocess.run([sys.executable, "-m", "k8s.rules", *words], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "k8s.rules", *words], check=True, timeout=left_s())
     return folder / "rules" / "livectr.yaml"
 
 

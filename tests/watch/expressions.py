@@ -21,6 +21,7 @@ from typing import Any
 
 from k8s.rules.alerts import ALERTS
 from k8s.rules.objectives import OBJECTIVES
+from tests.waiting import left_s
 
 DASHBOARDS = Path(__file__).parents[2] / "k8s" / "dashboards"
 ABSENT_ON_A_LAPTOP = {
@@ -88,7 +89,7 @@ def answer(url: str, expression: Expression) -> list[float]:
     """
     query = urllib.parse.urlencode({"query": expression.text})
     try:
-        with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=60) as reply:
+        with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=left_s()) as reply:
             data = json.load(reply)["data"]
     except urllib.error.HTTPError as error:
         raise AssertionError(f"{expression.place}: {json.load(error)['error']}: {expression.text}") from None

@@ -17,7 +17,7 @@ from k8s.rules.objectives import LATENCY_S
 from livectr.demo.demo import PIPELINE
 from livectr.local.ports import free_ports
 from livectr.serving.client import RankClient
-from tests.watch.demos import LONGEST_S, WatchedDemo
+from tests.watch.demos import WatchedDemo
 from tests.watch.drills import drill, hurried_rules, slowed, stopped
 
 
@@ -28,7 +28,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDemo]:
     # A low rate leaves time to catch up, on a machine with much else to do.
     with WatchedDemo(folder, "--rate", "100", "--rules", str(hurried_rules(folder))) as running:
         learned = "livectr_published_version > 3 and livectr_lost_versions_total == 0"
-        running.until(lambda: running.holds(learned), LONGEST_S)
+        running.until(lambda: running.holds(learned))
         running.is_over("LiveCTRNoServer")
         yield running
 
@@ -75,7 +75,7 @@ def test_a_server_is_held_again_and_again(demo: WatchedDemo) -> None:
     with slowed(demo.processes("serve", "rank"), 0.3, 0.1):
         # Other load of the machine may fire the alerts, but does not hold a server for so long.
         share = f"({late}) / rate(livectr_pause_seconds_count{server}}}[30s])"
-        demo.until(lambda: demo.holds(f"{share} > 0.4"), LONGEST_S, lambda: "the stops are not measured")
+        demo.until(lambda: demo.holds(f"{share} > 0.4"), lambda: "the stops are not measured")
         demo.fires("LiveCTRLatencyBurnsFast", "LiveCTRLatencyBurnsSlowly")
 
 
@@ -114,11 +114,11 @@ def test_a_server_is_cut_off_from_redis(demo: WatchedDemo) -> None:
     """It goes on answering with its last version."""
     with another_server(demo, "cut"):
         served = 'livectr_served_version{pod="rank-1"} > 0'
-        demo.until(lambda: demo.holds(served), LONGEST_S, lambda: "the second server serves nothing")
+        demo.until(lambda: demo.holds(served), lambda: "the second server serves nothing")
         demo.redis.execute_command("ACL", "SETUSER", "cut", "off")
         demo.redis.execute_command("CLIENT", "KILL", "USER", "cut")
         old = 'livectr_served_version_age_seconds{pod="rank-1"} > 30'
-        demo.until(lambda: demo.holds(old), LONGEST_S, lambda: "its version does not grow old")
+        demo.until(lambda: demo.holds(old), lambda: "its version does not grow old")
         demo.fires("LiveCTRVersionsSplit")
     demo.is_over("LiveCTRVersionsSplit")
 
@@ -168,7 +168,7 @@ def asked(demo: WatchedDemo) -> Iterator[None]:
 def test_a_client_sends_the_worst_ads_only(demo: WatchedDemo) -> None:
     """Predictions fall, and clicks of the log do not. The usual mean is a median: it takes some minutes."""
     usual = "livectr_served_pctr_count offset 4m > 0 and on () livectr_window_clicks > 1000"
-    demo.until(lambda: demo.holds(usual), LONGEST_S, lambda: "there is no usual mean")
+    demo.until(lambda: demo.holds(usual), lambda: "there is no usual mean")
     with asked(demo):
         demo.fires("LiveCTRPredictionsMoved")
     demo.is_over("LiveCTRPredictionsMoved")

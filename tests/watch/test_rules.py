@@ -16,6 +16,7 @@ from k8s.rules import __main__ as rules
 from k8s.rules.alerts import ALERTS
 from k8s.rules.objectives import FRESHNESS_S, LATENCY_S, OBJECTIVES
 from tests.promtool import promtool
+from tests.waiting import left_s
 from tests.watch.drills import drilled
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,7 @@ def test_promtool_accepts_the_rules() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=left_s(),
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -43,7 +44,11 @@ def test_promtool_accepts_the_rules() -> None:
 @pytest.mark.parametrize("file", [pytest.param(file, id=file.stem) for file in TESTS])
 def test_promtool_runs_their_tests(file: Path) -> None:
     done = subprocess.run(
-        [promtool(), "test", "rules", str(file)], capture_output=True, text=True, check=False, timeout=500
+        [promtool(), "test", "rules", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=left_s(),
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

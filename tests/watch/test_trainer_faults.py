@@ -17,7 +17,8 @@ import pytest
 from kafka import KafkaProducer
 
 from livectr.local.kafka import broker_jars
-from tests.watch.demos import LONGEST_S, WatchedDemo
+from tests.waiting import left_s
+from tests.watch.demos import WatchedDemo
 from tests.watch.drills import drill, hurried_rules
 
 DISK_BYTES = 2 << 30
@@ -43,7 +44,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDemo]:
         within=[*namespace, "sh", "-c", mount, str(folder / "keep")],
         environment={"LIVECTR_CHECKPOINT_INTERVAL_S": "1d"},
     ) as running:
-        running.until(lambda: running.holds("livectr_published_version > 1"), LONGEST_S)
+        running.until(lambda: running.holds("livectr_published_version > 1"))
         yield running
 
 
@@ -105,7 +106,7 @@ def quota(address: str, bytes_per_s: int) -> Iterator[None]:
     def alter(*words: str) -> None:
         command = [java, "-cp", f"{broker_jars()}/*", "kafka.admin.ConfigCommand", "--alter"]
         command += ["--bootstrap-server", address, "--entity-type", "clients", "--entity-default"]
-        subprocess.run([*command, *words], check=True, timeout=120, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, *words], check=True, timeout=left_s(), stdout=subprocess.DEVNULL)
 
     alter("--add-config", f"consumer_byte_rate={bytes_per_s}")
     try:

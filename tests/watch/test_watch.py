@@ -14,13 +14,14 @@ from livectr.demo.demo import UNTIL_IDLE_S
 from livectr.demo.prometheus import Target, command, prometheus_program
 from livectr.kernels.errors import ConfigError
 from tests.promtool import promtool
+from tests.waiting import left_s
 from tests.watch.demos import DEMO, WatchedDemo
 from tests.watch.drills import stopped
 from tests.watch.expressions import ABSENT_ON_A_LAPTOP, Expression, answer, without_data
 
 
 @pytest.mark.early
-@pytest.mark.timeout(1200)
+@pytest.mark.full
 def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
     with WatchedDemo(tmp_path, "--ranks", "2") as demo:
         assert any(Path(part.exe()).name == "prometheus" for part in demo.family)
@@ -33,15 +34,24 @@ def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
                 missing[:] = without_data(demo.url, ABSENT_ON_A_LAPTOP)
             return not missing
 
-        demo.until(all_have_data, 480, lambda: [f"{e.place}: {e.text}" for e in missing])
+        demo.until(all_have_data, lambda: [f"{e.place}: {e.text}" for e in missing])
         with stopped(demo.processes("simulate", "--to")):
             caught_up = "sum(livectr_consumer_lag_records) == 0"
-            demo.until(lambda: demo.holds(caught_up), 300, lambda: "the trainer does not catch up")
+            demo.until(lambda: demo.holds(caught_up), lambda: "the trainer does not catch up")
             time.sleep(UNTIL_IDLE_S + 4)  # the trainer waits for more
             (learned,) = answer(demo.url, Expression("learned", "max(livectr_examples_total)"))
-        demo.until(lambda: demo.holds(f"max(livectr_examples_total) > {learned}"), 300)
+        demo.until(lambda: demo.holds(f"max(livectr_examples_total) > {learned}"))
         demo.redis.flushall()
-        demo.until(lambda: "LiveCTRRedisRefilled" in demo.firing(), 300)
+        demo.until(lambda: "LiveCTRRedisRefilled" in demo.firing())
+
+
+@pytest.mark.early
+def test_every_part_is_scraped(tmp_path: Path) -> None:
+    """Tests of their files tell that panels and rules ask for what exists; `make test-full` asks for all."""
+    with WatchedDemo(tmp_path) as demo:
+        demo.until(lambda: demo.holds("min(up) == 1"), lambda: answer(demo.url, Expression("parts", "up")))
+        demo.until(lambda: demo.holds("max(livectr_examples_total) > 0"))
+        demo.until(lambda: demo.holds("max(livectr_published_version) > 1"))
 
 
 def test_without_a_prometheus_it_says_where_to_get_one(
@@ -64,7 +74,7 @@ def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=left_s(),
     )
     assert done.returncode == 0 and f"{found} rules found" in done.stdout, done.stdout + done.stderr
 
@@ -78,6 +88,6 @@ def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
 )
 def test_options_that_do_not_go_together(words: list[str], sentence: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [*DEMO, *words], capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path
+        [*DEMO, *words], capture_output=True, text=True, check=False, timeout=left_s(), cwd=tmp_path
     )
     assert done.returncode == 2 and sentence in done.stderr

@@ -63,7 +63,14 @@ class ItemRefresh:
         self._newer = self._left = _NONE
 
     def plan(
-        self, table: LookupTable, since: int, now_ms: int, *, whole: bool, sample: Sample | None = None
+        self,
+        table: LookupTable,
+        since: int,
+        now_ms: int,
+        *,
+        whole: bool,
+        sample: Sample | None = None,
+        first_ms: int = 0,
     ) -> ItemPlan:
         """Plan the vectors of a version.
 
@@ -73,13 +80,15 @@ class ItemRefresh:
             now_ms: event time of the version's step.
             whole: nothing of the version before stays.
             sample: ids of `drift.sample` and their present vectors.
+            first_ms: event time of this process's first example; 0 before it.
         """
         self._plans += 1
         moved = self.drift.moved(*sample, set(self._versions.tolist())) if self.drift and sample else set()
         if whole or not self._begun:
             return self._whole(table, now_ms)
         slots = len(self._members)
-        self._turns.grow(slots, now_ms)
+        self._turns.grow(slots)
+        self._turns.date(first_ms)
         keys, alive = table.touched(since)
         newer = np.union1d(np.setdiff1d(self._newer, keys), keys[alive])
         left = np.union1d(np.setdiff1d(self._left, keys), keys[~alive])
@@ -117,7 +126,7 @@ class ItemRefresh:
         self._begun = True
         if plan.whole:
             self._turns = Turns(self._rule.period_ms)
-            self._turns.grow(plan.slots, plan.now_ms)
+            self._turns.grow(plan.slots)
             self._members, self._versions = [_NONE] * plan.slots, np.zeros(plan.slots, np.int64)
         self._turns.computed(plan.due, plan.now_ms)
         self._versions[plan.due] = plan.number

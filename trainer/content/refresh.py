@@ -70,17 +70,19 @@ class ContentRefresh:
         """Numbers of the ids in the blob of newer ids, ascending."""
         self._vectors: F32 = np.empty((0, 0), np.float32)
 
-    def plan(self, network: SubNetwork, now_ms: int, *, whole: bool) -> RefreshPlan:
+    def plan(self, network: SubNetwork, now_ms: int, *, whole: bool, first_ms: int = 0) -> RefreshPlan:
         """Plan the vectors of a version, and copy the sub-model. Collective.
 
         Args:
             now_ms: event time of the version's step.
             whole: nothing of the version before stays.
+            first_ms: event time of this process's first example; 0 before it.
         """
         changed, moment = self.store.changed(self._moment)
         self._slots.extend()
         self._plans += 1
-        self._grow(now_ms)
+        self._grow()
+        self._turns.date(first_ms)
         moved = (
             set()
             if self._drift is None
@@ -118,11 +120,11 @@ class ContentRefresh:
         """Part of a slot's blobs' names."""
         return self._slots.tags[slot]
 
-    def _grow(self, now_ms: int) -> None:
+    def _grow(self) -> None:
         """Make room for new slots."""
         more = len(self._slots) - len(self._versions)
         self._versions = np.append(self._versions, np.full(more, NEVER))
-        self._turns.grow(len(self._slots), now_ms)
+        self._turns.grow(len(self._slots))
 
     def published(self, plan: RefreshPlan, newer: tuple[I64, F32]) -> None:
         """Take over a plan whose version is served."""

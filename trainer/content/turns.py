@@ -32,10 +32,13 @@ class Turns:
         self._times: I64 = np.empty(0, np.int64)
         """Event time of each slot; 0: before the first example, NEVER: not computed yet."""
 
-    def grow(self, slots: int, now_ms: int) -> None:
-        """Make room for slots; learn the time of vectors that were computed before the first example."""
+    def grow(self, slots: int) -> None:
+        """Make room for slots that were never computed."""
         self._times = np.append(self._times, np.full(slots - len(self._times), NEVER))
-        self._times[self._times == 0] = now_ms
+
+    def date(self, first_ms: int) -> None:
+        """Date vectors of before the first example at its event time: later steps have moved the model on."""
+        self._times[self._times == 0] = first_ms
 
     def due(self, phases: Sequence[float], now_ms: int) -> Bools:
         """Mask of the slots that were never computed, or whose turn has come since."""

@@ -175,6 +175,7 @@ class Snapshotter:
         refreshes: content → its refresh; of other content, all vectors are computed.
         now_ms: event time of this step boundary.
         item_refresh: refresh of the item vectors; None: all are computed.
+        first_ms: event time of this process's first example; 0 before it.
         copied: rows of a complete version that were copied ahead.
     """
 
@@ -189,6 +190,7 @@ class Snapshotter:
     refreshes: Mapping[str, ContentRefresh] = field(default_factory=dict)
     now_ms: int = 0
     item_refresh: ItemRefresh | None = None
+    first_ms: int = 0
     copied: CopyAhead | None = None
 
     def ahead(self, boundary: Boundary) -> CopyAhead | None:
@@ -290,7 +292,9 @@ class Snapshotter:
         for name in self._contents if ams is not None else ():
             assert ams is not None
             if name in self.refreshes:
-                content[name] = self.refreshes[name].plan(ams.networks[name], self.now_ms, whole=whole)
+                content[name] = self.refreshes[name].plan(
+                    ams.networks[name], self.now_ms, whole=whole, first_ms=self.first_ms
+                )
             else:
                 content[name] = ContentPrecompute(name, ams.networks[name], ams.stores[name])
         return content
@@ -353,7 +357,9 @@ class Snapshotter:
             drawn, _, copied = self._copied(table, drawn)
             sample = drawn, _vectors(copied, self.control)
         if table is not None and refresh is not None:
-            plan = refresh.plan(table, generation, self.now_ms, whole=since is None, sample=sample)
+            plan = refresh.plan(
+                table, generation, self.now_ms, whole=since is None, sample=sample, first_ms=self.first_ms
+            )
         ids, failed, copied = self._copied(table, plan.ids if plan is not None else None)
         compute = partial(_vectors, copied)
         if refresh is None:

@@ -1,0 +1,185 @@
+"""Runs the tests again and again, and writes a table: `python -m tests.tally 10 --busy 2 --shuffle`.
+
+A green suite is one that is green each time: beside busy loops that take the CPUs from it, and in any order.
+The table has a line for each run with its seconds, the CPU seconds of all of its processes, and what failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER of prctl(2): who outlives its parent becomes our child, and counts."""
+USUAL = ("--numprocesses=3", "--dist=loadscope")
+
+
+@dataclass
+class Run:
+    """One run of the tests.
+
+    Attributes:
+        seed: of the order; None: the files' own.
+        seconds, cpu_s: from start to end, and of all processes.
+        tests: number that ran.
+        failed: names of tests.
+        left: command lines of processes that the run left behind.
+        code: exit code of pytest.
+    """
+
+    seed: int | None
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    tests: int = 0
+    failed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    slowest: list[tuple[float, str]] = field(default_factory=list)
+    code: int = 0
+
+    @property
+    def green(self) -> bool:
+        return self.code == 0 and not self.failed and not self.left
+
+
+def run(arguments: Sequence[str], seed: int | None) -> Run:
+    """Run pytest once; its output goes on to ours."""
+    done = Run(seed)
+    with tempfile.TemporaryDirectory(prefix="livectr-tally-") as folder:
+        results = Path(folder) / "results.xml"
+        order = [f"--shuffle={seed}"] if seed is not None else []
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *arguments,
+            *order,
+            f"--junit-xml={results}",
+            "-o",
+            "junit_family=xunit1",
+        ]
+        before_s, began = _reaped_s(), time.monotonic()
+        done.code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        done.seconds = time.monotonic() - began
+        done.left = end_orphans()
+        done.cpu_s = _reaped_s() - before_s
+        if results.exists():
+            _read(results, done)
+    return done
+
+
+def _read(results: Path, done: Run) -> None:
+    """Take over what JUnit's file says."""
+    for case in ElementTree.parse(results).iter("testcase"):
+        name = f"{case.get('file') or case.get('classname')}::{case.get('name')}"
+        done.tests += 1
+        done.slowest.append((float(case.get("time", 0)), name))
+        if case.find("failure") is not None or case.find("error") is not None:
+            done.failed.append(name)
+    done.slowest.sort(reverse=True)
+
+
+def _reaped_s() -> float:
+    """CPU seconds of the children that have ended, and of theirs."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def end_orphans() -> list[str]:
+    """Wait for processes that outlived the run, end those that do not end by themselves, and name these."""
+    mine = psutil.Process()
+    orphans = [p for p in mine.children() if p.pid not in _busy]
+    _, alive = psutil.wait_procs(orphans, timeout=10)
+    names = []
+    for process in alive:
+        names.append(" ".join(process.cmdline())[:100])
+        process.kill()
+    psutil.wait_procs(alive)
+    return names
+
+
+_busy: set[int] = set()
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """Let some processes compute for nothing."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    _busy.update(process.pid for process in started)
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+        _busy.clear()
+
+
+def table(runs: Sequence[Run], slow: int = 0) -> str:
+    """Markdown table of the runs, what failed how often, and the slowest tests of the last run."""
+    lines = [
+        "| run | order | seconds | CPU seconds | tests | failed | left behind |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for number, done in enumerate(runs, start=1):
+        order = "files" if done.seed is None else f"seed {done.seed}"
+        failed = str(len(done.failed)) if done.code in (0, 1) else f"exit code {done.code}"
+        lines.append(
+            f"| {number} | {order} | {done.seconds:.0f} | {done.cpu_s:.0f} | {done.tests} | {failed} "
+            f"| {len(done.left)} |"
+        )
+    lines += ["", f"{sum(done.green for done in runs)} of {len(runs)} runs were green."]
+    failures = Counter(name for done in runs for name in done.failed)
+    lines += [f"- {times} × `{name}`" for name, times in failures.most_common()]
+    lines += [f"- left behind: `{name}`" for done in runs for name in done.left]
+    if slow and runs:
+        lines += ["", "| seconds | test |", "|---|---|"]
+        lines += [f"| {seconds:.1f} | `{name}` |" for seconds, name in runs[-1].slowest[:slow]]
+    return "\n".join(lines) + "\n"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Parse the command line and run; returns 0 if every run was green."""
+    parser = argparse.ArgumentParser(prog="python -m tests.tally", description=__doc__)
+    parser.add_argument("runs", type=int, help="number of runs")
+    parser.add_argument(
+        "--busy", type=int, default=0, metavar="LOOPS", help="loops that compute meanwhile [0]"
+    )
+    parser.add_argument("--shuffle", action="store_true", help="in a new random order each time")
+    parser.add_argument("--seed", type=int, default=1, help="of the first order [1]")
+    parser.add_argument("--slow", type=int, default=0, metavar="TESTS", help="list the last run's slowest")
+    parser.add_argument("--table", type=Path, help="write the table to a file, too, after each run")
+    parser.epilog = f"What comes after `--` are pytest's arguments [{' '.join(USUAL)}]"
+    own = [*(sys.argv[1:] if words is None else words)]
+    own, arguments = (own[: own.index("--")], own[own.index("--") + 1 :]) if "--" in own else (own, [*USUAL])
+    given = parser.parse_args(own)
+    ctypes.CDLL(None, use_errno=True).prctl(SUBREAPER, 1, 0, 0, 0)
+    seeds = random.Random(given.seed)
+    runs: list[Run] = []
+    with busy(given.busy):
+        for number in range(given.runs):
+            seed = (given.seed if number == 0 else seeds.randrange(1 << 31)) if given.shuffle else None
+            runs.append(run(arguments, seed))
+            text = table(runs, given.slow)
+            if given.table is not None:
+                given.table.write_text(text)
+            print(text, flush=True)
+    return 0 if all(done.green for done in runs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

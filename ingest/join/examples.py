@@ -98,7 +98,7 @@ class ExampleSource:
         self._share, self._tables_reach = (rank, world), FIRST
         self._selected: tuple[I64, I32] = NO_EXAMPLES
         self._paused: frozenset[TopicPartition] = frozenset()
-        self._examples = self._clicked = 0
+        self._examples = self._clicked = self._largest = 0
         letters = dead_letters if rank == 0 else DeadLetters(None)  # every rank reads every table
         self._lookups = Lookups(
             pipeline.tables if options.full_tables else pipeline.narrow_tables,
@@ -204,6 +204,11 @@ class ExampleSource:
         bound = min((p.strict_frontier for p in self._partitions.values()), default=LAST)
         return min(bound, self._tables_reach)
 
+    @property
+    def topic_count(self) -> int:
+        """Number of event topics."""
+        return len(self._topics)
+
     def release(self) -> None:
         """Let the clock decide from here on."""
         for partition in self._partitions.values():
@@ -286,6 +291,7 @@ class ExampleSource:
             Their orders int64[k], partitions int32[k] and finals bool[k]; None while they are not ready, or
             tables are not read far enough for them.
         """
+        self._largest = max([self._largest, *counts.values()])
         order, partition, final = [], [], []
         for number, queue in self._partitions.items():
             count = counts.get(number, 0)
@@ -467,7 +473,7 @@ class ExampleSource:
     def _pause(self) -> None:
         """Back-pressure: stop to read topic partitions that are ahead of the slowest topic or partition."""
         slowest = self._bound
-        share = READY_ROWS // max(1, len(self._partitions))
+        share = max(READY_ROWS // max(1, len(self._partitions)), self._largest)
         paused = {
             (topic, number)
             for number, partition in self._partitions.items()

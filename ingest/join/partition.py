@@ -292,7 +292,7 @@ class Partition:
         late, by_clock = self._late, self._merge.bound(idle) > self.strict_frontier
         single, read = late or resolved or ended != self.ended, self.read
         moved, rows = self._move(idle, ended, changed=self._changed or resolved)
-        if single or by_clock and rows is not None:
+        if single or (by_clock and rows is not None):
             self._recorder.note(Decision(read, tuple(idle), now_ms, ended), rows or 0, single=single)
         return moved
 

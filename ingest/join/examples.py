@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ AHEAD = 2
 """Examples that are sorted at once, as a multiple of those that are asked for."""
 
 _log = logging.getLogger(__name__)
+PASSED = "passed"
+"""Name, in the state of a partition, of the greatest order of the batches before."""
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 NO_EXAMPLES = np.empty(0, np.int64), np.empty(0, np.int32)
@@ -99,6 +102,8 @@ class ExampleSource:
         self._selected: tuple[I64, I32] = NO_EXAMPLES
         self._paused: frozenset[TopicPartition] = frozenset()
         self._examples = self._clicked = self._largest = 0
+        known = state.partitions.values() if state is not None else ()
+        self._passed = max((int(each.values.get(PASSED, FIRST)) for each in known), default=FIRST)
         letters = dead_letters if rank == 0 else DeadLetters(None)  # every rank reads every table
         self._lookups = Lookups(
             pipeline.tables if options.full_tables else pipeline.narrow_tables,
@@ -348,12 +353,13 @@ class ExampleSource:
             rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
         )
         ids = user, instance, time_ms, item, order, partition
-        columns = self._columns.of(rows, order)
+        columns = self._columns.of(rows, order, self._passed)
         self._pass(int(order[-1]) if passed is None else passed)
         return Examples(columns, label, *ids, late)
 
     def _pass(self, order: int) -> None:
         """Drop the look-up rows that examples of at least this order do not see."""
+        self._passed = max(self._passed, order)
         if self._columns.versioned:
             least = min(order, self._bound) - self._columns.span_ms
             self._lookups.forget(least, order - self.pipeline.log.leaves_ms)
@@ -364,7 +370,11 @@ class ExampleSource:
         A look-up table is read again after a restart. The rows that its topic may lack by then are in the
         state, for this rank's share of the keys. Without `whole` it lacks what is saved as `changes`.
         """
-        partitions = {number: each.state(whole=whole) for number, each in self._partitions.items()}
+        states = {number: each.state(whole=whole) for number, each in self._partitions.items()}
+        partitions = {
+            number: replace(state, values={**state.values, PASSED: self._passed})
+            for number, state in states.items()
+        }
         return SourceState(partitions, *self._lookups.state(self._share, whole=whole))
 
     def changes(self) -> Changes:

@@ -22,6 +22,7 @@ from kafka import KafkaProducer
 
 from livectr.ingest.language.keys import key_of
 from livectr.kernels.errors import ConfigError
+from livectr.local.kafka import create_topics
 from livectr.trainer.checkpoint.manifest import Manifest, newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.options import TrainOptions
@@ -29,7 +30,7 @@ from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import train
 from livectr.trainer.stream.order_log import OrderLog
 from tests.ranks import Processes
-from tests.trainer.ad_logs import START_MS, ad_pipeline, events, write_kafka
+from tests.trainer.ad_logs import PARTITIONS, START_MS, ad_pipeline, events, write_kafka
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import Result, assert_close, assert_same
 
@@ -54,8 +55,13 @@ LIVE: dict[str, object] = dict(
 class Producers:
     """Producers of a log: of an event after the other, and of those that are silent."""
 
-    def __init__(self, url: str, prefix: str) -> None:
-        write_kafka(url, prefix, 0)
+    def __init__(self, url: str, prefix: str, *, changing: bool) -> None:
+        tables = [prefix + "users", prefix + "ads"]
+        if changing:
+            topics = {prefix + topic: PARTITIONS for topic in ("impressions", "clicks")}
+            create_topics(url, {**topics, **dict.fromkeys(tables, 1)}, compacted=tables)
+        else:
+            write_kafka(url, prefix, 0)
         self._producer = KafkaProducer(bootstrap_servers=url.removeprefix("kafka://"), linger_ms=5)
         self._prefix = prefix
         topics = events(IMPRESSIONS)
@@ -92,7 +98,10 @@ class Producers:
         return sum(ts < ready for ts in self._shown)
 
     def _send(self, topic: str, partition: int, record: dict[str, object]) -> None:
-        key, value = str(record["user_id"]).encode(), json.dumps(record).encode()
+        key, value = (
+            str(record["user_id" if "user_id" in record else "ad_id"]).encode(),
+            json.dumps(record).encode(),
+        )
         self._producer.send(self._prefix + topic, value, key=key, partition=partition)
 
     def close(self) -> None:
@@ -122,7 +131,9 @@ def await_examples(root: Path, count: int, trainer: Processes) -> None:
         time.sleep(0.02)
 
 
-def live_run(root: Path, url: str, prefix: str, *, killed: bool, **more: object) -> None:
+def live_run(
+    root: Path, url: str, prefix: str, *, killed: bool, changing: bool = False, **more: object
+) -> None:
     """Train while producers write, stall, and go on; then learn what the log holds."""
     options = {
         **LIVE,
@@ -131,16 +142,16 @@ def live_run(root: Path, url: str, prefix: str, *, killed: bool, **more: object)
         "predictions": str(root / "predictions"),
         **more,
     }
-    producers = Producers(url, prefix)
+    producers = Producers(url, prefix, changing=changing)
     with ExitStack() as stack:
-        trainer = stack.enter_context(running(start(1, options, prefix)))
+        trainer = stack.enter_context(running(start(1, options, prefix, changing=changing)))
         producers.write(STALL)
         learned = producers.write(KILL, stalled=True)
         await_examples(root, learned, trainer)
         if killed:
             os.kill(trainer.pid, signal.SIGKILL)
             trainer.communicate(timeout=60)
-            trainer = stack.enter_context(running(start(1, options, prefix)))
+            trainer = stack.enter_context(running(start(1, options, prefix, changing=changing)))
         learned = producers.write(END, stalled=True)
         await_examples(root, learned, trainer)
         learned = producers.write(IMPRESSIONS)
@@ -148,7 +159,7 @@ def live_run(root: Path, url: str, prefix: str, *, killed: bool, **more: object)
         trainer.terminate()
         assert "asked to stop" in finish(trainer)
     producers.close()
-    finish(start(1, {**options, "until_end": True}, prefix))
+    finish(start(1, {**options, "until_end": True}, prefix, changing=changing))
 
 
 def order_of(root: Path) -> OrderLog:
@@ -157,14 +168,22 @@ def order_of(root: Path) -> OrderLog:
 
 
 @pytest.mark.parametrize(
-    ("killed", "interval_ms"), [(False, None), (True, None), (True, 500)], ids=["stopped", "killed", "ticks"]
+    ("killed", "changing", "interval_ms"),
+    [(False, False, None), (True, True, None), (True, False, 500)],
+    ids=["stopped", "killed", "ticks"],
 )
 def test_a_replay_of_a_slow_day_learns_the_same(
-    tmp_path: Path, kafka_url: str, topic_name: Callable[[str], str], killed: bool, interval_ms: int | None
+    tmp_path: Path,
+    kafka_url: str,
+    topic_name: Callable[[str], str],
+    killed: bool,
+    changing: bool,
+    interval_ms: int | None,
 ) -> None:
+    """changing: rows of the look-up tables have times, and change all the time."""
     prefix, root = topic_name("slow-"), tmp_path / "live"
     more = {"batch_interval_ms": interval_ms}
-    live_run(root, kafka_url, prefix, killed=killed, **more)
+    live_run(root, kafka_url, prefix, killed=killed, changing=changing, **more)
     live, order = Result(root), order_of(root)
     # nothing is lost and nothing is learned twice
     ids = key_of(pa.array(range(IMPRESSIONS), pa.int64()))
@@ -176,16 +195,16 @@ def test_a_replay_of_a_slow_day_learns_the_same(
     again = {**LIVE, **more, "source": kafka_url, "until_end": True}
     unbroken = tmp_path / "unbroken"
     replay = {**again, "order_of": str(root), "checkpoint": str(unbroken)}
-    assert "not followed" not in (text := finish(start(1, replay, prefix))), text
+    assert "not followed" not in (text := finish(start(1, replay, prefix, changing=changing))), text
     assert_same(Result(unbroken), live)
     assert order_of(unbroken).cuts == order.cuts and order_of(unbroken).decisions == order.decisions
 
     two = tmp_path / "two"
-    finish(start(2, {**replay, "order_of": str(unbroken), "checkpoint": str(two)}, prefix))
+    finish(start(2, {**replay, "order_of": str(unbroken), "checkpoint": str(two)}, prefix, changing=changing))
     assert_close(Result(two), live)
 
     alone = tmp_path / "alone"
-    finish(start(1, {**again, "checkpoint": str(alone)}, prefix))
+    finish(start(1, {**again, "checkpoint": str(alone)}, prefix, changing=changing))
     found = Result(alone).predictions
     assert not np.array_equal(found["instance"], live.predictions["instance"]), "the clock decided nothing"
     assert np.array_equal(np.sort(found["instance"]), np.sort(ids))

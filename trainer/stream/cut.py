@@ -154,8 +154,10 @@ def cut(
     kept: I64 = np.cumsum(offered - counts) - (offered - counts)
     sequence: I64 = batch - kept[rank]
     order = order[:size]
-    whole = int(most[size - 1]) == (batch_size if full_size is None else full_size)
-    whole |= interval_ms is not None and strict // interval_ms > int(order[-1]) // interval_ms
+    reached, full_size = int(most[size - 1]), batch_size if full_size is None else full_size
+    whole = reached == full_size
+    if interval_ms is not None and reached < batch_size:
+        whole |= strict // interval_ms > int(order[-1]) // interval_ms
     natural = whole and int(order[-1]) < strict
     return Cut(counts, sequence, order, int(examples[size - 1]), partition[batch], natural)
 

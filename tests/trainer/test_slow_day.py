@@ -132,7 +132,14 @@ def await_examples(root: Path, count: int, trainer: Processes) -> None:
 
 
 def live_run(
-    root: Path, url: str, prefix: str, *, killed: bool, changing: bool = False, **more: object
+    root: Path,
+    url: str,
+    prefix: str,
+    *,
+    killed: bool,
+    changing: bool = False,
+    world: int = 1,
+    **more: object,
 ) -> None:
     """Train while producers write, stall, and go on; then learn what the log holds."""
     options = {
@@ -144,14 +151,14 @@ def live_run(
     }
     producers = Producers(url, prefix, changing=changing)
     with ExitStack() as stack:
-        trainer = stack.enter_context(running(start(1, options, prefix, changing=changing)))
+        trainer = stack.enter_context(running(start(world, options, prefix, changing=changing)))
         producers.write(STALL)
         learned = producers.write(KILL, stalled=True)
         await_examples(root, learned, trainer)
         if killed:
             os.kill(trainer.pid, signal.SIGKILL)
             trainer.communicate(timeout=60)
-            trainer = stack.enter_context(running(start(1, options, prefix, changing=changing)))
+            trainer = stack.enter_context(running(start(world, options, prefix, changing=changing)))
         learned = producers.write(END, stalled=True)
         await_examples(root, learned, trainer)
         learned = producers.write(IMPRESSIONS)
@@ -159,7 +166,7 @@ def live_run(
         trainer.terminate()
         assert "asked to stop" in finish(trainer)
     producers.close()
-    finish(start(1, {**options, "until_end": True}, prefix, changing=changing))
+    finish(start(world, {**options, "until_end": True}, prefix, changing=changing))
 
 
 def order_of(root: Path) -> OrderLog:
@@ -168,9 +175,9 @@ def order_of(root: Path) -> OrderLog:
 
 
 @pytest.mark.parametrize(
-    ("killed", "changing", "interval_ms"),
-    [(False, False, None), (True, True, None), (True, False, 500)],
-    ids=["stopped", "killed", "ticks"],
+    ("killed", "changing", "interval_ms", "world"),
+    [(False, False, None, 2), (True, True, None, 1), (True, False, 500, 1)],
+    ids=["two", "killed", "ticks"],
 )
 def test_a_replay_of_a_slow_day_learns_the_same(
     tmp_path: Path,
@@ -179,11 +186,12 @@ def test_a_replay_of_a_slow_day_learns_the_same(
     killed: bool,
     changing: bool,
     interval_ms: int | None,
+    world: int,
 ) -> None:
     """changing: rows of the look-up tables have times, and change all the time."""
     prefix, root = topic_name("slow-"), tmp_path / "live"
     more = {"batch_interval_ms": interval_ms}
-    live_run(root, kafka_url, prefix, killed=killed, changing=changing, **more)
+    live_run(root, kafka_url, prefix, killed=killed, changing=changing, world=world, **more)
     live, order = Result(root), order_of(root)
     # nothing is lost and nothing is learned twice
     ids = key_of(pa.array(range(IMPRESSIONS), pa.int64()))
@@ -195,13 +203,14 @@ def test_a_replay_of_a_slow_day_learns_the_same(
     again = {**LIVE, **more, "source": kafka_url, "until_end": True}
     unbroken = tmp_path / "unbroken"
     replay = {**again, "order_of": str(root), "checkpoint": str(unbroken)}
-    assert "not followed" not in (text := finish(start(1, replay, prefix, changing=changing))), text
+    assert "not followed" not in (text := finish(start(world, replay, prefix, changing=changing))), text
     assert_same(Result(unbroken), live)
     assert order_of(unbroken).cuts == order.cuts and order_of(unbroken).decisions == order.decisions
 
-    two = tmp_path / "two"
-    finish(start(2, {**replay, "order_of": str(unbroken), "checkpoint": str(two)}, prefix, changing=changing))
-    assert_close(Result(two), live)
+    other = tmp_path / "other"
+    replay |= {"order_of": str(unbroken), "checkpoint": str(other)}
+    finish(start(3 - world, replay, prefix, changing=changing))
+    assert_close(Result(other), live)
 
     alone = tmp_path / "alone"
     finish(start(1, {**again, "checkpoint": str(alone)}, prefix, changing=changing))

@@ -15,7 +15,7 @@ A batch that is not there follows from the logs. `trainer.checkpoint.order_parts
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,29 @@ BatchSettings = Mapping[str, int | None]
 """Settings that a replay must share: name → value."""
 Made = Mapping[str, Sequence[tuple[int, Any]]]
 """Partition → decisions as JSON, with their numbers."""
+
+
+class Cuts(Mapping[int, Mapping[int, int]]):
+    """Step → examples of each partition.
+
+    A line is read when it is asked for: as objects, those of a long run would take gigabytes.
+
+    Args:
+        found: step → its line.
+    """
+
+    def __init__(self, found: Mapping[int, str]) -> None:
+        self._lines = found
+
+    def __getitem__(self, step: int) -> Mapping[int, int]:
+        counts = json.loads(self._lines[step])[2]
+        return {int(partition): count for partition, count in counts.items()}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
 
 @dataclass(frozen=True)
@@ -66,17 +89,19 @@ class OrderLog:
         Raises:
             ConfigError: the log does not begin with the run.
         """
-        cuts: dict[int, dict[int, int]] = {}
+        cuts: dict[int, str] = {}
         decisions: dict[int, dict[int, Decision]] = {}
         settings: list[BatchSettings] = []
         begin: int | None = None
-        for kind, *values in (json.loads(line) for part in parts for line in part.splitlines()):
+        for line in (line for part in parts for line in part.decode().splitlines()):
+            if line.startswith('["cut",'):
+                cuts[int(line.split(",", 2)[1])] = line
+                continue
+            kind, *values = json.loads(line)
             if kind == "from":
                 begin = values[0] if begin is None else begin
             elif kind == "batches":
                 settings.append(values[1])
-            elif kind == "cut":
-                cuts[values[0]] = {int(partition): count for partition, count in values[1].items()}
             else:
                 partition, number, decision = values
                 decisions.setdefault(partition, {})[number] = Decision.from_json(decision)
@@ -86,7 +111,7 @@ class OrderLog:
                 "name a checkpoint whose run has kept its order log from its first step on"
             )
         ordered = {p: [made[n] for n in sorted(made)] for p, made in decisions.items()}
-        return OrderLog(until, cuts, ordered, settings, name)
+        return OrderLog(until, Cuts(cuts), ordered, settings, name)
 
 
 def lines(

@@ -28,7 +28,8 @@ from livectr.kernels.process.metrics_server import metrics_server
 from livectr.trainer.checkpoint.arithmetic import settled, tell
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.keeping import KeepRule
-from livectr.trainer.checkpoint.manifest import identity_of, newest_whole
+from livectr.trainer.checkpoint.manifest import identity_of, newest_manifest
+from livectr.trainer.checkpoint.order_parts import lines_of
 from livectr.trainer.checkpoint.placing import measured_placement
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.stored import Stored, placed
@@ -102,7 +103,7 @@ def build(
     policies = make.policies(step)
     state, statistics = make.stream_state(restored, warm)
     letters = make.dead_letters()
-    follows = make.order(control)
+    follows = make.order()
     source = make.source(extraction, letters, state, follows)
     watch = make.watch(source, letters, resumed=restored is not None)
     make.start(contents, letters)
@@ -316,20 +317,23 @@ class Builder:
             letters.track_positions()
         return letters
 
-    def order(self, control: Control) -> OrderLog | None:
+    def order(self) -> OrderLog | None:
         """Order log that this run follows; None: the clock decides. Collective.
 
         Raises:
             ConfigError: there is no checkpoint, or its order log does not begin with its run.
-            CheckpointError: no generation of the checkpoint is whole.
+            CheckpointError: a part of the order log is not what was written.
         """
         if self.options.order_of is None:
             return None
         place = placed(self.options.order_of)
-        manifest = newest_whole(place, control, "bring its files back, or name another --order-of")
-        if manifest is None:
+        newest = newest_manifest(place) if self.control.rank == 0 else None
+        # Its run may go on meanwhile: all ranks read the same generation.
+        generation = int(self.control.broadcast_json(0 if newest is None else newest.generation))
+        if not generation:
             raise ConfigError(f"order_of: {place.name} holds no checkpoint; name another run's --checkpoint")
-        return OrderLog.parse(Restored.of(place, manifest).order(), manifest.step, place.name)
+        manifest = place.manifest(generation)
+        return OrderLog.parse(lines_of(place, manifest), manifest.step, place.name)
 
     def source(
         self,

@@ -23,8 +23,8 @@ from kafka import KafkaProducer
 from livectr.ingest.language.keys import key_of
 from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import create_topics
-from livectr.trainer.checkpoint.manifest import Manifest, newest_manifest
-from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.manifest import Folder, Manifest, newest_manifest
+from livectr.trainer.checkpoint.order_parts import lines_of
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import train
@@ -171,7 +171,7 @@ def live_run(
 
 def order_of(root: Path) -> OrderLog:
     manifest = manifest_of(root)
-    return OrderLog.parse(Restored(root, manifest).order(), manifest.step, "")
+    return OrderLog.parse(lines_of(Folder(root), manifest), manifest.step, "")
 
 
 @pytest.mark.parametrize(
@@ -233,4 +233,7 @@ def test_a_replay_is_killed_and_goes_on(
     assert_same(Result(parts), Result(root))
     with pytest.raises(ConfigError, match="had other settings"):
         options = {**replay, "batch_size": 65, "checkpoint": str(tmp_path / "other")}
+        train(ad_pipeline(prefix), TrainOptions(**options))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"order_of: .* holds no checkpoint"):
+        options = {**replay, "order_of": str(tmp_path / "none"), "checkpoint": str(tmp_path / "other")}
         train(ad_pipeline(prefix), TrainOptions(**options))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
+from livectr.trainer.checkpoint.manifest import FileEntry, Manifest, Place
 from livectr.trainer.checkpoint.writer import File, Writer
 
 LOG = logging.getLogger(__name__)
@@ -36,6 +36,17 @@ MERGED = 32
 def unpacked(part: bytes) -> bytes:
     """Lines of a part."""
     return gzip.decompress(part)
+
+
+def lines_of(place: Place, manifest: Manifest) -> list[bytes]:
+    """Lines of a generation's order log, part by part. Other files of the generation are not read.
+
+    Raises:
+        CheckpointError: a part is not what was written.
+        FileNotFoundError: a part is missing.
+    """
+    entries = [entry for entry in manifest.files if entry.kind == ORDER]
+    return [unpacked(place.ensure(entry).read_bytes()) for entry in entries]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import torch
 from livectr.ingest.join.state import SourceState
 from livectr.trainer.checkpoint.content import Table
 from livectr.trainer.checkpoint.manifest import FileEntry, Folder, Manifest
-from livectr.trainer.checkpoint.order_parts import ORDER, unpacked
 from livectr.trainer.placement.placement import owners_by_key
 
 if TYPE_CHECKING:
@@ -154,10 +153,6 @@ class Restored:
     def record(self) -> dict[str, npt.NDArray[Any]]:
         """State of trainer.quality.run_record.RunRecord; {} without a run log."""
         return self._arrays("record")
-
-    def order(self) -> list[bytes]:
-        """Parts of the order log, as lines (trainer.stream.order_log)."""
-        return [unpacked(self._path(entry).read_bytes()) for entry in self._files(ORDER)]
 
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         tensors: dict[str, npt.NDArray[Any]] = {}

@@ -333,6 +333,7 @@ class Builder:
         if not generation:
             raise ConfigError(f"order_of: {place.name} holds no checkpoint; name another run's --checkpoint")
         manifest = place.manifest(generation)
+        LOG.info("batches are those of %s up to step %d", place.name, manifest.step)
         return OrderLog.parse(lines_of(place, manifest), manifest.step, place.name)
 
     def source(

@@ -17,7 +17,7 @@
         scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
         contest.safetensors           champion and its window (trainer.quality.contest); rank 0 only
         gate.safetensors              window of the publish gate (trainer.quality.gate); rank 0 only
-        order.jsonl.gz                part of the order log (trainer.stream.order_log); rank 0 only
+        order.bin                     part of the order log (trainer.stream.order_log); rank 0 only
 
 A generation exists once its manifest does. It may name files of earlier generations: rows of tables
 (trainer.checkpoint.table_chain) and changes of the source (trainer.checkpoint.changes). Two generations are

@@ -96,7 +96,8 @@ class OrderParts:
                 self._parts.pop()
                 data = last.data + data
             packed = gzip.compress(data, LEVEL, mtime=0)
-            file = self._writer.file(folder / "order.jsonl.gz", ORDER, packed)
+            # A name that ends with .gz makes some stores and clients unpack it on the way.
+            file = self._writer.file(folder / "order.bin", ORDER, packed)
             self._parts.append(_Part(len(packed), file, data if len(data) < PART_BYTES else None))
         self._since = step
         while sum(part.size for part in self._parts) > MOST_BYTES:

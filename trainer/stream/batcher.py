@@ -292,8 +292,11 @@ class Batcher:
 
     def _release(self, complaint: str) -> None:
         """Follow the other run no further."""
-        if complaint and self.control.rank == 0:
-            LOG.warning("the order log is not followed to its end: %s", complaint)
+        if complaint:
+            if self.control.rank == 0:
+                LOG.warning("the order log is not followed to its end: %s", complaint)
+        else:
+            LOG.info("the order log ends at step %d; from here on the clock decides", self.steps)
         self._follows = None
         self.source.release()
 

@@ -14,5 +14,10 @@ with loading(lean=True):
     import tests.commands
     import tests.trainer.ad_logs
     import tests.trainer.planted_log
+    from livectr.ingest.extract import engines
+
+engines.default = (
+    "calls"  # as in tests/conftest.py; what a forked process starts itself compiles in the background
+)
 
 __all__ = ["livectr", "tests"]

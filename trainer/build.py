@@ -23,14 +23,16 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.metrics_server import metrics_server
 from livectr.trainer.checkpoint.arithmetic import settled, tell
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.keeping import KeepRule
-from livectr.trainer.checkpoint.manifest import identity_of
+from livectr.trainer.checkpoint.manifest import identity_of, newest_manifest
+from livectr.trainer.checkpoint.order_parts import lines_of
 from livectr.trainer.checkpoint.placing import measured_placement
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.checkpoint.stored import Stored
+from livectr.trainer.checkpoint.stored import Stored, placed
 from livectr.trainer.checkpoint.warm_start import WarmStart
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.control import Control
@@ -59,6 +61,7 @@ from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
+from livectr.trainer.stream.order_log import OrderLog
 from livectr.trainer.tables.gpu_tables import gpu_tables
 from livectr.trainer.tables.policies import Policies
 from livectr.trainer.tables.rank_tables import tier_of
@@ -100,7 +103,8 @@ def build(
     policies = make.policies(step)
     state, statistics = make.stream_state(restored, warm)
     letters = make.dead_letters()
-    source = make.source(extraction, letters, state)
+    follows = make.order()
+    source = make.source(extraction, letters, state, follows)
     watch = make.watch(source, letters, resumed=restored is not None)
     make.start(contents, letters)
     feed = make.closed(
@@ -132,7 +136,17 @@ def build(
     if store is not None:
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
     times, finals = Times(options.batch_interval_ms, options.longest_wait_s), heads is not None
-    batcher = Batcher(source, control, ramp=options.ramp, seen=progress.seen, finals=finals, times=times)
+    batcher = Batcher(
+        source,
+        control,
+        ramp=options.ramp,
+        seen=progress.seen,
+        steps=progress.steps,
+        finals=finals,
+        times=times,
+        follows=follows,
+        recorded=checkpoint is not None,
+    )
     monitor = make.monitor(step, heads)
     stages = Stages(
         cut=batcher,
@@ -157,6 +171,7 @@ def build(
         source=source,
         watch=watch,
         extraction=extraction,
+        cuts=batcher,
         feed=feed,
         step=step,
         heads=heads,
@@ -302,8 +317,31 @@ class Builder:
             letters.track_positions()
         return letters
 
+    def order(self) -> OrderLog | None:
+        """Order log that this run follows; None: the clock decides. Collective.
+
+        Raises:
+            ConfigError: there is no checkpoint, or its order log does not begin with its run.
+            CheckpointError: a part of the order log is not what was written.
+        """
+        if self.options.order_of is None:
+            return None
+        place = placed(self.options.order_of)
+        newest = newest_manifest(place) if self.control.rank == 0 else None
+        # Its run may go on meanwhile: all ranks read the same generation.
+        generation = int(self.control.broadcast_json(0 if newest is None else newest.generation))
+        if not generation:
+            raise ConfigError(f"order_of: {place.name} holds no checkpoint; name another run's --checkpoint")
+        manifest = place.manifest(generation)
+        LOG.info("batches are those of %s up to step %d", place.name, manifest.step)
+        return OrderLog.parse(lines_of(place, manifest), manifest.step, place.name)
+
     def source(
-        self, extraction: Extraction, letters: DeadLetters, state: SourceState | None
+        self,
+        extraction: Extraction,
+        letters: DeadLetters,
+        state: SourceState | None,
+        follows: OrderLog | None,
     ) -> ExampleSource:
         options = self.options
         return self.closed(
@@ -322,6 +360,8 @@ class Builder:
                 world=self.control.world,
                 dead_letters=letters,
                 state=state,
+                recorded=self.root is not None,
+                follows=follows.decisions if follows is not None else None,
             )
         )
 

@@ -13,6 +13,7 @@ from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
 from livectr.trainer.publish.snapshot import Boundary, Left, Snapshotter
 from livectr.trainer.quality.gate import PublishGate
+from livectr.trainer.stream.order_log import lines
 
 if TYPE_CHECKING:
     from livectr.trainer.publish.publisher import Publisher
@@ -73,7 +74,7 @@ class CommitState:
             boundary=boundary,
             tables={**parts.step.tables, **others},
             began_s=began_s,
-            checkpoint=_checkpoint_state(parts, boundary, held) if wanted else None,
+            checkpoint=_checkpoint_state(parts, boundary, held, _order(parts)) if wanted else None,
             snapshots=_snapshotter(parts, champion),
             champion=champion,
             held=held,
@@ -94,7 +95,15 @@ def held_by(publisher: Publisher | None, gate: PublishGate | None) -> str:
     return f"publish gate: {' and '.join(gate.held)}" if gate is not None and gate.held else ""
 
 
-def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> CheckpointState:
+def _order(parts: Parts) -> bytes:
+    """Lines of the order log since the last call. Collective; rank 0's are written."""
+    own = {p: [(n, d.as_json()) for n, d in made] for p, made in parts.source.take_decisions().items()}
+    ranks = parts.control.gather_json(own)
+    began, cuts = parts.cuts.take()
+    return lines(cuts, ranks, began) if parts.control.rank == 0 else b""
+
+
+def _checkpoint_state(parts: Parts, boundary: Boundary, held: str, order: bytes) -> CheckpointState:
     """Content of a generation; dead letters and predictions until here are on disk afterwards."""
     parts.dead_letters.flush()
     progress, log, source, heads = parts.progress, parts.log, parts.source, parts.heads
@@ -130,6 +139,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str) -> Checkpoint
         began_ms=progress.began_ms,
         products=parts.step.settings.library,
         seen=progress.seen,
+        order=order,
     )
 
 

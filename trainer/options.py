@@ -53,6 +53,8 @@ class TrainOptions:
         warm_start: another run's checkpoint, whose model a new run begins with; a resumed run ignores it.
         warm_parts: parts of that model: "network,embeddings", or partial, full, none
             (trainer.checkpoint.warm_start).
+        order_of: another run's checkpoint, whose batches are formed again as its order log says
+            (trainer.stream.order_log); None: the clock decides where the logs do not.
         publish: redis:// URL; None: nothing is published.
         publish_interval_s: least time between commits.
         publish_rate: most rows that a complete version writes in a second, over all ranks; 0: no limit.
@@ -126,6 +128,7 @@ class TrainOptions:
     checkpoint_interval_s: float = 0.0
     warm_start: str | None = None
     warm_parts: str = "partial"
+    order_of: str | None = None
     publish: str | None = None
     publish_interval_s: float = 2.0
     publish_rate: int = 0

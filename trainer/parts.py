@@ -32,6 +32,7 @@ from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog
 from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import ItemCounts
+from livectr.trainer.stream.batcher import Batcher
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
 from livectr.trainer.tables.policies import Policies
@@ -86,6 +87,7 @@ class Parts:
     source: ExampleSource
     watch: DataWatch
     extraction: Extraction
+    cuts: Batcher
     feed: Feed
     step: DesStep
     heads: Heads | None

@@ -14,6 +14,7 @@ from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.payload import TIME, lookup_column
 from livectr.ingest.language import dtypes
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.stream.clock import FIRST
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 
 I64 = npt.NDArray[np.int64]
@@ -89,17 +90,20 @@ class ExampleColumns:
         """Topics of the tables that features read."""
         return frozenset(self._lookup_roots)
 
-    def of(self, rows: pa.RecordBatch, order: I64) -> pa.RecordBatch:
+    def of(self, rows: pa.RecordBatch, order: I64, passed: int = FIRST) -> pa.RecordBatch:
         """The plan's roots for b rows of a `Payload`, in the plan's order.
 
         Args:
             rows: of the examples.
             order: int64[b], places in the global sequence. Rows of tables are those of the impression's time,
                 if it lies at most `span_ms` before the order and not after it, else of the nearest such time.
+            passed: greatest order of the batches before. An example whose place has passed sees no older rows
+                than an example there would: which of them are still there depends on the clock.
         """
         times = None
         if self.versioned:
             times = np.clip(rows.column(TIME).to_numpy(), order - self.span_ms, order)
+            times = np.maximum(times, max(passed, FIRST + self.span_ms) - self.span_ms)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         for topic, roots in self._lookup_roots.items():
             keys = columns[lookup_column(topic)].to_numpy()

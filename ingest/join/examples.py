@@ -9,8 +9,10 @@ to the caller's thread, so a snapshot between two calls is exact.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.decode.arrow_rows import concat_rows
 from livectr.ingest.join.arrivals import Arrivals
+from livectr.ingest.join.decisions import Decision
 from livectr.ingest.join.example_columns import ExampleColumns, Examples
 from livectr.ingest.join.histories import BehaviorHistories, changes_of
 from livectr.ingest.join.label_join import label_columns, required_columns, used_columns
@@ -45,6 +48,9 @@ READY_ROWS = 1 << 17
 AHEAD = 2
 """Examples that are sorted at once, as a multiple of those that are asked for."""
 
+_log = logging.getLogger(__name__)
+PASSED = "passed"
+"""Name, in the state of a partition, of the greatest order of the batches before."""
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 NO_EXAMPLES = np.empty(0, np.int64), np.empty(0, np.int32)
@@ -64,6 +70,9 @@ class ExampleSource:
         rank, world: this process, 0 to N - 1, and the number of ranks N.
         dead_letters: receives bad records.
         state: state to resume from; partitions that it does not know start at the beginning.
+        recorded: keep the decisions of the clock for `take_decisions`.
+        follows: partition → decisions of another run, which are repeated until `release`; a partition without
+            any had none. None: the clock decides.
 
     Raises:
         ConfigError: topics that are joined have different numbers of partitions.
@@ -81,15 +90,20 @@ class ExampleSource:
         world: int,
         dead_letters: DeadLetters,
         state: SourceState | None = None,
+        recorded: bool = False,
+        follows: Mapping[int, Sequence[Decision]] | None = None,
     ) -> None:
         self.pipeline, self._options = pipeline, options
+        self._recorded, self._follows = recorded, follows
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
         self._finished, self._generation = False, 1
         self._events = dict.fromkeys(self._topics, 0)
         self._share, self._tables_reach = (rank, world), FIRST
         self._selected: tuple[I64, I32] = NO_EXAMPLES
         self._paused: frozenset[TopicPartition] = frozenset()
-        self._examples = self._clicked = 0
+        self._examples = self._clicked = self._largest = 0
+        known = state.partitions.values() if state is not None else ()
+        self._passed = max((int(each.values.get(PASSED, FIRST)) for each in known), default=FIRST)
         letters = dead_letters if rank == 0 else DeadLetters(None)  # every rank reads every table
         self._lookups = Lookups(
             pipeline.tables if options.full_tables else pipeline.narrow_tables,
@@ -130,7 +144,17 @@ class ExampleSource:
             available = source.topics()
             check_copartitioned(url, available)
             own = sorted({p for numbers in available.values() for p in numbers if p % world == rank})
-            partitions = {p: Partition(pipeline, p, saved.partitions.get(p), dead_letters) for p in own}
+            partitions = {
+                p: Partition(
+                    pipeline,
+                    p,
+                    saved.partitions.get(p),
+                    dead_letters,
+                    recorded=self._recorded,
+                    follows=None if self._follows is None else self._follows.get(p, ()),
+                )
+                for p in own
+            }
             starts = {p: partition.positions() for p, partition in partitions.items()}
             places = [(topic, p) for topic, numbers in available.items() for p in numbers if p in starts]
             source.assign({(topic, p): starts[p][topic] for topic, p in places})
@@ -166,6 +190,7 @@ class ExampleSource:
     def finish(self) -> None:
         """Stop reading and release all waiting examples, as at the end of the logs."""
         self._finished = True
+        self.release()
         self._advance()
 
     def close(self) -> None:
@@ -177,6 +202,27 @@ class ExampleSource:
     def frontier(self) -> int:
         """Watermark: later examples have at least this order, tables are read for all before; LAST: none."""
         return min(self._bound, self._tables_reach)
+
+    @property
+    def strict_frontier(self) -> int:
+        """Frontier that does not depend on the clock: no topic partition counts as idle or ended."""
+        bound = min((p.strict_frontier for p in self._partitions.values()), default=LAST)
+        return min(bound, self._tables_reach)
+
+    @property
+    def topic_count(self) -> int:
+        """Number of event topics."""
+        return len(self._topics)
+
+    def release(self) -> None:
+        """Let the clock decide from here on."""
+        for partition in self._partitions.values():
+            partition.release()
+
+    def take_decisions(self) -> dict[int, list[tuple[int, Decision]]]:
+        """Partition → decisions of the clock since the last call, with their numbers."""
+        made = {number: partition.take_decisions() for number, partition in self._partitions.items()}
+        return {number: decisions for number, decisions in made.items() if decisions}
 
     @property
     def ended(self) -> bool:
@@ -240,20 +286,51 @@ class ExampleSource:
             found[own] = partition.ready.finals(int(np.count_nonzero(own)))
         return found
 
-    def pop(self, k: int, passed: int | None = None) -> Examples:
+    def first_of(self, counts: Mapping[int, int]) -> tuple[I64, I32, npt.NDArray[np.bool_]] | None:
+        """Look at the first examples of some partitions, in the order of the global sequence.
+
+        Args:
+            counts: partition → number of examples; of partitions of other ranks, too.
+
+        Returns:
+            Their orders int64[k], partitions int32[k] and finals bool[k]; None while they are not ready, or
+            tables are not read far enough for them.
+        """
+        self._largest = max([self._largest, *counts.values()])
+        order, partition, final = [], [], []
+        for number, queue in self._partitions.items():
+            count = counts.get(number, 0)
+            if len(queue.ready) < count:
+                return None
+            order.append(queue.ready.orders(count))
+            partition.append(np.full(count, number, np.int32))
+            final.append(queue.ready.finals(count))
+        orders = np.concatenate([*order, np.empty(0, np.int64)])
+        if len(orders) and orders.max() >= self._tables_reach:
+            return None
+        by = np.argsort(orders, kind="stable")
+        numbers = np.concatenate([*partition, np.empty(0, np.int32)])
+        return orders[by], numbers[by], np.concatenate([*final, np.empty(0, np.bool_)])[by]
+
+    def pop(self, k: int, passed: int | None = None, counts: Mapping[int, int] | None = None) -> Examples:
         """Remove the first k examples of the global sequence and join their look-up rows.
 
         Args:
+            counts: partition → how many of the k are its examples, where they are not the first k of all.
             passed: least order of the examples that any rank pops later; by default that of the last of the
                 k. Rows that only earlier examples could look up are dropped.
 
         Raises:
             ValueError: fewer than k examples are ready.
         """
-        order, partition = self.orders(k)
+        first = self.orders(k) if counts is None else self.first_of(counts)
+        order, partition = NO_EXAMPLES if first is None else first[:2]
         if len(order) < k:
             raise ValueError(f"cannot pop {k} examples: {len(order)} are ready")
-        self._selected = self._selected[0][k:], self._selected[1][k:]
+        if counts is None:
+            self._selected = self._selected[0][k:], self._selected[1][k:]
+        else:
+            self._selected = NO_EXAMPLES
         parts = [
             part
             for number, queue in self._partitions.items()
@@ -276,12 +353,13 @@ class ExampleSource:
             rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
         )
         ids = user, instance, time_ms, item, order, partition
-        columns = self._columns.of(rows, order)
+        columns = self._columns.of(rows, order, self._passed)
         self._pass(int(order[-1]) if passed is None else passed)
         return Examples(columns, label, *ids, late)
 
     def _pass(self, order: int) -> None:
         """Drop the look-up rows that examples of at least this order do not see."""
+        self._passed = max(self._passed, order)
         if self._columns.versioned:
             least = min(order, self._bound) - self._columns.span_ms
             self._lookups.forget(least, order - self.pipeline.log.leaves_ms)
@@ -292,7 +370,11 @@ class ExampleSource:
         A look-up table is read again after a restart. The rows that its topic may lack by then are in the
         state, for this rank's share of the keys. Without `whole` it lacks what is saved as `changes`.
         """
-        partitions = {number: each.state(whole=whole) for number, each in self._partitions.items()}
+        states = {number: each.state(whole=whole) for number, each in self._partitions.items()}
+        partitions = {
+            number: replace(state, values={**state.values, PASSED: self._passed})
+            for number, state in states.items()
+        }
         return SourceState(partitions, *self._lookups.state(self._share, whole=whole))
 
     def changes(self) -> Changes:
@@ -364,7 +446,12 @@ class ExampleSource:
         now_ms = LAST if ends else time.time_ns() // 1_000_000
         idle = {number: self._idle(number) for number in self._partitions}
         for number, partition in self._partitions.items():
-            moved |= partition.advance(idle[number], ended=ends and all(idle[number]), now_ms=now_ms)
+            ended = ends and all(idle[number])
+            moved_here = partition.advance(idle[number], ended=ended, now_ms=now_ms)
+            if ended and partition.follows and not moved_here:  # the log holds no more to follow with
+                self._give_up(number, partition)
+                moved_here = partition.advance(idle[number], ended=ended, now_ms=now_ms)
+            moved |= moved_here
         moved |= self._await_tables()
         if not self._finished and self._stalls.due(now_s := time.monotonic()):
             self._stalls.check(self._partitions, self._arrivals.unread - self._paused, idle, now_s)
@@ -372,6 +459,15 @@ class ExampleSource:
             self._selected = NO_EXAMPLES
             self._reporter.report(self.stats)
         return moved
+
+    def _give_up(self, number: int, partition: Partition) -> None:
+        if partition.decisions_left:
+            _log.warning(
+                "partition %d ends before %d decisions of the order log, which are left out",
+                number,
+                partition.decisions_left,
+            )
+        partition.release()
 
     def _await_tables(self) -> bool:
         """Let examples leave as far as the tables are read for them; true: this is further.
@@ -387,7 +483,7 @@ class ExampleSource:
     def _pause(self) -> None:
         """Back-pressure: stop to read topic partitions that are ahead of the slowest topic or partition."""
         slowest = self._bound
-        share = READY_ROWS // max(1, len(self._partitions))
+        share = max(READY_ROWS // max(1, len(self._partitions)), self._largest)
         paused = {
             (topic, number)
             for number, partition in self._partitions.items()

@@ -105,16 +105,31 @@ class Merge:
         self._topics = [Topic(stream, of(stream), keeps_all=keeps_all) for stream in streams]
         self.mark = FIRST
         """Greatest mark or watermark of the released records."""
+        self.passed = FIRST
+        """Least mark whose records are not all released: a topic below it is late."""
         self.overtaken = [0] * len(streams)
         """Records of each topic, read by this process, whose place had passed while the topic was idle."""
         if state is not None:
             self.mark = state["mark"]
+            self.passed = state.get("passed", self.mark)
             for topic in self._topics:
                 topic.restore(state["topics"][topic.stream.topic], self.mark)
 
     def positions(self) -> dict[str, Position]:
         """Topic → position of its first record that is not released."""
         return {topic.stream.topic: topic.position() for topic in self._topics}
+
+    def read(self) -> tuple[Position, ...]:
+        """Position of each topic up to which its records were added."""
+        return tuple(topic.read for topic in self._topics)
+
+    def rereads(self, idle: Sequence[bool]) -> bool:
+        """True while a topic that is not idle has yet to give again what was read before a restart."""
+        return any(topic.rereads and not is_idle for topic, is_idle in zip(self._topics, idle, strict=True))
+
+    def is_late(self, topic: int) -> bool:
+        """True if the next records of a topic may have a place that has passed."""
+        return self._topics[topic].bound < self.passed
 
     def add(self, topic: int, chunk: Chunk) -> None:
         """Add the next records of a topic."""
@@ -178,6 +193,7 @@ class Merge:
             self.overtaken[index] += int(np.searchsorted(part.marks, self.mark))
         mark = np.maximum(mark[order], self.mark)
         self.mark = max(self.mark, int(mark[-1]) if len(mark) else FIRST, bound if bound != LAST else FIRST)
+        self.passed = max(self.passed, self.mark + (bound == LAST and self.mark != FIRST))
         return Events(
             topic[order],
             mark,
@@ -188,4 +204,5 @@ class Merge:
 
     def state(self) -> dict[str, Any]:
         """State for a restart, as JSON types."""
-        return {"mark": self.mark, "topics": {topic.stream.topic: topic.state() for topic in self._topics}}
+        topics = {topic.stream.topic: topic.state() for topic in self._topics}
+        return {"mark": self.mark, "passed": self.passed, "topics": topics}

@@ -12,6 +12,7 @@ import pyarrow as pa
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
+from livectr.ingest.join.decisions import Decision, Follower, Recorder
 from livectr.ingest.join.label_join import HISTORY, Ready, cast_saved
 from livectr.ingest.join.labelled import joiner
 from livectr.ingest.join.merge import Merge
@@ -112,13 +113,17 @@ def in_sequence(queues: Mapping[int, ReadyQueue], limit: int) -> tuple[I64, I32]
 
 
 class Partition:
-    """Stateful part of reading one partition. Its examples depend neither on time nor on how chunks were cut.
+    """Stateful part of reading one partition. Its examples depend neither on time nor on how chunks were cut,
+    but for the decisions of the clock (`ingest.join.decisions`).
 
     Args:
         pipeline: its streams and label join.
         number: of the partition.
         state: state to resume from; None starts at the beginning.
         letters: receives records whose time is wrong, or for which the join has no room; None drops them.
+        recorded: keep the decisions of the clock for `take_decisions`.
+        follows: decisions of another run, from its first one on, which are repeated until `release`; None:
+            the clock decides.
     """
 
     def __init__(
@@ -127,6 +132,9 @@ class Partition:
         number: int,
         state: PartitionState | None,
         letters: DeadLetters | None = None,
+        *,
+        recorded: bool = False,
+        follows: Sequence[Decision] | None = None,
     ) -> None:
         self.number = number
         self._letters = DeadLetters(None) if letters is None else letters
@@ -144,7 +152,12 @@ class Partition:
         self.ended = False
         """True when no record will come any more and all waiting examples are ready."""
         self._due = self._merge.mark
-        self._changed = False
+        self._changed = self._late = False
+        decided = 0 if state is None else int(state.values.get("decided", 0))
+        self._recorder = Recorder(decided, kept=recorded)
+        self._follower = None
+        if follows is not None:
+            self._follower = Follower(follows[decided:], len(pipeline.streams))
         if state is not None:
             self.joiner.restore(state.values["join"], state.tables, state.known)
             saved = state.tables["ready"].combine_chunks()
@@ -159,17 +172,58 @@ class Partition:
 
     def add(self, topic: int, chunk: Chunk) -> None:
         """Add the next records of a topic; `advance` makes examples of them."""
+        if self._follower is not None:
+            self._follower.hold(topic, chunk)
+        else:
+            self.feed(topic, chunk)
+
+    def feed(self, topic: int, chunk: Chunk) -> None:
+        """Add the next records of a topic to the merge."""
+        self._late |= self._merge.is_late(topic)
         self._merge.add(topic, chunk)
         self._changed = True
 
     @property
+    def read(self) -> tuple[Position, ...]:
+        """Position of each topic up to which the merge has its records."""
+        return self._merge.read()
+
+    @property
+    def late_topics(self) -> bool:
+        """True if some topic's next records may have a place that has passed."""
+        return any(map(self._merge.is_late, range(len(self.bounds))))
+
+    @property
+    def follows(self) -> bool:
+        """True while the clock decides nothing."""
+        return self._follower is not None
+
+    @property
+    def decisions_left(self) -> int:
+        """Decisions that are to be repeated."""
+        return 0 if self._follower is None else self._follower.left
+
+    def release(self) -> None:
+        """Let the clock decide from here on."""
+        if self._follower is not None:
+            follower, self._follower = self._follower, None
+            follower.release(self)
+
+    def take_decisions(self) -> list[tuple[int, Decision]]:
+        """Decisions of the clock since the last call, with their numbers."""
+        return self._recorder.take()
+
+    @property
     def waiting(self) -> int:
         """Records that wait for records of another topic."""
-        return sum(self._merge.waiting())
+        return sum(self.waiting_of())
 
     def waiting_of(self) -> list[int]:
         """Records of each topic that were read and are not released: a restart reads them again."""
-        return list(self._merge.waiting())
+        waiting = self._merge.waiting()
+        if self._follower is None:
+            return list(waiting)
+        return [rows + self._follower.rows(topic) for topic, rows in enumerate(waiting)]
 
     @property
     def after_ready(self) -> int:
@@ -202,10 +256,21 @@ class Partition:
         bounds = self._merge.bounds()
         return bounds.index(min(bounds))
 
+    @property
+    def strict_frontier(self) -> int:
+        """Watermark that does not depend on the clock: no topic counts as idle."""
+        return self._merge.bound([False] * len(self.bounds))
+
     def ahead(self, rows: int) -> list[int]:
         """Indices of topics with at least `rows` records that wait for a topic that is behind."""
-        waiting, bounds = self._merge.waiting(), self._merge.bounds()
-        return [t for t, count in enumerate(waiting) if count >= rows and bounds[t] > self.frontier]
+        waiting, bounds, follower = self.waiting_of(), self._merge.bounds(), self._follower
+        many = [t for t, count in enumerate(waiting) if count >= rows]
+        if follower is None:
+            return [t for t in many if bounds[t] > self.frontier]
+        lacking = [t for t in range(len(bounds)) if follower.lacks(self, t)]
+        if not follower.left or self.holding in lacking:
+            return [t for t in many if bounds[t] > self.frontier or follower.rows(t)]
+        return [t for t in many if t not in lacking]  # the next decision needs the others
 
     def advance(self, idle: Sequence[bool], ended: bool, now_ms: int = LAST) -> bool:
         """Release the records below the watermark, and join them to examples.
@@ -219,11 +284,33 @@ class Partition:
         Returns:
             True when records or examples moved.
         """
-        self._changed |= self._merge.resolve(idle, now_ms)
+        if self._follower is not None:
+            return self._follower.advance(self)
+        if self._merge.rereads(idle):  # the clock decides from where it had decided before
+            idle, ended = [False] * len(idle), False
+        resolved = self._merge.resolve(idle, now_ms)
+        late, by_clock = self._late, self._merge.bound(idle) > self.strict_frontier
+        single, read = late or resolved or ended != self.ended, self.read
+        moved, rows = self._move(idle, ended, changed=self._changed or resolved)
+        if single or (by_clock and rows is not None):
+            self._recorder.note(Decision(read, tuple(idle), now_ms, ended), rows or 0, single=single)
+        return moved
+
+    def repeat(self, decision: Decision | None) -> bool:
+        """Do what was decided; None: what needs no decision. Returns true when records or examples moved."""
+        if decision is None:
+            return self._move([False] * len(self.bounds), False, changed=self._changed)[0]
+        resolved = self._merge.resolve(decision.idle, decision.now_ms)
+        moved, rows = self._move(decision.idle, decision.ended, changed=self._changed or resolved)
+        self._recorder.note(decision, rows or 0, single=True)
+        return moved
+
+    def _move(self, idle: Sequence[bool], ended: bool, *, changed: bool) -> tuple[bool, int | None]:
+        """Release and join what a watermark allows: (something moved, records released or None)."""
         bound = self._merge.bound(idle)
-        if not self._changed and bound == self.frontier and ended == self.ended:
-            return False
-        self._changed, self.ended = False, ended
+        if not changed and bound == self.frontier and ended == self.ended:
+            return False, None
+        self._changed, self._late, self.ended = False, False, ended
         events = self._merge.release(bound)
         # When all topics are idle, event time stays at the last event.
         self.frontier = bound
@@ -233,7 +320,7 @@ class Partition:
             ready = self.joiner.advance(part, self._due)
             self.ready.append(ready)
             moved += len(ready)
-        return moved > 0
+        return moved > 0, len(events)
 
     def _refused(self, stream: Stream, piece: Piece, row: int, detail: str) -> None:
         at = piece.position(row)
@@ -243,6 +330,7 @@ class Partition:
 
     def state(self, *, whole: bool = True) -> PartitionState:
         """Copy the current state, with what is saved as changes (`ingest.join.state.Changes`) or without."""
+        self._recorder.close()
         values, tables = self.joiner.export()
         parts = self.ready.slices(len(self.ready))
         batches = [
@@ -258,7 +346,9 @@ class Partition:
         histories = self.joiner.behaviors.export() if whole else {}
         tables |= {HISTORY + name: table for name, table in histories.items()}
         return PartitionState(
-            {"merge": self._merge.state(), "join": values}, {**tables, "ready": ready}, keys
+            {"merge": self._merge.state(), "join": values, "decided": self._recorder.count},
+            {**tables, "ready": ready},
+            keys,
         )
 
 

@@ -155,12 +155,23 @@ class Topic:
         self._clock = new_clock() if self._timed else np.zeros(1, np.int64)
         self._next = BEGINNING  # position after the last record that was read
         self._again: tuple[Position, int] | None = None
+        self._read_before = BEGINNING
 
     @property
     def bound(self) -> int:
         """Watermark: least mark of the records to come, unconfirmed records included."""
         mark = int(self._clock[0])
         return mark if mark == FIRST or not self._timed else mark - self.stream.max_disorder_ms
+
+    @property
+    def read(self) -> Position:
+        """Position after the last record that was added."""
+        return self._next
+
+    @property
+    def rereads(self) -> bool:
+        """True while records that were read before a restart have not come again."""
+        return self._next < self._read_before
 
     @property
     def unconfirmed(self) -> int:
@@ -314,7 +325,7 @@ class Topic:
             part = slice(0, run.first)
             times, users = run.piece.times[part], run.piece.users[part]
             clock = self._followed(run.before, times, users, run.place[part], run.verdict[part])
-        read = max(self._next, self._again[0]) if self._again is not None else self._next
+        read = max(self._next, self._read_before)
         return {
             "position": list(astuple(self.position())),
             "clock": clock.tolist(),
@@ -330,8 +341,9 @@ class Topic:
             )
         self._next = Position(*state["position"])
         self._clock = np.array(state["clock"], np.int64)
-        if self.stream.max_disorder_ms and (read := Position(*state["read"])) > self._next:
-            self._again = read, released
+        self._read_before = Position(*state["read"])
+        if self.stream.max_disorder_ms and self.rereads:
+            self._again = self._read_before, released
 
     def _followed(self, clock: I64, times: I64, users: I64, place: I64, verdict: U8) -> I64:
         if not self._timed:

@@ -45,12 +45,14 @@ def of_rules(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def ask(url: str, expression: str) -> tuple[int, str]:
-    """Number of series, and Prometheus' error."""
+    """Number of series, and the reason if Prometheus does not answer or refuses the expression."""
     try:
         with urlopen(f"{url}/api/v1/query?{urlencode({'query': expression})}", timeout=30) as answer:
             return len(json.load(answer)["data"]["result"]), ""
     except HTTPError as error:
-        return 0, str(json.load(error)["error"])
+        return 0, error.read().decode(errors="replace")
+    except OSError as error:
+        return 0, f"Prometheus does not answer: {error}"
 
 
 def main() -> int:

@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
             "batch_wait_s",
             "batch_interval_ms",
             "idle_partition_s",
+            "order_of",
             "publish_interval_s",
             "publish_rate",
             "min_examples",

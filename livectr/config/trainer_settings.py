@@ -188,6 +188,12 @@ class TrainSettings:
         "parts of --warm-start: network, content, embeddings, or partial (all but embeddings), full, none",
         commands=TRAIN,
     )
+    order_of: str | None = setting(
+        T.order_of,
+        "form the batches of the run with this --checkpoint again, where a clock had decided them",
+        commands=TRAIN,
+        example="DIR",
+    )
     publish: str | None = setting(
         T.publish,
         "publish versions to this Redis (redis://, redis+sentinel:// or redis+cluster://)",

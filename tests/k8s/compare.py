@@ -58,10 +58,15 @@ class Model:
 
 
 def compare(left: Model, right: Model) -> dict[str, Any]:
-    """Differences between what two models have learned, and between their values."""
+    """Differences between what two models have learned, and between their values.
+
+    Of ids of impressions: `twice` were learned again by the left model; `lost` are those that only the right
+    model has learned, and `strange` those that only the left one has.
+    """
     count = len(left.predictions)
     ours, theirs = left.predictions, right.predictions[-count:]
     assert len(ours) == len(theirs) > 0, f"{len(ours)} and {len(theirs)} predictions"
+    ids, expected = (np.sort(log["instance"]) for log in (ours, theirs))
     same = {name: ours[name] == theirs[name] for name in COLUMNS}
     differing = np.flatnonzero(~np.logical_and.reduce(list(same.values())))
     roles = [name for name in ours.dtype.names or () if name not in COLUMNS]
@@ -79,7 +84,9 @@ def compare(left: Model, right: Model) -> dict[str, Any]:
         "steps": [left.manifest.step, right.manifest.step],
         "examples": [left.manifest.examples, right.manifest.examples],
         "compared": count,
-        "twice": count - len(np.unique(ours["instance"])),
+        "twice": count - len(np.unique(ids)),
+        "lost": len(np.setdiff1d(expected, ids)),
+        "strange": len(np.setdiff1d(ids, expected)),
         "first_difference": int(differing[0]) if len(differing) else None,
         "differences": len(differing),
         "predictions_apart": {role: float(np.abs(ours[role] - theirs[role]).mean()) for role in roles},

@@ -38,7 +38,8 @@ def test_every_expression_has_data(address: str) -> None:
         empty = [line for line in done.stdout.splitlines() if line.startswith("EMPTY")]
         if done.returncode == 0:
             break
-        assert time.monotonic() < end, "\n".join(empty)
+        said = "\n".join([f"exit code {done.returncode}", *empty, done.stderr[-4000:]])
+        assert time.monotonic() < end, said
         time.sleep(15)
     lines = done.stdout.splitlines()
     fact(f"- {sum(line.startswith('ok') for line in lines)} expressions of dashboards and rules have data")

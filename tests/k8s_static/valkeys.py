@@ -62,9 +62,14 @@ class Valkeys:
         shutil.copy(cert, self._folder / "tls.crt")
 
     def start(self, script: str, port: int) -> None:
-        """Run a script of the component, with paths, names and ports of this machine."""
+        """Run a script that becomes the process of a port."""
+        self.running[port] = self.run(script, port)
+
+    def run(self, script: str, port: int) -> subprocess.Popen[bytes]:
+        """Run a script of the component beside a port, with paths, names and ports of this machine."""
         run = self._folder / f"run-{port}"
         (run / "etc").mkdir(parents=True, exist_ok=True)
+        own = "127.0.0.1" if port == self.replica else "localhost"
         changes = {
             "/etc/redis-auth": str(self._folder / "auth"),
             "/scripts": str(run),
@@ -81,7 +86,8 @@ class Valkeys:
             f"*) echo {self.replica} ;; esac; }}\n# Names and questions",
             "valkey-0.valkey": "localhost",
             "valkey-1.valkey": "127.0.0.1",
-            "$HOSTNAME.valkey": "127.0.0.1" if port == self.replica else "localhost",
+            "$HOSTNAME.valkey": own,
+            "role_of 127.0.0.1": f"role_of {own}",
             "$HOSTNAME.sentinel": "localhost",
             "listening 6379": f"listening {port}",
             "listening 26379": f"listening {port}",
@@ -101,7 +107,7 @@ class Valkeys:
             "MEMORY_LIMIT": str(1 << 28),
         }
         with (run / "log").open("ab") as log:
-            self.running[port] = subprocess.Popen(
+            return subprocess.Popen(
                 with_parent(["sh", str(run / script)]),
                 env=environment,
                 stdout=log,

@@ -17,6 +17,7 @@
         scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
         contest.safetensors           champion and its window (trainer.quality.contest); rank 0 only
         gate.safetensors              window of the publish gate (trainer.quality.gate); rank 0 only
+        order.bin                     part of the order log (trainer.stream.order_log); rank 0 only
 
 A generation exists once its manifest does. It may name files of earlier generations: rows of tables
 (trainer.checkpoint.table_chain) and changes of the source (trainer.checkpoint.changes). Two generations are
@@ -339,6 +340,7 @@ class Checkpointer:
             write_manifest(self.root, manifest)
         self._kept = [manifest]
         if self.control.rank == 0:
+            self._files.order.go_on(manifest, lambda entry: place.ensure(entry).read_bytes())
             self._older = [m for m in readable(place) if m.generation < manifest.generation]
         if manifest.created_ms:
             telemetry.CHECKPOINT_TIMESTAMP.set(manifest.created_ms / 1000)

@@ -108,6 +108,7 @@ class CheckpointState:
         began_ms: time at which the run's first process began, ms since 1970.
         seen: examples and late positives of all batches.
         products: library of the networks' fp32 products (models.library).
+        order: lines of the order log since the generation before (trainer.stream.order_log), on rank 0.
     """
 
     step: int
@@ -137,3 +138,4 @@ class CheckpointState:
     began_ms: int = 0
     seen: int = 0
     products: str = ""
+    order: bytes = b""

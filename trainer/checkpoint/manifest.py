@@ -31,7 +31,8 @@ class FileEntry:
     Attributes:
         path: relative to the checkpoint.
         kind: tables, unpublished, policies, dense, source, known, histories, rows, statistics, items, scores,
-            contest, gate, or predictions (trainer.checkpoint.prediction_parts).
+            contest, gate, record, order (trainer.checkpoint.order_parts), or predictions
+            (trainer.checkpoint.prediction_parts).
         rows: rows, and keys that were erased.
     """
 

@@ -14,6 +14,7 @@ import safetensors.torch
 
 from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog, TimedRowLog
 from livectr.trainer.checkpoint.content import CheckpointState
+from livectr.trainer.checkpoint.order_parts import OrderParts
 from livectr.trainer.checkpoint.prediction_parts import PredictionParts
 from livectr.trainer.checkpoint.table_chain import TableChain
 from livectr.trainer.checkpoint.writer import File, Writer
@@ -31,10 +32,12 @@ class RankFiles:
 
     Attributes:
         tables: chain of the tables' files.
+        order: parts of the order log, which rank 0 writes.
     """
 
     def __init__(self, writer: Writer, rank: int, log: PredictionParts | None = None) -> None:
         self.tables = TableChain(writer)
+        self.order = OrderParts(writer)
         self._writer, self._rank, self._log = writer, rank, log
         self._known, self._histories, self._rows = KnownLog(), HistoryChain(), TimedRowLog()
 
@@ -74,6 +77,7 @@ class RankFiles:
             for kind, state in ((kind, getattr(content, kind)) for kind in ONCE):
                 if state:
                     files.append(self._tensors(folder, kind, state))
+            files += self.order.write(folder, content.step, content.order)
         return files + (self._log.write(folder) if self._log is not None else [])
 
     def _tensors(

@@ -8,6 +8,10 @@ says (trainer.ramp), so it is a function of the logs alone.
 On a live log there may be a longest wait. A batch that is not full when it has passed is cut as it is, but
 not while a run catches up: as long as the logs hold a batch of unread rows, only full batches are cut.
 
+Where a clock or the end of a log took part all the same, the batch is noted by the number of examples of each
+partition (trainer.stream.order_log). A batcher that follows such a log cuts these batches as they were, and
+all others by the frontier that no clock moves.
+
 Finals (ingest.join.label_join) ride along: they take no example's place, and a batch has at most as many
 finals as it may have examples.
 
@@ -15,7 +19,9 @@ finals as it may have examples.
 a sample of the examples that are ready, and the orders of those that the batch may hold.
 """
 
+import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -24,8 +30,10 @@ import numpy.typing as npt
 
 from livectr.trainer.comm.control import Control
 from livectr.trainer.ramp import BatchRamp
-from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, cut, needed, sample
+from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, cut, decided, needed, sample
+from livectr.trainer.stream.order_log import BatchSettings, OrderLog
 
+LOG = logging.getLogger(__name__)
 I64 = npt.NDArray[np.int64]
 
 
@@ -36,7 +44,19 @@ class Ready(Protocol):
     def frontier(self) -> int: ...
 
     @property
+    def strict_frontier(self) -> int: ...
+
+    @property
     def ended(self) -> bool: ...
+
+    @property
+    def topic_count(self) -> int: ...
+
+    def release(self) -> None: ...
+
+    def first_of(
+        self, counts: Mapping[int, int]
+    ) -> tuple[I64, npt.NDArray[np.int32], npt.NDArray[np.bool_]] | None: ...
 
     def poll(self, max_wait_s: float) -> bool: ...
 
@@ -113,9 +133,14 @@ class Batcher:
 
     Args:
         ramp: sizes of batches.
-        seen: examples that were cut before, by earlier processes of the run.
+        seen, steps: examples and batches that were cut before, by earlier processes of the run.
         finals: the source has finals.
         times: when a batch is cut before it is full.
+        follows: batches of another run that are formed again; None: this run decides.
+        recorded: keep for `take` what a clock or the end of a log has decided.
+
+    Raises:
+        ConfigError: the other run's batches had other settings.
     """
 
     def __init__(
@@ -125,14 +150,28 @@ class Batcher:
         *,
         ramp: BatchRamp,
         seen: int = 0,
+        steps: int = 0,
         finals: bool = False,
         times: Times = Times(),
+        follows: OrderLog | None = None,
+        recorded: bool = False,
     ) -> None:
         self.source = source
         self.control = control
         self.ramp = ramp
-        self.seen = seen
+        self.seen, self.steps = seen, steps
         self.finals = finals
+        settings = dict(
+            batch_size=ramp.most,
+            batch_ramp=ramp.slope,
+            batch_min=ramp.least,
+            batch_interval_ms=times.interval_ms,
+        )
+        self._began: tuple[int, BatchSettings] | None = (steps, settings)
+        self._noted: dict[int, dict[int, int]] = {}
+        self._recorded, self._follows = recorded, follows
+        if follows is not None:
+            follows.check(settings, source.topic_count)
         self._times = times
         self._wait = False
         self._settled_s: float | None = None
@@ -144,20 +183,69 @@ class Batcher:
         Args:
             flags: this rank's.
         """
+        if self._follows is not None and self.steps >= self._follows.until:
+            self._release("")
         size = self.ramp.size(self.seen)
         limit = 2 * size if self.finals else size
-        moved = self._fetch(limit)
+        chosen = self._follows.cuts.get(self.steps) if self._follows is not None else None
+        moved = self._fetch(limit, chosen)
         rows = self._rows(limit)
-        frontier, ended = self.source.frontier, self.source.ended
+        frontier, strict, ended = self.source.frontier, self.source.strict_frontier, self.source.ended
         late = self._is_overdue(rows[0], frontier)
-        head = np.array([rows.shape[1], frontier, ended, moved, late, *flags], np.int64)
+        own = self.source.first_of(chosen) if chosen is not None else None
+        head = np.array(
+            [rows.shape[1], frontier, strict, ended, moved, late, -1 if own is None else len(own[0]), *flags],
+            np.int64,
+        )
         gathered = self.control.gather(np.concatenate([head, sample(rows, limit).ravel()]))
         heads, samples = gathered[:, : len(head)], gathered[:, len(head) :].reshape(-1, 2, SAMPLES)
-        ready, common, first = heads[:, 0], int(heads[:, 1].min()), int(samples[:, 0].min())
-        all_flags = tuple(_flags(row) for row in heads[:, 5:])
+        all_flags = tuple(_flags(row) for row in heads[:, 7:])
+        all_ended = bool(heads[:, 3].all())
+        next_cut: Cut | None = None
+        if chosen is None:
+            next_cut = self._cut(rows, heads, samples, all_flags, size)
+        elif own is not None and (heads[:, 6] >= 0).all():
+            next_cut = self._chosen(own, heads[:, 6], chosen)
+        if next_cut is not None:
+            if self._recorded and not next_cut.natural:
+                self._noted[self.steps] = next_cut.of_partition
+            self.seen += next_cut.examples
+            self.steps += 1
+            self._settled_s = None
+        elif all_ended and self._follows is not None:
+            self._release(f"the log ends at step {self.steps}, before step {self._follows.until}")
+            all_ended = False
+        self._wait = next_cut is None
+        return Round(
+            flags=all_flags,
+            cut=next_cut,
+            ended=all_ended and not heads[:, 0].any(),
+            moved=bool(heads[:, 4].any()),
+        )
+
+    def take(self) -> tuple[tuple[int, BatchSettings] | None, dict[int, dict[int, int]]]:
+        """What is new since the last call: step at which the process began, with its settings; and step →
+        examples of each partition, of batches in which a clock or the end of a log took part."""
+        began, noted = self._began, self._noted
+        self._began, self._noted = None, {}
+        return began, noted
+
+    def _cut(self, rows: I64, heads: I64, samples: I64, flags: tuple[Flags, ...], size: int) -> Cut | None:
+        """Cut by the policy. Collective.
+
+        Args:
+            rows: of this rank (see `_rows`).
+            heads, samples: of all ranks.
+            size: of a full batch.
+        """
+        limit = 2 * size if self.finals else size
+        ready, first, strict = heads[:, 0], int(samples[:, 0].min()), int(heads[:, 2].min())
+        follows = self._follows is not None
+        common = strict if follows else int(heads[:, 1].min())
         # Rows that fill the batch lie in the logs: it waits for them, and stays a function of the logs.
-        catches_up = sum(f.unread for f in all_flags) >= size
-        all_ended, overdue = bool(heads[:, 2].all()), bool(heads[:, 4].any()) and not catches_up
+        catches_up = sum(f.unread for f in flags) >= size
+        all_ended = bool(heads[:, 3].all()) and not follows
+        overdue = bool(heads[:, 5].any()) and not catches_up and not follows
         below = NEVER if all_ended else common
         partial = all_ended or overdue
         if (interval_ms := self._times.interval_ms) is not None:
@@ -165,31 +253,52 @@ class Batcher:
             partial |= common >= tick_ends
             below = below if overdue else min(below, tick_ends)
         offered = needed(samples[:, 0], samples[:, 1] >> 1, ready, limit=limit, below=below)
-        next_cut = None
-        if offered.sum() >= size or (partial and offered.any()):
-            if limit <= SAMPLES:  # every example is a sample
-                offers = [own.T[:n] for own, n in zip(samples, offered.tolist(), strict=True)]
-            else:
-                offers = self.control.gather_ragged(rows.T[: offered[self.control.rank]], offered)
-            next_cut = cut(
-                [o[:, 0] for o in offers],
-                [o[:, 1] >> 1 for o in offers],
-                [o[:, 1] & 1 for o in offers] if self.finals else None,
-                frontier=common,
-                ended=all_ended,
-                batch_size=min(size, _settled(offers, common)) if overdue else size,
-                interval_ms=interval_ms,
-            )
-        if next_cut is not None:
-            self.seen += next_cut.examples
-            self._settled_s = None
-        self._wait = next_cut is None
-        return Round(
-            flags=all_flags,
-            cut=next_cut,
-            ended=all_ended and not ready.any(),
-            moved=bool(heads[:, 3].any()),
+        if offered.sum() < size and not (partial and offered.any()):
+            return None
+        if limit <= SAMPLES:  # every example is a sample
+            offers = [own.T[:n] for own, n in zip(samples, offered.tolist(), strict=True)]
+        else:
+            offers = self.control.gather_ragged(rows.T[: offered[self.control.rank]], offered)
+        return cut(
+            *_columns(offers, finals=self.finals),
+            frontier=common,
+            ended=all_ended,
+            batch_size=min(size, _settled(offers, common)) if overdue else size,
+            interval_ms=interval_ms,
+            strict=strict,
+            full_size=size,
         )
+
+    def _chosen(
+        self,
+        own: tuple[I64, npt.NDArray[np.int32], npt.NDArray[np.bool_]],
+        lengths: I64,
+        counts: Mapping[int, int],
+    ) -> Cut | None:
+        """The batch that another run had cut here; None if the logs lack its partitions. Collective.
+
+        Args:
+            own: order, partition and final of this rank's examples in it.
+            lengths: int64[N], number of each rank's.
+            counts: partition → number of its examples.
+        """
+        if int(lengths.sum()) != sum(counts.values()):
+            self._release(f"step {self.steps} has examples of partitions that the logs lack")
+            return None
+        order, partition, final = own
+        rows = np.stack([order, partition.astype(np.int64) * 2 + (final if self.finals else 0)])
+        offers = self.control.gather_ragged(rows.T, lengths)
+        return decided(*_columns(offers, finals=self.finals), counts)
+
+    def _release(self, complaint: str) -> None:
+        """Follow the other run no further."""
+        if complaint:
+            if self.control.rank == 0:
+                LOG.warning("the order log is not followed to its end: %s", complaint)
+        else:
+            LOG.info("the order log ends at step %d; from here on the clock decides", self.steps)
+        self._follows = None
+        self.source.release()
 
     def _rows(self, limit: int) -> I64:
         """Orders, and 2 · partition + final, of this rank's first `limit` examples: int64[2, ≤ limit]."""
@@ -208,19 +317,30 @@ class Batcher:
         self._settled_s = now if self._settled_s is None else self._settled_s
         return now - self._settled_s >= self._times.longest_s
 
-    def _fetch(self, limit: int) -> bool:
-        """Poll unless this rank has a whole batch below its frontier: more events would only fill memory.
+    def _fetch(self, limit: int, chosen: Mapping[int, int] | None) -> bool:
+        """Poll unless this rank has a whole batch below its frontier: more events would only fill memory. The
+        batch that another run had cut may need more.
 
         The rank that holds the common frontier back always polls, so no two ranks wait for each other.
 
         Returns:
             True if the source moved.
         """
-        order, _ = self.source.orders(limit)
-        settled = int(np.searchsorted(order, self.source.frontier))
-        if settled >= limit:
+        if chosen is None:
+            order, _ = self.source.orders(limit)
+            strict = self._follows is not None
+            frontier = self.source.strict_frontier if strict else self.source.frontier
+            if int(np.searchsorted(order, frontier)) >= limit:
+                return False
+        elif self.source.first_of(chosen) is not None:
             return False
         return self.source.poll(self._times.poll_s if self._wait and not self.source.ended else 0.0)
+
+
+def _columns(offers: list[I64], *, finals: bool) -> tuple[list[I64], list[I64], list[I64] | None]:
+    """Orders, partitions and finals (None: there are none) of each rank's rows int64[n, 2]."""
+    marks = [o[:, 1] & 1 for o in offers] if finals else None
+    return [o[:, 0] for o in offers], [o[:, 1] >> 1 for o in offers], marks
 
 
 def _settled(offers: list[I64], frontier: int) -> int:

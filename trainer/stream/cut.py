@@ -10,7 +10,7 @@ few of the B that each of N ranks has ready. From the samples all ranks know whi
 each rank those between two samples. So no rank sorts N·B rows, however unevenly the ranks have them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,12 +33,25 @@ class Cut:
             global sequence.
         order: int64[B], orders of the batch's examples in the global sequence.
         examples: how many of the B are no finals.
+        partition: int64[B], partitions of the batch's examples in the global sequence.
+        natural: the batch is a function of the logs: no clock and no end of a log took part.
+        decided: partition → number of examples, where a log of decisions chose them: they need not be the
+            first of the sequence.
     """
 
     counts: I64
     sequence: I64
     order: I64
     examples: int
+    partition: I64
+    natural: bool = True
+    decided: Mapping[int, int] | None = None
+
+    @property
+    def of_partition(self) -> dict[int, int]:
+        """Partition → number of the batch's examples."""
+        numbers, counts = np.unique(self.partition, return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
 def sample(rows: I64, limit: int) -> I64:
@@ -90,6 +103,8 @@ def cut(
     ended: bool,
     batch_size: int,
     interval_ms: int | None,
+    strict: int = NEVER,
+    full_size: int | None = None,
 ) -> Cut | None:
     """Choose the examples of the next batch; None if there are too few below the frontier.
 
@@ -105,9 +120,12 @@ def cut(
         batch_size: B, over all ranks.
         interval_ms: width of an event-time tick. A batch does not cross from one tick into the next, and a
             complete tick is cut even if it does not fill a batch. None: only full batches until the end.
+        strict: frontier that no clock and no end of a log has moved.
+        full_size: examples of a full batch, if that is not B.
     """
     order = np.concatenate(orders)
-    row = _in_sequence(order, np.concatenate(partitions), len(orders))
+    partition = np.concatenate(partitions)
+    row = _in_sequence(order, partition, len(orders))
     order = order[row]
     if not ended:
         order = order[: np.searchsorted(order, frontier)]
@@ -135,7 +153,30 @@ def cut(
     # Each rank takes a prefix of its offers; before them lie the rows that lower ranks offered and keep.
     kept: I64 = np.cumsum(offered - counts) - (offered - counts)
     sequence: I64 = batch - kept[rank]
-    return Cut(counts, sequence, order[:size], int(examples[size - 1]))
+    order = order[:size]
+    reached, full_size = int(most[size - 1]), batch_size if full_size is None else full_size
+    whole = reached == full_size
+    if interval_ms is not None and reached < batch_size:
+        whole |= strict // interval_ms > int(order[-1]) // interval_ms
+    natural = whole and int(order[-1]) < strict
+    return Cut(counts, sequence, order, int(examples[size - 1]), partition[batch], natural)
+
+
+def decided(
+    orders: Sequence[I64], partitions: Sequence[I64], finals: Sequence[I64] | None, counts: Mapping[int, int]
+) -> Cut:
+    """The batch of all rows, which a log of decisions has chosen.
+
+    Args:
+        orders, partitions, finals: of each rank's examples, as of `cut`.
+        counts: partition → number of them.
+    """
+    order, partition = np.concatenate(orders), np.concatenate(partitions)
+    sequence = _in_sequence(order, partition, len(orders))
+    rides = 0 if finals is None else int(np.concatenate(finals).sum())
+    lengths = np.array([len(own) for own in orders], np.int64)
+    examples = len(order) - rides
+    return Cut(lengths, sequence, order[sequence], examples, partition[sequence], False, counts)
 
 
 def _places(ready: I64, limit: int) -> I64:

@@ -153,7 +153,8 @@ class Feed:
 
     def _begin(self, cut: Cut) -> None:
         """Take a batch and start to extract it."""
-        own = self._source.pop(int(cut.counts[self._control.rank]), int(cut.order[-1]))
+        count, last = int(cut.counts[self._control.rank]), int(cut.order[-1])
+        own = self._source.pop(count, last, cut.decided)
         self._flight = _Flight(cut, own, self._worker.submit(self._features, own, self.statistics))
 
     def _settle(self) -> Batch | None:

@@ -25,11 +25,17 @@ renewed() {  # true once the certificate is another one than $1
     until [ "$(cksum < "$tls/tls.crt")" != "$1" ]; do sleep 20; done
 }
 
-sentinel() {  # a question to sentinel $1
+to_sentinel() {  # a command to sentinel $1
     number=$1
     shift
     timeout 2 env -u VALKEYCLI_AUTH -u REDISCLI_AUTH \
-        $cli -h "sentinel-$number.sentinel" -p 26379 sentinel "$@" 2>/dev/null
+        $cli -h "sentinel-$number.sentinel" -p 26379 "$@" 2>/dev/null
+}
+
+sentinel() {  # a question to sentinel $1
+    number=$1
+    shift
+    to_sentinel "$number" sentinel "$@"
 }
 
 agreed() {  # the primary's name, if two of three sentinels say the same

@@ -16,8 +16,7 @@ with loading(lean=True):
     import tests.trainer.planted_log
     from livectr.ingest.extract import engines
 
-engines.default = (
-    "calls"  # as in tests/conftest.py; what a forked process starts itself compiles in the background
-)
+# As in tests/conftest.py. A process that a forked process starts compiles in the background.
+engines.default = "calls"
 
 __all__ = ["livectr", "tests"]

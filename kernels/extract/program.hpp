@@ -9,6 +9,18 @@
 
 namespace livectr::calls {
 
+// Values of any type, which a step moves as bytes.
+using Word4 [[gnu::may_alias]] = uint32_t;
+using Word8 [[gnu::may_alias]] = uint64_t;
+struct [[gnu::may_alias]] Text {
+    const uint8_t* data;
+    int32_t size;
+};
+struct [[gnu::may_alias]] Items {
+    uint8_t* data;
+    int32_t size;
+};
+
 class Program {
   public:
     struct Plan {
@@ -243,38 +255,38 @@ class Program {
 
     // Items that lie one behind the other are read in place, if many; others are gathered.
     void run_items(const Step& step, const Plan& p, const RowBlock& block) const {
-        const auto* const lists = static_cast<const Span<uint8_t>*>(p.columns[size_t(step.inputs[size_t(step.list)].column)]);
-        auto* const out = static_cast<Span<uint8_t>*>(p.columns[size_t(step.node)]);
+        const auto* const lists = static_cast<const Items*>(p.columns[size_t(step.inputs[size_t(step.list)].column)]);
+        auto* const out = static_cast<Items*>(p.columns[size_t(step.node)]);
         const int64_t width = step.inputs[size_t(step.list)].bytes;
         int64_t total = 0;
         for (int32_t row = 0; row < block.rows; ++row) total += too_long(step, lists[row]) ? 0 : lists[row].size;
         HostPool& pool = block.pool_of(step.outputs ? OUTPUTS : OTHERS);
         uint8_t* at = pool.allocate(total * step.bytes);
-        Items items{*this, step, p, block, at};
+        Gathering items{*this, step, p, block, at};
         for (int32_t row = 0; row < block.rows; ++row) {
-            const Span<uint8_t> list = lists[row];
+            const Items list = lists[row];
             if (__builtin_expect(too_long(step, list), 0)) {
                 block.failed[row] = 1;
-                out[row] = Span<uint8_t>{nullptr, 0};
+                out[row] = Items{nullptr, 0};
                 continue;
             }
-            out[row] = Span<uint8_t>{at, list.size};
+            out[row] = Items{at, list.size};
             at += int64_t(list.size) * step.bytes;
             items.add(list.data, list.size, width, row);
         }
         items.flush();
     }
-    static bool too_long(const Step& step, const Span<uint8_t>& list) { return !step.alone && list.size > MAX_ROW_VALUES; }
+    static bool too_long(const Step& step, const Items& list) { return !step.alone && list.size > MAX_ROW_VALUES; }
 
     // Items of lists on their way to a function.
-    struct Items {
+    struct Gathering {
         const Program& program;
         const Step& step;
         const Plan& p;
         const RowBlock& block;
         uint8_t* out;
-        int32_t count = 0;              // items that wait
-        const uint8_t* run = nullptr;   // where they lie, if one behind the other; else they are in `gathered`
+        int32_t count = 0;             // items that wait
+        const uint8_t* run = nullptr;  // where they lie, if one behind the other; else they are in `gathered`
 
         uint8_t* buffer(size_t i) const { return p.scratch + int64_t(step.inputs.size() + i) * BUFFER; }
         uint8_t* gathered() const { return buffer(size_t(step.list)); }
@@ -302,10 +314,10 @@ class Program {
                 if (int64_t(i) == step.list || input.column >= program.nodes()) continue;
                 const uint8_t* const column = static_cast<const uint8_t*>(p.columns[size_t(input.column)]);
                 switch (input.bytes) {
-                    case 1: fill(reinterpret_cast<const uint8_t*>(column)[row], i, n); break;
-                    case 4: fill(reinterpret_cast<const uint32_t*>(column)[row], i, n); break;
-                    case 8: fill(reinterpret_cast<const uint64_t*>(column)[row], i, n); break;
-                    default: fill(reinterpret_cast<const Str*>(column)[row], i, n);
+                    case 1: fill(column[row], i, n); break;
+                    case 4: fill(reinterpret_cast<const Word4*>(column)[row], i, n); break;
+                    case 8: fill(reinterpret_cast<const Word8*>(column)[row], i, n); break;
+                    default: fill(reinterpret_cast<const Text*>(column)[row], i, n);
                 }
             }
         }

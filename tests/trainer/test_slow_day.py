@@ -10,7 +10,6 @@ import heapq
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,6 +32,7 @@ from tests.ranks import Processes
 from tests.trainer.ad_logs import PARTITIONS, START_MS, ad_pipeline, events, write_kafka
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.waiting import until
 
 IMPRESSIONS, STALL, KILL, END = 2_400, 500, 1_100, 1_700
 """Impressions of the log; those before the stall, before the kill, and before the end of the stall."""
@@ -40,7 +40,6 @@ SILENT = {("clicks", 1), ("impressions", 2), ("clicks", 2)}
 """Topics and partitions whose producer stalls."""
 WINDOW = 5_000 // 20
 """Impressions of a label window."""
-WAIT_S = 120.0
 LIVE: dict[str, object] = dict(
     batch_size=64,
     batch_ramp=16,
@@ -124,11 +123,17 @@ def manifest_of(root: Path) -> Manifest:
 
 def await_examples(root: Path, count: int, trainer: Processes) -> None:
     """Wait until so many examples are learned."""
-    deadline, log = time.monotonic() + WAIT_S, root / "predictions"
-    while (found := len(read_predictions(log)) if log.exists() and log.stat().st_size else 0) < count:
-        assert trainer.poll() is None, trainer.communicate()[1].decode()
-        assert time.monotonic() < deadline, f"{found} of {count} examples are learned"
-        time.sleep(0.02)
+    log = root / "predictions"
+
+    def learned() -> int:
+        return len(read_predictions(log)) if log.exists() and log.stat().st_size else 0
+
+    until(
+        lambda: learned() >= count,
+        f"{count} examples are learned",
+        process=trainer,
+        why=lambda: str(learned()),
+    )
 
 
 def live_run(
@@ -157,7 +162,7 @@ def live_run(
         await_examples(root, learned, trainer)
         if killed:
             os.kill(trainer.pid, signal.SIGKILL)
-            trainer.communicate(timeout=60)
+            trainer.communicate()
             trainer = stack.enter_context(running(start(world, options, prefix, changing=changing)))
         learned = producers.write(END, stalled=True)
         await_examples(root, learned, trainer)

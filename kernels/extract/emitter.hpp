@@ -72,13 +72,13 @@ struct Emitter {
             const Span<int64_t> span = column.values[row];
             lengths[row] = span.size;
             if (span.data != piece.keys + piece.size && span.size > 0) {
-                out.pieces.push_back(piece);
+                if (piece.size > 0) out.pieces.push_back(piece);
                 before += piece.size;
                 piece = {span.data, 0};
             }
             piece.size += span.size;
         }
-        out.pieces.push_back(piece);
+        if (piece.size > 0) out.pieces.push_back(piece);
         out.end_field(before + piece.size);
     }
     template <typename T>

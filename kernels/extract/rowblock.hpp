@@ -42,6 +42,7 @@ class HostPool {
 
     uint8_t* allocate(int64_t bytes) {
         const int64_t size = round_up(bytes, POOL_ALIGNMENT);
+        align();  // items of bools end anywhere
         if (end - at < size) grow(size);
         uint8_t* const start = at;
         at += size;

@@ -28,7 +28,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.extract.program import find_function, library
-from livectr.kernels.runtime.compiler import KERNELS
+from livectr.kernels.runtime.compiler import KERNELS, compile_host
 from tests.ingest.operator_check import ENGINES, without_users_operators
 from tests.ingest.test_operators import EXPRESSIONS
 from tests.ingest.test_plan import ROOTS, random_batch, random_dag
@@ -217,3 +217,15 @@ def test_lists_that_are_too_long_fail_alike() -> None:
     batch = pa.record_batch({"t.items": lists, "t.ad": [1, 2, 3, 4], "t.other": scattered})
     calls, fused = (Extractor(plan, engine=engine)(batch) for engine in ENGINES)
     assert same(calls, fused) and calls.failed.tolist() == [False, True, False, False]
+
+
+def test_columns_begin_at_a_line_of_the_cache() -> None:
+    """A list of bools ends anywhere in the pool; numbers that come next are aligned all the same."""
+    source = """#include "extract/rowblock.hpp"
+        extern "C" int64_t start_of_the_next() {
+            livectr::HostPool pool;
+            pool.allocate(1);
+            pool.at += 3;
+            return int64_t(reinterpret_cast<uintptr_t>(pool.allocate(8)) % POOL_ALIGNMENT);
+        }"""
+    assert compile_host(source, name="pool").start_of_the_next() == 0

@@ -11,7 +11,7 @@ NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ing
 unexport PYTHONDONTWRITEBYTECODE  # a process that compiles every module again starts half a second later
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-sanitizers test-newest test-k8s check format docs images k8s-demo k8s-down bench test-gpu bench-gpu
+.PHONY: help setup demo test test-full test-sanitizers test-newest fuzz test-k8s check format docs images k8s-demo k8s-down bench test-gpu bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,12 @@ test-newest: setup .venv-newest/ready  ## some of the tests with the newest Pyth
 
 .venv-newest/ready: setup.sh pyproject.toml constraints.txt
 	@./setup.sh newest
+
+fuzz: setup .venv-fuzz/ready  ## coverage-guided fuzzers of all that reads bytes from outside: make fuzz [ARGS="json_rows --seconds 600"]
+	@$(PY) -m tests.fuzz $(ARGS)
+
+.venv-fuzz/ready: setup.sh constraints.txt
+	@./setup.sh fuzz
 
 check: setup  ## formatter, linter, types, import directions, checkov on the manifests
 	@$(PY) -m ruff format --check .

@@ -7,6 +7,8 @@
 # Promtool, which checks metrics in the tests, comes out of Debian's package `prometheus` into .venv/bin.
 #
 # `./setup.sh docs` makes only .venv-docs, with what builds the docs site.
+#
+# `./setup.sh fuzz` makes .venv-fuzz, with atheris beside the packages of .venv, and installs clang with libFuzzer.
 set -euo pipefail
 NEWEST=3.14 NEWEST_BUILD=3.14.3-1.5.13
 cd "$(dirname "$(realpath "$0")")"  # also where the checkout is only linked to
@@ -117,12 +119,32 @@ docs() {  # the packages of the extra `docs`, and not LiveCTR: sources are read,
     touch .venv-docs/ready
 }
 
+fuzz() {  # atheris, and a view of .venv's packages: torch is not installed again
+    local site runtime
+    if ! have clang++ || ! ls "$(clang++ -print-runtime-dir)"/libclang_rt.fuzzer* >/dev/null 2>&1; then
+        if have apt-get && [ "$(id -u)" = 0 ]; then
+            apt-get update -qq
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends clang
+            runtime=libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$runtime"
+        else
+            echo "setup: no clang++ with libFuzzer (Debian's clang and libclang-rt-14-dev): targets in C++ will not run." >&2
+        fi
+    fi
+    [ -x .venv-fuzz/bin/python ] || .venv/bin/python -m venv .venv-fuzz
+    packages .venv-fuzz atheris
+    site=$(.venv-fuzz/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$site/venv.pth"
+    touch .venv-fuzz/ready
+}
+
 case "${1:-}" in
     newest)
         interpreter=$(newest)
         environment .venv-newest "$interpreter"
         ;;
     docs) docs ;;
+    fuzz) fuzz ;;
     *)
         environment .venv "$python"
         metrics_tools

@@ -6,6 +6,8 @@ import json
 import time
 from dataclasses import asdict, dataclass
 
+from livectr.protos.plain import read_json
+
 NO_REASON = "no reason was given"
 
 
@@ -36,7 +38,7 @@ class Hold:
         if text is None:
             return None
         try:
-            values = json.loads(text)
+            values = read_json(text)
             return Hold(str(values["reason"]), int(values["since_ms"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             return Hold()

@@ -193,7 +193,8 @@ class Keyspace:
             return False
         if manifest is None or mark == seal_mark(manifest).encode():
             return True
-        return int(mark.partition(b"-")[0]) > manifest.version
+        newest = mark.partition(b"-")[0]
+        return newest.isdigit() and len(newest) < 20 and int(newest) > manifest.version
 
     def buckets_in(self, redis_keys: Sequence[bytes]) -> Sequence[int]:
         """Buckets of Redis keys of rows, look-up rows or histories, ascending; all buckets for many keys."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from livectr.kernels.errors import MismatchError
 from livectr.protos.evictions import Evictions
+from livectr.protos.plain import from_plain, read_json
 
 FRESHNESS_BIN_MS = 100
 """Width in ms of a bin of a version's event-time histogram."""
@@ -145,9 +146,9 @@ class VersionManifest:
 
         Raises:
             MismatchError: another format.
-            ValueError: not JSON, or unexpected fields.
+            ValueError: not JSON, or fields of other names or types.
         """
-        values = json.loads(text)
+        values = read_json(text)
         if not isinstance(values, dict) or "fingerprint" not in values:
             raise ValueError("no version manifest: it names no fingerprint of a pipeline")
         written = values.pop("format", 1)
@@ -159,17 +160,7 @@ class VersionManifest:
         known = {f.name for f in fields(VersionManifest)}
         if set(values) | {"champion"} != known:
             raise ValueError(f"version manifest with unexpected fields: {sorted(set(values) ^ known)}")
-        bins, evictions = values.pop("freshness"), values.pop("evictions")
-        return VersionManifest(
-            **{
-                **values,
-                "segments": tuple((str(name), int(dim)) for name, dim in values["segments"]),
-                "dense": tuple(values["dense"]),
-                "changed": tuple(values["changed"]),
-                "item_vectors": tuple(values["item_vectors"]),
-                "earlier": {int(v): tuple(keys) for v, keys in values["earlier"].items()},
-                "content": {str(name): tuple(blobs) for name, blobs in values["content"].items()},
-                "freshness": Freshness(tuple(bins["bin_ms"]), tuple(bins["counts"])),
-                "evictions": Evictions(**evictions),
-            }
-        )
+        manifest: VersionManifest = from_plain(VersionManifest, values)
+        if len(manifest.freshness.bin_ms) != len(manifest.freshness.counts):
+            raise ValueError("version manifest with a histogram of unequal parts")
+        return manifest

@@ -49,6 +49,7 @@ from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
@@ -60,6 +61,7 @@ from livectr.protos.keyspace import by_bucket as by_bucket
 from livectr.protos.keyspace import cut
 from livectr.protos.keyspace import key_bytes as key_bytes
 from livectr.protos.keyspace import key_of as key_of
+from livectr.protos.plain import read_json
 
 KEPT_VERSIONS = 3
 """Versions whose blobs stay in Redis, so that a reader may lag behind."""
@@ -195,12 +197,18 @@ def encode_lookup_row(columns: Sequence[object]) -> bytes:
 
 
 def decode_lookup_rows(values: Sequence[bytes]) -> list[list[object]]:
-    """Decode look-up rows; a single call of the JSON decoder for all rows is far cheaper."""
+    """Decode look-up rows; a single call of the JSON decoder for all rows is far cheaper.
+
+    Raises:
+        ValueError: a value is no look-up row.
+    """
     text = b"[" + b",".join(values) + b"]"
-    rows: list[list[object]] = json.loads(text)
-    if b'{"base64":' not in text:
+    rows: list[list[object]] = read_json(text)
+    if len(rows) != len(values) or not all(isinstance(row, list) for row in rows):
+        raise ValueError("a look-up row is no list of columns")
+    if b"{" not in text:
         return rows
-    return [[base64.b64decode(c["base64"]) if isinstance(c, dict) else c for c in row] for row in rows]
+    return [[_of_json(c) if isinstance(c, dict) else c for c in row] for row in rows]
 
 
 def encode_history(items: I64, times_ms: I64) -> bytes:
@@ -209,7 +217,11 @@ def encode_history(items: I64, times_ms: I64) -> bytes:
 
 
 def decode_history(value: bytes) -> tuple[I64, I64]:
-    """Decode a behavior history: (items i64[n], times_ms i64[n])."""
+    """Decode a behavior history: (items i64[n], times_ms i64[n]).
+
+    Raises:
+        ValueError: it has a piece of a pair.
+    """
     pairs = np.frombuffer(value, "<i8").reshape(-1, 2)
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
@@ -223,17 +235,44 @@ def encode_changed(keys: Mapping[str, I64], erased: Mapping[str, I64] | None = N
 
 
 def decode_changed(value: bytes) -> dict[str, I64]:
-    """Decode the keys of each table that a version changed: written rows and erased rows."""
+    """Decode the keys of each table that a version changed: written rows and erased rows.
+
+    Raises:
+        ValueError: not a blob of keys.
+    """
     parts: dict[str, list[I64]] = {}
-    for name, keys in sorted(load_tensors(value).items()):
+    for name, keys in sorted(_keys_of(value).items()):
         parts.setdefault(name.partition("/")[2], []).append(keys)
     return {table: np.concatenate(keys) for table, keys in parts.items()}
 
 
 def decode_erased(value: bytes) -> dict[str, I64]:
-    """Decode the keys of each table whose rows a version erased."""
-    tensors = load_tensors(value).items()
+    """Decode the keys of each table whose rows a version erased.
+
+    Raises:
+        ValueError: not a blob of keys.
+    """
+    tensors = _keys_of(value).items()
     return {name.removeprefix("erased/"): keys for name, keys in tensors if name.startswith("erased/")}
+
+
+def _keys_of(value: bytes) -> dict[str, I64]:
+    """Tensors of a blob of keys."""
+    try:
+        tensors: dict[str, I64] = load_tensors(value)
+    except (SafetensorError, KeyError) as error:  # KeyError: a type that NumPy lacks
+        raise ValueError(f"a blob of {len(value)} bytes holds no keys: {error}") from None
+    if any(keys.dtype != np.int64 or keys.ndim != 1 for keys in tensors.values()):
+        raise ValueError(f"a blob of {len(value)} bytes holds other tensors than keys")
+    return tensors
+
+
+def _of_json(value: dict[str, object]) -> object:
+    """Bytes of a look-up column."""
+    text = value.get("base64")
+    if not isinstance(text, str):
+        raise ValueError("a look-up column is an object, and no bytes in base64")
+    return base64.b64decode(text)
 
 
 def _json_bytes(value: object) -> object:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save as save_tensors
 
+from livectr.protos.plain import read_json
 from livectr.protos.store import CONTENT_CHUNK, F32, I64
 
 Blob = bytes | memoryview
@@ -46,10 +46,12 @@ def decode_vectors(value: Blob) -> tuple[I64, F32]:
     """
     start = 8 + int.from_bytes(value[:8], "little")
     try:
-        header = json.loads(bytes(value[8:start]))
+        header = read_json(bytes(value[8:start]))
         ids, vectors = (
             _tensor(value, start, header[name], kind) for name, kind in (("ids", "I64"), ("vectors", "F32"))
         )
+        if ids.ndim != 1 or vectors.ndim != 2 or len(ids) != len(vectors):
+            raise ValueError(f"ids {ids.shape} and vectors {vectors.shape}")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"a blob of {len(value)} bytes holds no vectors: {error!r}") from None
     return ids, vectors
@@ -60,6 +62,8 @@ def _tensor(value: Blob, start: int, header: dict[str, Any], kind: str) -> npt.N
     if header["dtype"] != kind:
         raise ValueError(f"{header['dtype']} instead of {kind}")
     first, end = header["data_offsets"]
+    if not 0 <= first <= end <= len(value) - start:
+        raise ValueError("data outside of the blob")
     dtype = _TYPES[kind]
     return np.frombuffer(value, dtype, (end - first) // dtype.itemsize, start + first).reshape(
         header["shape"]

@@ -15,13 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_HEADER, _BATCH, _DATA = 2, 3, 1  # MessageHeader: DictionaryBatch, RecordBatch; DictionaryBatch.data
+_HEADER, _BODY = 2, 3  # fields of Message: header, bodyLength
+_DATA = 1  # DictionaryBatch.data
 _LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3  # fields of RecordBatch
 GROWING = {
     pa.lib.Type_DICTIONARY, pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW,
     pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_FIXED_SIZE_LIST,
 }  # fmt: skip
 """Types whose arrays may take much more memory as plain values; other types take what their buffers take."""
+_CONTINUES = 0xFFFFFFFF
+"""Mark before the length of a message's metadata."""
 _BATCH_TYPES = ("record batch", "dictionary")
 
 
@@ -34,9 +37,10 @@ def read_messages(value: bytes) -> tuple[pa.Schema, int, int]:
     Raises:
         pa.ArrowInvalid: the metadata is damaged.
     """
-    reader = pa.ipc.MessageReader.open_stream(value)
     schema, rows, size = None, 0, 0
     try:
+        _check_frames(memoryview(value))
+        reader = pa.ipc.MessageReader.open_stream(value)
         while True:
             message = reader.read_next_message()
             if schema is None:
@@ -110,6 +114,30 @@ def _has_bytes(kind: pa.DataType) -> bool:
         or types.is_large_binary(kind)
         or types.is_binary_view(kind)
     )
+
+
+def _check_frames(value: memoryview) -> None:
+    """Check that metadata and bodies lie within the stream.
+
+    pyarrow allocates what their lengths ask for; without so much memory it ends the process.
+
+    Raises:
+        pa.ArrowInvalid, struct.error, IndexError: they do not, or the metadata are damaged.
+    """
+    at = 0
+    while at + 8 <= len(value):
+        mark, size = struct.unpack_from("<Ii", value, at)
+        if mark == _CONTINUES and size == 0:
+            return  # the end of the stream
+        body = at + 8 + size
+        if mark != _CONTINUES or size < 0 or body > len(value):
+            raise pa.ArrowInvalid("the metadata of an Arrow message lie outside of it")
+        flat = value[at + 8 : body]
+        place = _field(flat, _follow(flat, 0), _BODY)
+        length = struct.unpack_from("<q", flat, place)[0] if place else 0
+        if not 0 <= length <= len(value) - body:
+            raise pa.ArrowInvalid("the body of an Arrow message lies outside of it")
+        at = body + length
 
 
 def _batch_size(message: pa.ipc.Message) -> tuple[int, int]:

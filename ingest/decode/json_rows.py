@@ -13,7 +13,6 @@ learned from the texts, and this schema is tried first with the next block.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -371,7 +370,7 @@ def _decode_base64(batch: pa.RecordBatch, leaves: Leaves) -> tuple[pa.RecordBatc
         for row, text in enumerate(batch.column(index).to_pylist()):
             try:
                 values.append(None if text is None else base64.b64decode(text, validate=True))
-            except binascii.Error as error:
+            except ValueError as error:  # binascii.Error, or letters that are not ASCII
                 values.append(None)
                 bad.append((row, f"column `{'.'.join(path)}` is not base64 ({error})"))
         batch = batch.set_column(index, batch.schema.field(index), pa.array(values, pa.binary()))

@@ -110,7 +110,12 @@ def check_value(value: object, dtype: str, where: str) -> Any:
     if fits and dtype in ("int32", "int64"):
         fits = -(2 ** (int(dtype[3:]) - 1)) <= int(value) < 2 ** (int(dtype[3:]) - 1)  # type: ignore[call-overload]
     if fits and dtype in ("float32", "float64"):
-        fits = bool(np.isfinite(np.dtype(dtype).type(value)))
+        try:
+            fits = bool(np.isfinite(np.dtype(dtype).type(value)))
+        except OverflowError:  # of an int
+            fits = False
+    if fits and isinstance(value, str):
+        fits = not any("\ud800" <= character <= "\udfff" for character in value)  # half a pair: no UTF-8
     if not fits:
         raise ConfigError(f"{where}: {value!r} is not a value of type {dtype}")
     return float(value) if dtype in ("float32", "float64") else value  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
 
     def _unreadable(self, why: str) -> DefaultRecord:
         detail = f"the batch of offsets {self.base_offset} to {self.last_offset} is not readable: {why}"
-        return self._record(self.base_offset, UnreadableMessage(detail, self.records_count))
+        return self._record(self.base_offset, UnreadableMessage(detail, max(self.records_count, 1)))
 
     def _record(self, offset: int, value: UnreadableMessage | RecordBlock) -> DefaultRecord:
         return DefaultRecord(0, offset, self.max_timestamp, self.timestamp_type, None, value, [])

@@ -26,14 +26,16 @@ struct ShortStrings {
     static Words turned(Words x, int r) { return x << r | x >> (64 - r); }
 
     // The last size % 8 bytes as a number.
-    static uint64_t rest(const uint8_t* p, uint64_t size) {
+    READS_AROUND static uint64_t rest(const uint8_t* p, uint64_t size) {
         const uint64_t left = size & 7;
         if (__builtin_expect(left != 0 && size < 8 && (reinterpret_cast<uintptr_t>(p) & 4095) < 8, 0)) {
             uint64_t word = 0;
             memcpy(&word, p, size_t(left));
             return word;
         }
-        return xxh64::read<uint64_t>(left != 0 ? p + size - 8 : NONE) >> (8 * (7 - left)) >> 8;
+        uint64_t word;  // read here: a call of `read` would be sanitized
+        memcpy(&word, left != 0 ? p + size - 8 : NONE, sizeof word);
+        return word >> (8 * (7 - left)) >> 8;
     }
 
     static void hash(const Str* strings, int64_t* out) {

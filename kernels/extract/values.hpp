@@ -75,19 +75,22 @@ struct Values {
     void take(int64_t rows, uint8_t* valid_to, int32_t* ends_to, int32_t* item_ends_to, void* numbers,
               uint8_t* chars_to) const {
         const int64_t count = list ? items : rows;
+        const auto copy = [](void* to, const void* from, int64_t bytes) {
+            if (bytes) std::memcpy(to, from, size_t(bytes));  // of nothing: the vector has no memory
+        };
         const auto bits = [](uint8_t* to, int64_t n, const auto* values) {
             std::memset(to, 0, size_t((n + 7) / 8));
             for (int64_t i = 0; i < n; ++i) to[i / 8] |= uint8_t((values[i] != 0) << (i % 8));
         };
         if (valid_to) bits(valid_to, rows, valid.data());
-        if (ends_to) std::memcpy(ends_to, ends.data(), size_t(4 * (rows + 1)));
-        if (item_ends_to) std::memcpy(item_ends_to, item_ends.data(), size_t(4 * (count + 1)));
-        if (chars_to) std::memcpy(chars_to, chars.data(), size_t(size));
+        if (ends_to) copy(ends_to, ends.data(), 4 * (rows + 1));
+        if (item_ends_to) copy(item_ends_to, item_ends.data(), 4 * (count + 1));
+        if (chars_to) copy(chars_to, chars.data(), size);
         if (!numbers) return;
         if (form == BIT) {
             bits(static_cast<uint8_t*>(numbers), count, words.data());
         } else if (form == WORD8) {
-            std::memcpy(numbers, words.data(), size_t(8 * count));
+            copy(numbers, words.data(), 8 * count);
         } else {
             auto* const to = static_cast<uint32_t*>(numbers);
             for (int64_t i = 0; i < count; ++i) to[i] = uint32_t(words[size_t(i)]);

@@ -47,6 +47,8 @@ struct KeyHeader {
         return int64_t(uint64_t(n) | uint64_t(entries) << COUNT_BITS | key_width << 54 | lengths << 60);
     }
 
+    // A sender writes these widths; sums of wider lengths would overflow, and wider keys do not lie within 8 bytes.
+    bool written() const { return length_width <= 32 && (width <= LAST_PACKED || width == WHOLE); }
     bool framed() const { return n > 0 && width < WHOLE; }
     uint32_t index_width() const { return entries < n ? bits_of(entries - 1) : 0; }
 
@@ -188,6 +190,7 @@ struct CodedSegment {
 inline bool decode_segment(const CodedSegment& segment) {
     const KeyHeader header = KeyHeader::of(segment.word);
     const int64_t n = header.n, cells = segment.cells;
+    if (!header.written()) return false;
     const uint8_t* in = segment.bytes;
     int64_t at = segment.first;
     if (header.length_width == 0) {

@@ -32,14 +32,16 @@ extern "C" {
 bool records_read(const uint8_t* data, int64_t size, int64_t base, int64_t base_ms, int64_t count,
                   int64_t* out) {
     const uint8_t *p = data, *const end = data + size;
-    int64_t before = base - 1;
+    int64_t before = 0;  // offset of the record before
     for (int64_t i = 0; i < count; ++i) {
         int64_t length, ignored, age, delta, headers;
         if (!varint(p, end, length) || length < 0 || length > end - p) return false;
         const uint8_t* const stop = p + length;
         if (!varint(p, stop, ignored) || !varint(p, stop, age) || !varint(p, stop, delta)) return false;
-        if (delta < 0 || delta > INT32_MAX || base + delta <= before) return false;
-        before = out[i] = base + delta;
+        int64_t offset;
+        if (delta < 0 || delta > INT32_MAX || __builtin_add_overflow(base, delta, &offset)) return false;
+        if (i > 0 && offset <= before) return false;
+        before = out[i] = offset;
         out[5 * count + i] = int64_t(uint64_t(base_ms) + uint64_t(age));
         if (!bytes(data, p, stop, out[count + i], out[2 * count + i])) return false;
         if (!bytes(data, p, stop, out[3 * count + i], out[4 * count + i])) return false;

@@ -141,7 +141,7 @@ def read_csv(
         raise ConfigError(f"the file holds no row: {error}.") from None
     known = {**(layout.columns or {}), **types}
     read = 0
-    for batch in reader:
+    for batch in _batches(reader):
         for name in names:
             if name and name not in known:
                 known[name] = _infer(batch.column(name))
@@ -153,13 +153,24 @@ def read_csv(
         yield _typed(batch.select(wanted), known, first, bad, lines, skipped)
 
 
+def _batches(reader: Any) -> Iterator[pa.RecordBatch]:
+    """Batches of a reader of CSV. Raises ConfigError for a row that it cannot hand over: it is no UTF-8."""
+    try:
+        yield from reader
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"a row cannot be read: {error}.") from None
+
+
 def header_of(content: IO[bytes], layout: Layout) -> list[str]:
     """Names in the first line. Raises ConfigError for a line that names nothing, or a column twice."""
     try:
         line = content.readline().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError("the first line is not UTF-8 text; is the file of another format?") from None
-    names = next(text_csv.reader([line], delimiter=layout.delimiter), [])
+    try:
+        names = next(text_csv.reader([line], delimiter=layout.delimiter), [])
+    except text_csv.Error as error:
+        raise ConfigError(f"the first line is no line of CSV ({error}).") from None
     if not any(names):
         raise ConfigError("the file is empty; it should begin with a line that names the columns.")
     if twice := sorted({name for name in names if names.count(name) > 1}):

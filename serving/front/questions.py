@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -210,7 +209,7 @@ def typed(name: str, value: Any, dtype: str | None) -> Any:
     if isinstance(value, str) and dtype == "binary":
         try:
             return base64.b64decode(value, validate=True)
-        except binascii.Error:
+        except ValueError:  # binascii.Error, or letters that are not ASCII
             raise ConfigError(f"{name} must be bytes in base64") from None
     return value
 

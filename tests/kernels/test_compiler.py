@@ -172,5 +172,6 @@ def test_device_functions_compile_for_a_gpu() -> None:
 def test_vectors_are_as_wide_as_the_registers() -> None:
     """A compiler takes wider ones apart in memory: without AVX-512, attention took fifty times as long."""
     texts = {file.name: file.read_text() for file in KERNELS.rglob("*.?pp")}
-    wide = {name for name, text in texts.items() if "vector_size" in text}
+    narrow = {"width.hpp"}  # at most 32 bytes, a register of AVX
+    wide = {name for name, text in texts.items() if "vector_size" in text} - narrow
     assert len(wide) > 3 and {name for name in wide if "#ifdef __AVX512F__" not in texts[name]} == set()

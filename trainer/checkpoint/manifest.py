@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import CheckpointError, MismatchError
 from livectr.kernels.process.object_store import refuse_objects
+from livectr.protos.plain import from_plain, read_json
 from livectr.trainer.comm.control import Control
 
 LOG = logging.getLogger(__name__)
@@ -102,11 +103,11 @@ class Manifest:
             MismatchError: it has another format.
         """
         try:
-            outer = json.loads(text)
+            outer = read_json(text)
             body = outer["body"]
             if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
                 raise CheckpointError("its digest is wrong")
-            values = json.loads(body)
+            values = read_json(body)
             written = values.pop("format", 1)
             if written not in READ:
                 raise MismatchError(
@@ -115,8 +116,8 @@ class Manifest:
                 )
             if set(values) | _LATER != {f.name for f in fields(Manifest)}:
                 raise CheckpointError("it has other fields than this program's")
-            files = tuple(FileEntry(**f) for f in values["files"])
-            return Manifest(**{**values, "files": files, "row": tuple(values["row"])})
+            manifest: Manifest = from_plain(Manifest, values)
+            return manifest
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"it is not a manifest ({error})") from error
 

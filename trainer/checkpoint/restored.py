@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,10 @@ import numpy.typing as npt
 import safetensors.numpy
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 from livectr.ingest.join.state import SourceState
+from livectr.kernels.errors import CheckpointError
 from livectr.trainer.checkpoint.content import Table
 from livectr.trainer.checkpoint.manifest import FileEntry, Folder, Manifest
 from livectr.trainer.placement.placement import owners_by_key
@@ -58,12 +61,16 @@ class Restored:
             tables: name → table.
             split: tables that get this rank's keys only (trainer.placement.placement.owners_by_key).
             rank, world: of the reader.
+
+        Raises:
+            CheckpointError: a file does not hold rows of these tables.
         """
         wanted = {f"{name}/{column}" for name in tables for column in ("keys", "erased")}
         for entry in self._files("tables"):
             if self.stored is not None and wanted.isdisjoint(self.stored.tensors_of(entry)):
                 continue  # another rank's rows
-            with safetensors.safe_open(str(self._path(entry)), framework="numpy") as file:
+            path = self._path(entry)
+            with _content(entry), safetensors.safe_open(str(path), framework="numpy") as file:
                 held = set(file.keys())
                 for name, table in tables.items():
                     if f"{name}/erased" in held:
@@ -84,7 +91,8 @@ class Restored:
     def some_keys(self, table: str) -> npt.NDArray[Any]:
         """Keys int64[n] of the first file that names any of a table; later files may erase some."""
         for entry in self._files("tables"):
-            with safetensors.safe_open(str(self._path(entry)), framework="numpy") as file:
+            path = self._path(entry)
+            with _content(entry), safetensors.safe_open(str(path), framework="numpy") as file:
                 if f"{table}/keys" in file.keys():  # noqa: SIM118 - no mapping
                     return np.asarray(file.get_tensor(f"{table}/keys"))
         return np.empty(0, np.int64)
@@ -93,7 +101,9 @@ class Restored:
         """Dense weights and optimiser state of all ranks together; their names differ."""
         merged: dict[str, torch.Tensor] = {}
         for entry in self._files("dense"):
-            merged.update(safetensors.torch.load(self._path(entry).read_bytes()))
+            data = self._path(entry).read_bytes()
+            with _content(entry):
+                merged.update(safetensors.torch.load(data))
         return merged
 
     def source(self) -> SourceState:
@@ -109,24 +119,23 @@ class Restored:
         """Folder of a rank → tensors of its files, in order."""
         found: dict[str, list[dict[str, npt.NDArray[Any]]]] = {}
         for entry in self._files(kind):
-            tensors = safetensors.numpy.load(self._path(entry).read_bytes())
-            found.setdefault(Path(entry.path).parent.name, []).append(tensors)
+            found.setdefault(Path(entry.path).parent.name, []).append(self._tensors(entry))
         return found
 
     def sources(self) -> list[dict[str, bytes]]:
         """State of the source of each rank that wrote it, without what is saved as changes."""
-        read = [safetensors.numpy.load(self._path(f).read_bytes()) for f in self._files("source")]
+        read = [self._tensors(entry) for entry in self._files("source")]
         return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
 
     def policies(self) -> list[dict[str, npt.NDArray[Any]]]:
         """State of the table policies of each rank that had any, in the order of the ranks."""
-        return [safetensors.numpy.load(self._path(f).read_bytes()) for f in self._files("policies")]
+        return [self._tensors(entry) for entry in self._files("policies")]
 
     def unpublished(self) -> dict[str, npt.NDArray[Any]]:
         """Table → keys int64[n] that the version lacked which Redis held, of all ranks."""
         parts: dict[str, list[npt.NDArray[Any]]] = {}
         for entry in self._files("unpublished"):
-            for table, keys in safetensors.numpy.load(self._path(entry).read_bytes()).items():
+            for table, keys in self._tensors(entry).items():
                 parts.setdefault(table, []).append(keys)
         return {table: np.concatenate(keys) for table, keys in parts.items()}
 
@@ -157,7 +166,13 @@ class Restored:
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         tensors: dict[str, npt.NDArray[Any]] = {}
         for entry in self._files(kind):
-            tensors.update(safetensors.numpy.load(self._path(entry).read_bytes()))
+            tensors.update(self._tensors(entry))
+        return tensors
+
+    def _tensors(self, entry: FileEntry) -> dict[str, npt.NDArray[Any]]:
+        data = self._path(entry).read_bytes()
+        with _content(entry):
+            tensors: dict[str, npt.NDArray[Any]] = safetensors.numpy.load(data)
         return tensors
 
     def _path(self, entry: FileEntry) -> Path:
@@ -165,3 +180,14 @@ class Restored:
 
     def _files(self, kind: str) -> Iterator[FileEntry]:
         return (entry for entry in self.manifest.files if entry.kind == kind)
+
+
+@contextmanager
+def _content(entry: FileEntry) -> Iterator[None]:
+    """Turn an error about a file's content into CheckpointError: its digest is right, its form is not."""
+    try:
+        yield
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{entry.path} does not hold {entry.kind} that can be read ({error})"
+        ) from error

@@ -10,7 +10,7 @@ Rows live under a row set = "<epoch>-<n>" of the n-th complete publish of a trai
 write their changes into it.
 """
 
-import json
+import logging
 import uuid
 from collections.abc import Iterator
 
@@ -62,6 +62,7 @@ from livectr.trainer.publish.version import blobs_of
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
+LOG = logging.getLogger(__name__)
 PART_ROWS = 1 << 17
 """Rows that are grouped by bucket at once."""
 
@@ -141,10 +142,13 @@ class RedisStore(StoreConnection):
         for start in range(0, len(versions), CHUNK_ROWS):
             part = versions[start : start + CHUNK_ROWS]
             texts = self.client.fetch([self.space.log(version).encode() for version in part])
-            entries = zip(part, texts, strict=True)
-            found |= {
-                version: LogEntry.parsed(json.loads(text)) for version, text in entries if text is not None
-            }
+            for version, text in zip(part, texts, strict=True):
+                if text is None:
+                    continue
+                try:
+                    found[version] = LogEntry.from_json(text)
+                except ValueError as error:  # without the entry a restart publishes everything
+                    LOG.warning("%s in Redis is no entry: %s", self.space.log(version), error)
         return found
 
     def highest(self) -> int | None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from livectr.protos.keyspace import seal_mark
 from livectr.protos.manifest import VersionManifest
+from livectr.protos.plain import from_plain, read_json
 
 LOGGED_KEYS = 1_000_000
 """Keys that the log may always name, however few rows there are."""
@@ -67,6 +68,16 @@ class LogEntry:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: bytes | str) -> LogEntry:
+        """Decode the result of `to_json`.
+
+        Raises:
+            ValueError: another program wrote it.
+        """
+        entry: LogEntry = from_plain(LogEntry, read_json(text))
+        return entry
 
     @staticmethod
     def parsed(values: dict[str, Any]) -> LogEntry:

@@ -62,7 +62,11 @@ def _logged(store: RedisStore, blobs: Sequence[str]) -> list[dict[str, I64]] | N
     except STORE_ERRORS as error:
         LOG.warning("the publish log in Redis at %s cannot be read: %s", store.url, error)
         return None
-    return [decode_changed(blob) for blob in found if blob is not None] if None not in found else None
+    try:
+        return [decode_changed(blob) for blob in found if blob is not None] if None not in found else None
+    except ValueError as error:
+        LOG.warning("the publish log in Redis at %s cannot be used: %s", store.url, error)
+        return None
 
 
 def _merged(lists: Iterable[Mapping[str, I64]]) -> dict[str, I64]:

@@ -73,13 +73,24 @@ def run(arguments: Sequence[str], seed: int | None) -> Run:
             "junit_family=xunit1",
         ]
         before_s, began = _reaped_s(), time.monotonic()
-        done.code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        done.code = _run_and_reap(command)
         done.seconds = time.monotonic() - began
         done.left = end_orphans()
         done.cpu_s = _reaped_s() - before_s
         if results.exists():
             _read(results, done)
     return done
+
+
+def _run_and_reap(command: Sequence[str]) -> int:
+    """Run a command. Orphans that end meanwhile are reaped, as init would: tests wait until they are gone."""
+    process = subprocess.Popen(command, cwd=ROOT)
+    while True:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        if ended.si_pid == process.pid:
+            return process.wait()
+        os.waitpid(ended.si_pid, 0)
 
 
 def _read(results: Path, done: Run) -> None:

@@ -16,7 +16,7 @@ from livectr.trainer.checkpoint.restored import Restored
 from tests.fuzz.memory import MEMORY
 
 LAYOUT = RowLayout((Segment("v", 2, SGD(), 0.1),))
-table_library(LAYOUT)  # compiled here, and not within the time of an input
+table_library()  # loaded here, and not within the time of an input
 
 
 def checkpoint_manifest(data: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from livectr.kernels.runtime.library import BUILT
 from livectr.serving.client import PreRankClient, RankClient, RecommendClient
 from tests.serving.content_world import IMAGES, NOW_MS, World, make_store, publication
 from tests.serving.test_processes import ready, server
@@ -41,7 +42,7 @@ def kernels(pid: int) -> set[str]:
     """Files of kernels that a process has loaded."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     files = {Path(line.split()[-1]) for line in lines if line.endswith(".so")}
-    return {file.name for file in files if file.parent == CACHE}
+    return {file.name for file in files if file.is_relative_to(CACHE) or file.is_relative_to(BUILT)}
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,7 @@ def test_old_files_go_once_a_sweep_has_gone_around(tmp_path: Path, changed: int)
     named = {
         f.path for m in run.root.glob(f"gen-*/{MANIFEST}") for f in Manifest.from_json(m.read_bytes()).files
     }
-    on_disk = {str(p.relative_to(run.root)) for p in run.root.rglob("*.safetensors")}
+    on_disk = {str(p.relative_to(run.root)) for p in run.root.glob("gen-*/rank-*/*")}
     assert on_disk == named
     assert len(list(run.root.glob(f"gen-*/{MANIFEST}"))) == 2
     restored = reopen(run)

@@ -296,7 +296,8 @@ def test_a_redis_that_loads_its_data_is_waited_for(faulty: FaultyRedis, redis_ur
     app = App("rank", pipeline, ServeOptions(faulty.url))
     app.start()
     try:
-        assert not app.wait_ready(left_s()) and health(app) == NOT_SERVING
+        until(lambda: faulty.answered > 2)
+        assert not app.wait_ready(0) and health(app) == NOT_SERVING
         faulty.fault = ""
         assert app.wait_ready(left_s()) and health(app) == SERVING
     finally:

@@ -151,7 +151,7 @@ class Follower:
                 break
             self._feed(partition, decision.read)
             moved |= partition.repeat(self._decisions.popleft())
-        # What late records become depends on when they come: they wait for their decision.
+        # Late records wait for their decision: it depends on when they come.
         if not partition.late_topics:
             self._feed(partition, self._decisions[0].read if self._decisions else None)
             moved |= partition.repeat(None)

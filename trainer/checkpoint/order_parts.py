@@ -26,7 +26,7 @@ PART_BYTES = 1 << 20
 MOST_BYTES = 256 << 20
 """Most bytes of all parts, packed."""
 LEVEL = 3
-"""Of gzip: lines are much alike, and higher levels take longer than the disk."""
+"""Level of gzip: lines are much alike, and higher levels take longer than the disk."""
 
 
 MERGED = 32

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
+
+import psutil
 
 MARGIN = 0.03
 """Share of a test's limit that is left for its clean-up when a wait fails."""
@@ -71,6 +73,18 @@ def until(
             waited_s = time.monotonic() - began
             raise AssertionError(f"waited {waited_s:.0f} s in vain for {_told(what, done)}\n{why()}")
         turn()
+
+
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended; a zombie has, and an orphan is one until init looks."""
+    found = []
+    for process in processes:
+        try:
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
 
 
 def _told(what: str, done: Callable[[], object]) -> str:

@@ -15,7 +15,7 @@ import psutil
 from livectr.local.gang import Gang
 from livectr.local.ports import free_ports
 from livectr.local.ranks import UNFINISHED
-from tests.waiting import left_s, until
+from tests.waiting import alive, until
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 120.0
@@ -142,7 +142,7 @@ except LiveCTRError as error:
                 family = psutil.Process(process.pid).children()
             process.kill()
             process.wait()
-            psutil.wait_procs(family, timeout=left_s())
+            until(lambda family=family: not alive(family))
 
 
 def pids(life: Path) -> dict[int, int]:

@@ -18,7 +18,7 @@ import redis
 from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from tests.trainer.ad_logs import write_files
-from tests.waiting import left_s, until
+from tests.waiting import alive, until
 
 ROOT = Path(__file__).parents[2]
 LIVECTR = [sys.executable, "-m", "livectr"]
@@ -47,11 +47,11 @@ def killed_alone(process: subprocess.Popen[str], children: int) -> None:
     until(lambda: len(parent.children(recursive=True)) >= children)
     family = parent.children(recursive=True)
     process.kill()
-    _, alive = psutil.wait_procs(family, timeout=left_s())
-    left = [" ".join(one.cmdline()) for one in alive]
-    for one in alive:
-        one.kill()
-    assert not left
+    try:
+        until(lambda: not alive(family))
+    finally:
+        for one in alive(family):
+            one.kill()
 
 
 def test_a_local_server_starts_without_a_fork() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from livectr.demo.demo import PIPELINE
 from livectr.demo.report import KEYS
-from tests.waiting import left_s
+from tests.waiting import alive, left_s
 
 DEMO = [sys.executable, "-m", "livectr", "demo"]
 
@@ -100,7 +100,7 @@ def test_ctrl_c_stops_every_part(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 130
     assert said.strip().splitlines()[-1] == "livectr: stopped."
-    assert [member for member in family if member.is_running()] == []
+    assert alive(family) == []
 
 
 def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:

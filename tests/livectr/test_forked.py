@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands import Command, run
 from tests.docs.forked import ForkedOnPath
-from tests.waiting import left_s
+from tests.waiting import alive, left_s
 
 SHOWS = """
 import json, os, signal, sys
@@ -95,4 +95,4 @@ def test_a_shell_finds_a_command_that_is_forked(tmp_path: Path) -> None:
         assert len(begun) == 1
         left.kill()
         left.wait()
-    assert not begun[0].is_running()
+    assert alive(begun) == []

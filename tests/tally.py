@@ -38,6 +38,7 @@ class Run:
         seconds, cpu_s: from start to end, and of all processes.
         tests: number that ran.
         failed: names of tests.
+        costs: CPU seconds and seconds of each test, with its name.
         left: command lines of processes that the run left behind.
         code: exit code of pytest.
     """
@@ -48,7 +49,7 @@ class Run:
     tests: int = 0
     failed: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    slowest: list[tuple[float, str]] = field(default_factory=list)
+    costs: list[tuple[float, float, str]] = field(default_factory=list)
     code: int = 0
 
     @property
@@ -98,10 +99,11 @@ def _read(results: Path, done: Run) -> None:
     for case in ElementTree.parse(results).iter("testcase"):
         name = f"{case.get('file') or case.get('classname')}::{case.get('name')}"
         done.tests += 1
-        done.slowest.append((float(case.get("time", 0)), name))
+        cpu_s = sum(float(p.get("value", 0)) for p in case.iter("property") if p.get("name") == "cpu_s")
+        done.costs.append((cpu_s, float(case.get("time", 0)), name))
         if case.find("failure") is not None or case.find("error") is not None:
             done.failed.append(name)
-    done.slowest.sort(reverse=True)
+    done.costs.sort(reverse=True)
 
 
 def _reaped_s() -> float:
@@ -140,8 +142,8 @@ def busy(loops: int) -> Iterator[None]:
         _busy.clear()
 
 
-def table(runs: Sequence[Run], slow: int = 0) -> str:
-    """Markdown table of the runs, what failed how often, and the slowest tests of the last run."""
+def table(runs: Sequence[Run], most: int = 0) -> str:
+    """Markdown table of the runs, what failed how often, and what costs most in the last run: files, tests."""
     lines = [
         "| run | order | seconds | CPU seconds | tests | failed | left behind |",
         "|---|---|---|---|---|---|---|",
@@ -157,9 +159,14 @@ def table(runs: Sequence[Run], slow: int = 0) -> str:
     failures = Counter(name for done in runs for name in done.failed)
     lines += [f"- {times} × `{name}`" for name, times in failures.most_common()]
     lines += [f"- left behind: `{name}`" for done in runs for name in done.left]
-    if slow and runs:
-        lines += ["", "| seconds | test |", "|---|---|"]
-        lines += [f"| {seconds:.1f} | `{name}` |" for seconds, name in runs[-1].slowest[:slow]]
+    if most and runs:
+        files: Counter[str] = Counter()
+        for cpu_s, _, name in runs[-1].costs:
+            files[name.split("::")[0]] += round(cpu_s, 2)  # type: ignore[assignment]
+        lines += ["", "| CPU seconds | file |", "|---|---|"]
+        lines += [f"| {cpu_s:.1f} | `{name}` |" for name, cpu_s in files.most_common(most)]
+        lines += ["", "| CPU seconds | seconds | test |", "|---|---|---|"]
+        lines += [f"| {cpu_s:.1f} | {seconds:.1f} | `{name}` |" for cpu_s, seconds, name in runs[-1].costs[:most]]
     return "\n".join(lines) + "\n"
 
 
@@ -172,7 +179,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--shuffle", action="store_true", help="in a new random order each time")
     parser.add_argument("--seed", type=int, default=1, help="of the first order [1]")
-    parser.add_argument("--slow", type=int, default=0, metavar="TESTS", help="list the last run's slowest")
+    parser.add_argument("--costs", type=int, default=0, metavar="ROWS", help="list what costs most")
     parser.add_argument("--table", type=Path, help="write the table to a file, too, after each run")
     parser.epilog = f"What comes after `--` are pytest's arguments [{' '.join(USUAL)}]"
     own = [*(sys.argv[1:] if words is None else words)]
@@ -185,7 +192,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for number in range(given.runs):
             seed = (given.seed if number == 0 else seeds.randrange(1 << 31)) if given.shuffle else None
             runs.append(run(arguments, seed))
-            text = table(runs, given.slow)
+            text = table(runs, given.costs)
             if given.table is not None:
                 given.table.write_text(text)
             print(text, flush=True)

@@ -9,6 +9,7 @@ looks there first, from this CPU's highest level down. `noting` and `prebuild` m
 """
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -291,12 +292,28 @@ def made_cache_folder() -> Path:
 
 
 def _build(source: str, path: Path, command: list[str], name: str, run: Run = subprocess.run) -> None:
-    """Compiles into a temporary file, then renames it: another process never loads half a library."""
+    """Compiles into a temporary file, then renames it: another process never loads half a library.
+
+    Processes that want the same library at once, such as the ranks of a run, wait for the first one's.
+    """
     make_folder(path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with _alone(path.with_suffix(".lock")), tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        if path.exists():
+            return
         built = Path(folder, "kernel.so")
         run_compiler(command, built, name, source=source, run=run)
         built.replace(path)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock among processes. Its file goes with its first holder: it guards what is there from then on."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def run_compiler(

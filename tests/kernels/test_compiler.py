@@ -1,6 +1,7 @@
 """The run-time compiler: cache, errors, both targets."""
 
 import ctypes
+import os
 import re
 import subprocess
 import sys
@@ -80,18 +81,28 @@ def test_cubins_are_kept_by_all_that_decides_them(cache: Path, monkeypatch: pyte
     assert len({first, *others}) == 5 == len(list(cache.iterdir()))
 
 
-def test_many_processes_share_an_empty_cache(cache: Path) -> None:
+def test_processes_that_want_the_same_library_compile_it_once(cache: Path, tmp_path: Path) -> None:
+    wrapper, log = tmp_path / "wrapper", tmp_path / "log"
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *-dM*|*--version*) ;; *) echo x >> {log}; sleep 1;; esac\nexec c++ "$@"\n'
+    )
+    wrapper.chmod(0o755)
     program = (
         "from livectr.kernels.runtime.compiler import compile_host;"
         "print(compile_host('extern \"C\" int f() { return 7; }', name='f').f())"
     )
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", program], cwd=KERNELS.parent, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", program],
+            cwd=KERNELS.parent,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "CXX": str(wrapper)},
         )
         for _ in range(3)
     ]
     assert [process.communicate()[0].strip() for process in running] == ["7"] * 3
+    assert log.read_text() == "x\n"
     assert [path.suffix for path in cache.iterdir()] == [".so"]
 
 

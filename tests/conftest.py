@@ -54,7 +54,7 @@ engines.default = "calls"
 # Tests of fused plans and of the emulated device would else spend more on optimising than on all that they run.
 # `make test-full` has what a user gets.
 if "--full" not in sys.argv:
-    compiler.HOST_FLAGS = (*compiler.HOST_FLAGS, "-O1")
+    compiler.HOST_FLAGS = (*compiler.HOST_FLAGS, "-Og")
 ValkeyServer.start.__defaults__ = (300.0,)  # ten seconds are too few where the machine starves it
 settings.load_profile("search" if "--full" in sys.argv else "same")
 

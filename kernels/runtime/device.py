@@ -125,7 +125,7 @@ class EmulatedDevice(Device):
     name = "emulated"
 
     def __init__(self, source: str, kernels: Sequence[str]) -> None:
-        library = compile_host(source, name="emulated kernels", flags=("-O1",))
+        library = compile_host(source, name="emulated kernels", flags=("-Og",))
         self._kernels: dict[str, Any] = {}
         for kernel in kernels:
             function = library[kernel]

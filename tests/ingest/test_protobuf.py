@@ -202,6 +202,7 @@ def test_tables_references_and_nested_types(
     assert [row["ad_id"] for row in rows[3:]] == [7, 8] and deleted.tolist()[-2:] == [True] * 2
 
 
+@pytest.mark.full  # as with Avro: test_registry.py
 def test_a_registry_that_is_away_is_waited_for(
     kafka_url: str, stream: Stream, send: Send, read: Read, caplog: pytest.LogCaptureFixture
 ) -> None:

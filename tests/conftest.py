@@ -51,8 +51,8 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 # A test's plan sees few batches: to compile it would take longer. Tests that want another engine ask for it.
 engines.default = "calls"
-# Tests of fused plans and of the emulated device would else spend more on optimising than on all that they run.
-# `make test-full` has what a user gets.
+# Tests of fused plans would else spend more on optimising than on all that they run; `make test-full` has
+# what a user gets.
 if "--full" not in sys.argv:
     compiler.HOST_FLAGS = (*compiler.HOST_FLAGS, "-Og")
 ValkeyServer.start.__defaults__ = (300.0,)  # ten seconds are too few where the machine starves it
@@ -100,7 +100,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Note the CPU seconds of a test, its fixtures, and the processes that ended with it; `tests.tally` sums."""
+    """Note the CPU seconds of a test, its fixtures and its processes that have ended; `tests.tally` sums."""
     try:
         return (yield)
     finally:

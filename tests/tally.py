@@ -143,7 +143,7 @@ def busy(loops: int) -> Iterator[None]:
 
 
 def table(runs: Sequence[Run], most: int = 0) -> str:
-    """Markdown table of the runs, what failed how often, and what costs most in the last run: files, tests."""
+    """Markdown table of the runs, of failures, and of the files and tests that cost most in the last run."""
     lines = [
         "| run | order | seconds | CPU seconds | tests | failed | left behind |",
         "|---|---|---|---|---|---|---|",
@@ -166,7 +166,8 @@ def table(runs: Sequence[Run], most: int = 0) -> str:
         lines += ["", "| CPU seconds | file |", "|---|---|"]
         lines += [f"| {cpu_s:.1f} | `{name}` |" for name, cpu_s in files.most_common(most)]
         lines += ["", "| CPU seconds | seconds | test |", "|---|---|---|"]
-        lines += [f"| {cpu_s:.1f} | {seconds:.1f} | `{name}` |" for cpu_s, seconds, name in runs[-1].costs[:most]]
+        tests = runs[-1].costs[:most]
+        lines += [f"| {cpu_s:.1f} | {seconds:.1f} | `{name}` |" for cpu_s, seconds, name in tests]
     return "\n".join(lines) + "\n"
 
 

@@ -307,7 +307,7 @@ def _build(source: str, path: Path, command: list[str], name: str, run: Run = su
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock among processes. Its first holder removes its file: what it guards is there from then on."""
+    """Hold a lock among processes. Its first holder removes its file: what it guards is there by then."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:

@@ -12,7 +12,7 @@ from livectr.config.settings import FIELDS, SECRET, Settings
 from livectr.kernels.errors import ConfigError
 from livectr.secrets import read_password, with_password
 
-OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_KERNELS", "LIVECTR_THREADS")
+OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_KERNELS", "LIVECTR_SANITIZE", "LIVECTR_THREADS")
 """Variables of kernels.runtime.compiler, which are no settings."""
 SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)$")
 """Kubernetes describes a Service "livectr-rank" to every pod as LIVECTR_RANK_SERVICE_HOST and so on."""

@@ -96,6 +96,7 @@ def test_other_variables_with_our_prefix_are_left_alone() -> None:
     """Variables of the kernels, and Kubernetes' variables for a Service livectr-rank."""
     environment = {
         "LIVECTR_CACHE_DIR": "/x",
+        "LIVECTR_SANITIZE": "address",
         "LIVECTR_THREADS": "2",
         "LIVECTR_RANK_SERVICE_HOST": "10.0.0.1",
         "LIVECTR_RANK_SERVICE_PORT_GRPC": "50051",

@@ -41,7 +41,8 @@ struct Rows {
     }
 };
 
-// Pooled vectors p_f of an example: their sum, and FM's second order.
+// Pooled vectors p_f of an example: their sum, and FM's second order. With dim 0 the vectors are empty: they have no
+// first element to name.
 struct Pooled {
     int64_t fields, dim;
     std::vector<float> p, total, squares;
@@ -50,7 +51,7 @@ struct Pooled {
 
     void clear() { std::fill(p.begin(), p.end(), 0.0f); }
     void add(int64_t f, const float* __restrict__ v) {
-        float* __restrict__ const sum = &p[f * dim];
+        float* __restrict__ const sum = p.data() + f * dim;
         for (int64_t k = 0; k < dim; ++k) sum[k] += v[k];
     }
 
@@ -88,7 +89,7 @@ void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, c
     std::vector<float> sums(fields), times(unique), by_vector(unique * dim);
     for (int64_t u = 0; u < unique; ++u) {
         first_w[u] = state[4 * u];
-        std::copy_n(rows.vector(u), dim, &first_v[dim * u]);
+        std::copy_n(rows.vector(u), dim, first_v.data() + dim * u);
     }
     for (int64_t f = 0; f < fields; ++f) first_scale[f] = scale[2 * f];
     std::vector<int64_t> seen(unique, -1);
@@ -112,11 +113,11 @@ void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, c
             sums[f] += state[4 * u];
             moved += scale[2 * f] * state[4 * u] - first_scale[f] * first_w[u];
             now.add(f, rows.vector(u));
-            before.add(f, &first_v[dim * u]);
+            before.add(f, first_v.data() + dim * u);
             if (seen[u] != e) {
                 seen[u] = e;
                 times[u] = 0.0f;
-                std::fill_n(&by_vector[dim * u], dim, 0.0f);
+                std::fill_n(by_vector.data() + dim * u, dim, 0.0f);
                 touched.push_back(u);
             }
             times[u] += scale[2 * f];
@@ -126,7 +127,7 @@ void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, c
         each([&](int64_t f, uint32_t u) {
             for (int64_t k = 0; k < dim; ++k) by_vector[dim * u + k] += now.total[k] - now.p[f * dim + k];
         });
-        for (const uint32_t u : touched) rows.learn(u, g, times[u], &by_vector[dim * u]);
+        for (const uint32_t u : touched) rows.learn(u, g, times[u], by_vector.data() + dim * u);
         for (int64_t f = 0; f < fields; ++f) {
             const float of_scale = g * sums[f];
             float& squares = scale[2 * f + 1];

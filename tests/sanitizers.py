@@ -2,19 +2,39 @@
 
 *address* has AddressSanitizer and UndefinedBehaviorSanitizer, over the tests of kernels, ingest and serving.
 *thread* has ThreadSanitizer, over the tests of what threads share: tables, joins, stores, the pool.
-The first report ends its process, so that its test fails. Such kernels have names of their own in the cache.
+The first report ends its process, so that its test fails. Reports go to files, are shown at the end and fail
+the run: pytest captures stderr, and its capture is lost with the process. The library of kernels is compiled
+before the tests, outside of their time limits, and has a name of its own in the cache. Tests marked
+`unsanitized` are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+REPORT = re.compile(r"ERROR: \w+Sanitizer|runtime error: |(WARNING|FATAL): ThreadSanitizer")
+"""Begin of a report. AddressSanitizer's file may also have a warning of memory that it could not give."""
+TO_FILE = """
+#include <dlfcn.h>
+#include <cstdlib>
+__attribute__((constructor)) static void reports_go_to_a_file() {
+    void* const library = dlopen("libubsan.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void* const found = library ? dlsym(library, "__sanitizer_set_report_path") : nullptr;
+    if (found) reinterpret_cast<void (*)(const char*)>(found)(std::getenv("SANITIZER_REPORTS"));
+}
+"""
+"""Library that sets the file of UndefinedBehaviorSanitizer: its own `log_path` sets AddressSanitizer's, whose
+function of that name is loaded first."""
+COMPILE = "from livectr.kernels.runtime.library import kernel_library; kernel_library()"
 
 
 @dataclass(frozen=True)
@@ -64,15 +84,53 @@ KINDS = {
 }
 
 
-def environment(kind: Kind) -> dict[str, str]:
-    """Variables of a process whose kernels have the sanitizers of a kind."""
+def environment(kind: Kind, folder: Path) -> dict[str, str]:
+    """Variables of a process whose kernels have sanitizers, and whose reports go to a folder."""
     compiler = os.environ.get("CXX") or "c++"
     found = [
         subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
         for name in kind.runtimes
     ]
-    preload = " ".join(str(Path(done.stdout.strip()).resolve()) for done in found)
-    return {**os.environ, **kind.options, "LIVECTR_SANITIZE": kind.flags, "LD_PRELOAD": preload}
+    libraries = [str(Path(done.stdout.strip()).resolve()) for done in found]
+    if "libubsan.so" in kind.runtimes:
+        libraries.append(f"{folder}/to_file.so")
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-x", "c++", "-", "-o", libraries[-1]],
+            input=TO_FILE,
+            text=True,
+            check=True,
+        )
+    options = {name: f"{words}:log_path={folder}/report" for name, words in kind.options.items()}
+    return {
+        **os.environ,
+        **options,
+        "SANITIZER_REPORTS": f"{folder}/undefined",
+        "LIVECTR_SANITIZE": kind.flags,
+        "LD_PRELOAD": " ".join(libraries),
+    }
+
+
+def run(kind: Kind, words: Sequence[str]) -> int:
+    """Run pytest with the sanitizers of a kind, and show every report of its processes.
+
+    Returns:
+        0 if all tests passed and there was no report.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-m", "pytest", *words]
+        done = subprocess.run(command, cwd=ROOT, env=environment(kind, Path(name)))
+        files = [file for pattern in ("report.*", "undefined.*") for file in sorted(Path(name).glob(pattern))]
+        texts = [file.read_text(errors="replace") for file in files]
+    reports = [text for text in texts if REPORT.search(text)]
+    print(*reports, f"{kind.flags}: {len(reports)} processes with a report", sep="\n", flush=True)
+    return done.returncode or min(len(reports), 1)
+
+
+def compile_library(kind: Kind) -> None:
+    """Compile the library of kernels with the sanitizers of a kind, unless the cache has it."""
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-c", COMPILE]
+        subprocess.run(command, cwd=ROOT, env=environment(kind, Path(name)), check=True)
 
 
 def main() -> int:
@@ -84,11 +142,10 @@ def main() -> int:
     failed = 0
     for name in given.kinds or KINDS:
         kind = KINDS[name]
-        command = [sys.executable, "-m", "pytest", f"--numprocesses={given.workers}", "--dist=loadscope"]
         print(f"sanitizers: {kind.flags}", flush=True)
-        failed |= subprocess.run(
-            [*command, *(words or kind.tests)], cwd=ROOT, env=environment(kind)
-        ).returncode
+        compile_library(kind)
+        usual = ("-m", "not unsanitized", f"--numprocesses={given.workers}", "--dist=loadscope")
+        failed |= run(kind, (*usual, *(words or kind.tests)))
     return failed
 
 

@@ -156,9 +156,12 @@ class Fields {
                 found.resize(end - begin);
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
                 absent += std::count(found.begin(), found.end(), NO_ROW);
-                with_values(table(f), zeros, keys, found.data() - begin, end,
+                with_values(table(f), zeros, keys + begin, found.data(), end - begin,
                             [&, first = first, last = last](auto dim, auto values) {
-                                pool(dim, offsets, first, last, shape[f], out, values, buffer.data());
+                                const auto of_key = [values, begin](auto d, int32_t i, float* b) INLINED {
+                                    return values(d, i - begin, b);
+                                };
+                                pool(dim, offsets, first, last, shape[f], out, of_key, buffer.data());
                             });
             }
             missing += absent;

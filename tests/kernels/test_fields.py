@@ -227,6 +227,15 @@ def test_bits_do_not_depend_on_threads() -> None:
     assert digests == {run_and_digest() + "\n"}
 
 
+def test_rows_of_a_task_may_have_no_keys() -> None:
+    """`infer` splits rows among tasks: the second has no key, and its keys would begin behind those of the first."""
+    fields, rows = FieldTables(tables(), FIELDS), 200
+    offsets = np.ones(len(FIELDS) * rows + 1, np.int32)
+    offsets[0] = 0
+    (wanted,) = fields.forward(offsets, np.array([7]), rows)
+    np.testing.assert_array_equal(fields.infer(offsets, np.array([7]), rows)[0], wanted)
+
+
 def test_many_threads_and_a_fork_use_the_pool() -> None:
     fields = FieldTables(tables(), FIELDS)
     offsets, keys = ragged(np.random.default_rng(0), 1500, len(FIELDS), 9_000)

@@ -48,8 +48,9 @@ def _sanitizer_flags() -> tuple[str, ...]:
     names = os.environ.get("LIVECTR_SANITIZE", "")
     if not names:
         return ()
-    # -O1: reports name lines. Hashes wrap unsigned numbers, which is no error in C++.
-    return (f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
+    # -O1 -g1: reports name lines, and nothing else of -g, which takes longer to compile. Hashes wrap unsigned
+    # numbers, which is no error in C++.
+    return (f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1", "-O1")
 
 
 HOST_FLAGS = host_flags()

@@ -228,7 +228,7 @@ def test_bits_do_not_depend_on_threads() -> None:
 
 
 def test_rows_of_a_task_may_have_no_keys() -> None:
-    """`infer` splits rows among tasks: the second has no key, and its keys would begin behind those of the first."""
+    """Tasks of `infer` split the rows: the keys of the second task would begin behind those of the first."""
     fields, rows = FieldTables(tables(), FIELDS), 200
     offsets = np.ones(len(FIELDS) * rows + 1, np.int32)
     offsets[0] = 0

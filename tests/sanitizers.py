@@ -69,7 +69,8 @@ KINDS = {
     "thread": Kind(
         "thread",
         ("libtsan.so",),
-        {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66:report_signal_unsafe=0"},
+        # A test starts threads in a fork of a process with threads.
+        {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66:report_signal_unsafe=0:die_after_fork=0"},
         (
             *("tests/kernels/test_table.py", "tests/kernels/test_fields.py", "tests/kernels/test_moves.py"),
             *("tests/kernels/test_join.py", "tests/kernels/test_history.py", "tests/kernels/test_row_log.py"),

@@ -160,9 +160,11 @@ def test_weights_of_another_net_are_refused(changes: dict[str, tuple[int, ...] |
         VGG16().load(shapes_only(**changes))
 
 
-def test_damaged_weights_are_refused() -> None:
+@pytest.mark.parametrize("damage", [torch.nan, torch.inf, -torch.inf])
+def test_damaged_weights_are_refused(damage: float) -> None:
     tensors = shapes_only()
-    tensors["features.0.bias"] = torch.full((64,), torch.nan)
+    tensors["features.0.bias"] = torch.zeros(64)
+    tensors["features.0.bias"][5] = damage
     with pytest.raises(ValueError, match=r"features\.0\.bias holds numbers that are not finite"):
         VGG16().load(tensors)
 
@@ -213,8 +215,14 @@ def test_the_small_encoder_gives_the_same_bits_however_it_is_asked() -> None:
     exact = RandomConv().double()  # sums of integers: float32 rounds none of them
     exact.first, exact.second = exact.first.double(), exact.second.double()
     x = pictures.double()
-    one = (functional.conv2d(x, exact.first, stride=2).relu() / 16).floor().sum((2, 3))
-    assert torch.equal((one.float() / 169).sqrt(), together[:, 12:44])
+    quarters = [
+        x[:, c, i : i + 16, j : j + 16].mean((1, 2)) for c in range(3) for i in (0, 16) for j in (0, 16)
+    ]
+    assert torch.equal(torch.stack(quarters, 1).float() / 32 - 4, together[:, :12])
+    one = (functional.conv2d(x, exact.first, stride=2).relu() / 16).floor()
+    assert torch.equal((one.sum((2, 3)).float() / 169).sqrt(), together[:, 12:44])
+    two = functional.conv2d(one, exact.second, stride=2).relu().sum((2, 3))
+    assert torch.equal((two.float() / 36).sqrt() / 4, together[:, 44:])
     assert together.abs().max() < 64 and together.std(0).median() > 0.1
 
 

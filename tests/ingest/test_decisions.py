@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.join import decisions
-from livectr.ingest.join.decisions import Decision, split
+from livectr.ingest.join.decisions import Decision, Follower, Recorder, split
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.join.partition import Partition
 from livectr.ingest.join.state import PartitionState
@@ -220,3 +220,57 @@ def test_a_chunk_is_split_inside_of_a_message() -> None:
     assert first.batch.column(0).to_pylist() == [0, 1, 2] and first.next == Position(1, 2)
     assert rest.batch.column(0).to_pylist() == [3, 4, 5, 6] and rest.next == Position(3, 0)
     assert (rest.offset[0], rest.index[0], rest.read_ms) == (1, 2, 5)
+
+
+def decision(now_ms: int, *read: int) -> Decision:
+    return Decision(tuple(Position(offset, 0) for offset in read), (True,) * len(read), now_ms, ended=False)
+
+
+def test_a_decision_that_says_something_of_its_own_is_not_extended() -> None:
+    recorder = Recorder(3, kept=True)
+    for now_ms, single in ((1, False), (2, False), (3, True), (4, False), (5, False)):
+        recorder.note(decision(now_ms, 0), 1, single=single)
+    assert recorder.take() == [(3, decision(2, 0)), (4, decision(3, 0)), (5, decision(5, 0))]
+    assert recorder.take() == [] and recorder.count == 6
+
+
+class Fed:
+    """Partition that notes what it is given and which decisions it repeats."""
+
+    late_topics = False
+
+    def __init__(self) -> None:
+        self.read: tuple[Position, ...] = (Position(0, 0), Position(0, 0))
+        self.seen: list[tuple[int, list[int]] | int] = []
+
+    def feed(self, topic: int, chunk: Chunk) -> None:
+        self.read = tuple(chunk.next if i == topic else at for i, at in enumerate(self.read))
+        self.seen.append((topic, chunk.offset.tolist()))
+
+    def repeat(self, decision: Decision | None) -> bool:
+        if decision is not None:
+            self.seen.append(decision.now_ms)
+        return decision is not None
+
+
+def chunk_of(begin: int, end: int) -> Chunk:
+    rows = np.arange(begin, end)
+    batch = pa.record_batch({"row": rows})
+    return Chunk("t", 0, batch, rows, np.zeros(len(rows), np.int32), 0, Position(end, 0))
+
+
+def test_all_chunks_before_a_decision_are_fed_first() -> None:
+    """Records come in many chunks while a decision waits for the other topic."""
+    follower, fed = Follower([decision(1, 5, 1), decision(2, 7, 1)], topics=2), Fed()
+    for begin, end in ((0, 2), (2, 4), (4, 6)):
+        follower.hold(0, chunk_of(begin, end))
+    assert follower.lacks(fed, 1) and not follower.lacks(fed, 0)
+    follower.advance(fed)
+    assert fed.seen == [(0, [0, 1]), (0, [2, 3]), (0, [4])] and follower.left == 2
+    follower.hold(1, chunk_of(0, 3))
+    assert follower.advance(fed)
+    assert fed.seen[3:] == [(1, [0]), 1, (0, [5])] and follower.left == 1
+    assert follower.rows(1) == 2 and follower.lacks(fed, 0)
+    follower.hold(0, chunk_of(6, 9))
+    assert follower.advance(fed)
+    assert fed.seen[6:] == [(0, [6]), 2, (0, [7, 8]), (1, [1, 2])] and follower.left == 0

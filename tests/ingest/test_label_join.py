@@ -1,13 +1,15 @@
 """Partition, from chunks to examples: any chunking, any interleaving, a restart after any chunk."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.ingest.join.label_join import required_columns
+from livectr.ingest.join.payload import Payload
 from livectr.ingest.language.delays import Delayed
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.pipeline import Pipeline
 from tests.ingest.joined_logs import WINDOW_MS, expected_partition, pipeline, random_logs
 from tests.ingest.partition_reader import Reader
@@ -80,3 +82,26 @@ def test_a_labelled_log_leaves_in_order(
     assert len({row[4] for row in rows}) == len(log)
     assert [row[5] for row in rows] == (orders if time is None else times)[: len(log)]
     assert required_columns(pipe) == {"log": ("hit",)}
+
+
+def test_bytes_of_a_waiting_row_count_its_texts_and_lists() -> None:
+    """A bound of memory that overlooked them would be none."""
+    event = {"request_id": "int64", "user_id": "int64", "ts": "int64"}
+    columns = event | {"query": "string", "tags": "list<string>", "ads": "list<int64>"}
+    shown = Stream("shown", key="user_id", time="ts", columns=columns)
+    clicks = Stream("clicks", key="user_id", time="ts", columns=event)
+    log = label_join(shown, clicks, on="request_id", window="20s")
+    seen = recent(clicks.request_id, n=3, within="1h")
+    sparse = {"user": log.user_id, "query": log.query, "tags": log.tags, "ads": log.ads, "seen": seen}
+    rows = {
+        "query": pa.array(["", "abc", None, "äöü"]),
+        "tags": pa.array([[], ["a"], ["b", "c"], None], pa.list_(pa.string())),
+        "ads": pa.array([[1], [], [1, 2, 3], []], pa.list_(pa.int64())),
+    }
+    sizes = Payload(Pipeline(log, sparse=sparse, rank=None)).sizes
+    # user, place and key: 5 numbers; a history of 3 clicks; 4 offsets; a text in a list counts 16
+    fixed = 5 * 8 + 3 * 8 + 4 * 4
+    wanted = [fixed + 8, fixed + 3 + 16, fixed + 2 * 16 + 3 * 8, fixed + 6]
+    batch = pa.record_batch(rows)
+    assert sizes(batch).tolist() == wanted
+    assert sizes(batch.slice(1, 1)).tolist() == wanted[1:2] and sizes(batch[:0]).tolist() == []

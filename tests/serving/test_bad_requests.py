@@ -98,6 +98,7 @@ def rank(
         (rank(bids=[1.0]), "bids", "holds 1 values for 2 candidates"),
         (rank(bids=[1.0, math.nan]), "bids", "value 1 is not a finite number"),
         (rank(bids=[-1.0, 1.0]), "bids", "value 0 is negative"),
+        (rank(bids=[1.0, -1.0]), "bids", "value 1 is negative"),
     ],
 )
 def test_rank_names_the_field(call: Call, request_: Any, field: str, problem: str) -> None:
@@ -158,6 +159,15 @@ def prerank(**fields: Any) -> Any:
 def test_pre_rank_names_the_field(call: Call, request_: Any, field: str, problem: str) -> None:
     details = refusal(call, request_)
     assert details.startswith(f"{field}: ") and problem in details
+
+
+def test_requests_at_the_limits_are_answered(call: Call) -> None:
+    most = {"ad_id": [100] * 50, "position": [1] * 50}
+    ranked = pb.RankResponse.FromString(call("Rank", rank(None, most, bids=[0.0] * 50).SerializeToString()))
+    assert list(ranked.index) == list(range(50))  # bids of zero are bids
+    asked = prerank(ids=pb.Int64s(values=range(100, 150)), top_k=10_000, request_id="x" * 16_384)
+    reply = pb.PreRankResponse.FromString(call("PreRank", asked.SerializeToString()))
+    assert sorted(reply.ids.values) == list(range(100, 150))
 
 
 def test_a_negative_top_k_on_the_wire(call: Call) -> None:

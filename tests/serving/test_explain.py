@@ -97,9 +97,15 @@ def check(served: Served, answer: Any, features: Features) -> None:
         assert list(one.keys) == lengths and any(np.abs(one.contributions) > 1e-3)
 
 
+def explained() -> float:
+    return REGISTRY.get_sample_value("livectr_explained_candidates_total") or 0.0
+
+
 def test_contributions_are_of_the_model_without_the_feature(din: Served) -> None:
     world = din.trained.world
+    before = explained()
     alike = din.rank(SHARED, CANDIDATES, explain=3)
+    assert explained() == before + 3
     features = world.extract(world.columns(3, ADS, POSITIONS, history=SEEN))
     assert len(alike.explanations.candidates) == 3
     check(din, alike, features)

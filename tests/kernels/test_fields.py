@@ -67,10 +67,11 @@ class Loops:
 
 @pytest.mark.parametrize("batch", [0, 1, 7, 300])
 def test_equals_loops(batch: int) -> None:
+    """The longest has more unique keys of a table than a task takes."""
     rng = np.random.default_rng(batch)
     fields, loops = FieldTables(tables(), FIELDS), Loops()
     for _ in range(6):
-        offsets, keys = ragged(rng, batch, len(FIELDS), 200)
+        offsets, keys = ragged(rng, batch, len(FIELDS), 50 + 10 * batch)
         np.testing.assert_array_equal(
             fields.forward(offsets, keys, batch)[0], loops.forward(offsets, keys, batch)
         )
@@ -155,6 +156,22 @@ def test_infer_stores_nothing() -> None:
     np.testing.assert_array_equal(got[:, 0], [known, known + unknown])
     np.testing.assert_array_equal(zeros[:, 0], [known, known])
     assert len(fields.tables["user"]) == 1
+
+
+def test_missing_keys_of_all_blocks_of_rows_are_counted() -> None:
+    """A request of many candidates is looked up in blocks; a key is missing as often as it occurs."""
+    fields = FieldTables(tables(), FIELDS)
+    rng = np.random.default_rng(3)
+    fields.forward(*ragged(rng, 50, len(FIELDS), 40), 50)
+    stored = {name: set(table.export()[0].tolist()) for name, table in fields.tables.items()}
+    for batch in (1, 300):
+        offsets, keys = ragged(rng, batch, len(FIELDS), 400)
+        missing = sum(
+            key not in stored[table]
+            for f, (_, table) in enumerate(FIELDS)
+            for key in keys[offsets[f * batch] : offsets[(f + 1) * batch]].tolist()
+        )
+        assert fields.infer_counted(offsets, keys, batch)[1] == missing and (missing > 100 or batch == 1)
 
 
 def test_rows_of_many_fields_are_those_of_their_tables() -> None:

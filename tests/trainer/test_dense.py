@@ -1,11 +1,13 @@
 """The networks' Adam is torch's, bit by bit, at the rates of the roles; biases and scales by AdaGrad."""
 
+import numpy as np
 import pytest
 import torch
 
 from livectr.models import FM, DeepFM
 from livectr.models.base import CTRModel, ModelConfig, Part
 from livectr.trainer.des.dense import MOMENTS, DenseAdam
+from livectr.trainer.des.result import curvature, curvatures
 
 SAMPLES = 64
 CONFIGS: dict[str, ModelConfig] = {"rank": DeepFM(hidden=(8, 4)), "shadow": FM()}
@@ -121,3 +123,17 @@ def test_a_small_batch_moves_a_network_less() -> None:
     for name, step in many.items():
         share = 1.0 if name in ("bias", "wide.scale") else 0.5
         torch.testing.assert_close(few[name], share * step, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("shift", [0.0, -1.5])
+def test_the_curvature_is_that_of_the_cross_entropy(shift: float) -> None:
+    """Logits of any size, moved by the first batch's shift of the biases, and weighted examples."""
+    logits = np.array([-100, -3, -0.5, 0, 0.25, 2, 100], np.float32)
+    weight = np.array([1, 2, 0.5, 1, 3, 1, 1], np.float32)
+    moved = {"rank": logits, "shadow": logits[::-1].copy()}
+    p = torch.sigmoid(torch.from_numpy(logits).double() + shift).numpy()
+    wanted = float((p * (1 - p)).sum())
+    assert curvatures(moved, shift, None) == pytest.approx({"rank": wanted, "shadow": wanted}, rel=1e-6)
+    assert curvature(logits + np.float32(shift), weight) == pytest.approx(
+        (weight * p * (1 - p)).sum(), rel=1e-6
+    )

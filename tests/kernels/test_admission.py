@@ -71,6 +71,17 @@ def test_estimates_are_never_low_and_seldom_high() -> None:
     assert (table.find(keys[:100]) != MISSING_ROW).all()
 
 
+def test_a_table_that_was_cleared_goes_on_sifting() -> None:
+    table, front = sifting(3)
+    learn(front, [5], [])
+    learn(front, [5], [6])
+    table.clear()
+    learn(front, [6], [])
+    assert len(table) == 0
+    learn(front, [5], [6])
+    assert sorted(table.export()[0].tolist()) == [5, 6]
+
+
 def test_sightings_fade() -> None:
     """A key that comes back after many others were seen begins anew; one that comes often enters."""
     table, front = sifting(3, 1 << 14)

@@ -88,6 +88,14 @@ class UseIsADict(RuleBasedStateMachine):
         if announce:
             self.gone |= dict.fromkeys(there, self.generation)
 
+    @rule()
+    def clear(self) -> None:
+        """Rows go, and what was noted of them; the stamp and marks go on."""
+        self.table.clear()
+        self.use.clear()
+        self.gone.clear()
+        self.forgotten = max(self.forgotten, self.generation - 1)
+
     @rule(keys=KEYS)
     def restore(self, keys: list[int]) -> None:
         self.table.restore(np.array(keys, np.int64), np.ones((len(keys), LAYOUT.stride), np.float32))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -160,11 +160,12 @@ def table(runs: Sequence[Run], most: int = 0) -> str:
     lines += [f"- {times} × `{name}`" for name, times in failures.most_common()]
     lines += [f"- left behind: `{name}`" for done in runs for name in done.left]
     if most and runs:
-        files: Counter[str] = Counter()
+        files: dict[str, float] = defaultdict(float)
         for cpu_s, _, name in runs[-1].costs:
-            files[name.split("::")[0]] += round(cpu_s, 2)  # type: ignore[assignment]
+            files[name.split("::")[0]] += cpu_s
+        costliest = sorted(files.items(), key=lambda file: -file[1])[:most]
         lines += ["", "| CPU seconds | file |", "|---|---|"]
-        lines += [f"| {cpu_s:.1f} | `{name}` |" for name, cpu_s in files.most_common(most)]
+        lines += [f"| {cpu_s:.1f} | `{name}` |" for name, cpu_s in costliest]
         lines += ["", "| CPU seconds | seconds | test |", "|---|---|---|"]
         tests = runs[-1].costs[:most]
         lines += [f"| {cpu_s:.1f} | {seconds:.1f} | `{name}` |" for cpu_s, seconds, name in tests]

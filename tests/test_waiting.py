@@ -1,4 +1,4 @@
-"""Who has ended: a zombie, too, whoever has to reap it."""
+"""Processes that have ended: a zombie has, whoever has to reap it."""
 
 from __future__ import annotations
 

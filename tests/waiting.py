@@ -76,7 +76,7 @@ def until(
 
 
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended; a zombie has, and an orphan is one until init looks."""
+    """Processes that have not ended; a zombie has, and an orphan is one until init looks."""
     found = []
     for process in processes:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,36 @@ def test_a_batcher_that_follows_cuts_the_same_batches(
     again = Batcher(source, Control(), times=times, recorded=True, follows=order, **shape)  # type: ignore[arg-type]
     assert batches_of(source, again) == want
     assert again.take()[1] == noted
+
+
+@settings(max_examples=200, deadline=None)
+@given(logs(), st.integers(1, 9), st.sampled_from([None, 7]), st.integers(0, 99), st.integers(0, 20))
+def test_a_cut_that_was_never_learned_is_not_followed(
+    log: Log, size: int, interval_ms: int | None, seed: int, kept: int
+) -> None:
+    """A checkpoint is written between a cut and its step, and the process is killed: the next cuts it anew."""
+    source, ramp = Idle(log, seed), BatchRamp(size)
+    times = Times(interval_ms, 0.0, poll_s=0)
+    killed = Batcher(source, Control(), ramp=ramp, times=times, recorded=True)
+    want: list[Batch] = []
+    while not (round_ := killed.round(Flags())).ended:
+        if (cut := round_.cut) is not None:
+            if len(want) == kept:
+                break
+            want.append(source.pop(int(cut.counts[0]), cut.decided))
+    noted, began = killed.take()[1], {"batch_size": size}
+    text = lines(noted, [], (0, began))
+    source.rng = random.Random(seed + 1)
+    seen = sum(map(len, want))
+    next_ = Batcher(source, Control(), ramp=ramp, times=times, recorded=True, steps=len(want), seen=seen)
+    text += lines({}, [], (len(want), began))  # its first checkpoint
+    want += batches_of(source, next_)
+    text += lines(next_.take()[1], [])
+    order = OrderLog.parse([b'["from",0]\n' + text], len(want), "x")
+    follower = ScriptedSource(log, seed + 2, most=5)
+    times, follows = Times(interval_ms, None, poll_s=0), replace(order, settings=())
+    again = Batcher(follower, Control(), ramp=ramp, times=times, follows=follows)
+    assert batches_of(follower, again) == want
 
 
 def test_batches_that_follow_from_the_log_are_not_noted() -> None:

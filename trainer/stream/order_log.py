@@ -9,7 +9,9 @@ silent partition does not hold back. A run with a checkpoint keeps these decisio
     ["clock", partition, number, decision]   the merge of a partition went on (`Decision.as_json`)
     ["cut", step, {partition: examples}]     the batch of this step
 
-A batch that is not there follows from the logs. `trainer.checkpoint.order_parts` stores the lines.
+A batch that is not there follows from the logs. A checkpoint may hold the cut of a batch that was not learned
+when its process ended; the next process cut that step anew, and may not have noted it. So a line of
+`batches` ends the cuts of this step and later ones that stand before it. `trainer.checkpoint.order_parts` stores the lines.
 """
 
 from __future__ import annotations
@@ -102,6 +104,8 @@ class OrderLog:
                 begin = values[0] if begin is None else begin
             elif kind == "batches":
                 settings.append(values[1])
+                while cuts and next(reversed(cuts)) >= values[0]:
+                    cuts.popitem()
             else:
                 partition, number, decision = values
                 decisions.setdefault(partition, {})[number] = Decision.from_json(decision)

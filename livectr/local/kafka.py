@@ -219,6 +219,8 @@ class Broker:
             # The quorum has a single voter: there is nothing to wait for.
             "controller.quorum.election.timeout.ms": 100,
             "controller.quorum.fetch.timeout.ms": 200,
+            # No record of the metadata says every half second that the controller lives.
+            "metadata.max.idle.interval.ms": 0,
         }
         path = self._data / "server.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

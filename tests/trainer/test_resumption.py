@@ -28,11 +28,13 @@ def publish(trainer: Trainer, part: VersionSnapshot, needed: int = 0) -> None:
     assert trainer.drain() is not None
 
 
-def cut_off(trainer: Trainer, version: int, keys: np.ndarray, *, listed: bool = True) -> None:
+def cut_off(
+    trainer: Trainer, version: int, keys: np.ndarray, *, listed: bool = True, step: int = 99
+) -> None:
     """Half a push: its keys are listed, and some of its rows written."""
     last = trainer.publisher.last
     names = (f"livectr:blob:{version}:changed-{trainer.store.epoch}-0",)
-    entry = LogEntry(last.row_set, 99, trainer.store.epoch, f"{version}-x", names, len(keys), last.version)
+    entry = LogEntry(last.row_set, step, trainer.store.epoch, f"{version}-x", names, len(keys), last.version)
     trainer.store.begin(version, None, entry.taken_by(trainer.store.servers()))
     if listed:
         trainer.store.write_blob(names[0], encode_changed({"ad": keys}))
@@ -94,6 +96,24 @@ def test_redis_behind_the_checkpoint(redis_url: str, client: redis.Redis, traine
     assert (held.row_set, held.served, held.served_row_set) == ("", 3, cursor.row_set)
     fourth = start(trainers, redis_url, held)
     assert fourth.publisher.resumption is not None and fourth.publisher.resumption.unpublished
+
+
+def test_the_push_that_the_checkpoint_began_was_cut_off(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer]
+) -> None:
+    """The next trainer goes on with a version, and is killed as well, before it has a checkpoint of its own."""
+    first = start(trainers, redis_url)
+    publish(first, snapshot(1, KEYS))
+    cursor = first.publisher.cursor(2)
+    cut_off(first, 2, KEYS[8:], step=2)
+    second = start(trainers, redis_url, cursor)
+    resumption = second.publisher.resumption
+    assert resumption is not None and (resumption.later, resumption.cut_off) == ((2,), (2,))
+    publish(second, snapshot(7, KEYS))
+    third = start(trainers, redis_url, cursor)
+    resumption = third.publisher.resumption
+    assert resumption is not None and not third.publisher.full
+    assert (resumption.later, resumption.cut_off, resumption.unpublished) == ((3,), (), True)
 
 
 def lose_a_blob(first: Trainer, client: redis.Redis, patch: pytest.MonkeyPatch) -> None:

@@ -80,15 +80,15 @@ def resumption_at(
         return None
     if not own.servers or own.servers != digest(store.servers()):
         return None
-    # A version may have been pushed again under its number, at a later step.
+    # A version may have been pushed again under its number, at a later step; and one that stands may never
+    # have been flipped, so that the versions after it do not extend it.
     stands = begun is not None and (begun.step, begun.epoch) == (cursor.step, cursor.epoch)
-    if stands and cursor.row_set == held.row_set and cursor.version <= held.version:
-        first, unpublished = cursor.version, False
-    elif served and served <= held.version:
-        first, unpublished = served, True
-    else:
-        return None
-    flipped, cut_off = _chain(log, first, held.version), sorted(v for v in log if v > held.version)
+    flipped, unpublished = None, False
+    if stands and cursor.row_set == held.row_set:
+        flipped = _chain(log, cursor.version, held.version)
+    if flipped is None and served:
+        flipped, unpublished = _chain(log, served, held.version), True
+    cut_off = sorted(v for v in log if v > held.version)
     if flipped is None or any(log[v].row_set != held.row_set for v in cut_off):
         return None
     if not _known(store, held, log):

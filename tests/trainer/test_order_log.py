@@ -81,7 +81,7 @@ def test_a_batcher_that_follows_cuts_the_same_batches(
 def test_a_cut_that_was_never_learned_is_not_followed(
     log: Log, size: int, interval_ms: int | None, seed: int, kept: int
 ) -> None:
-    """A checkpoint is written between a cut and its step, and the process is killed: the next cuts it anew."""
+    """A checkpoint is written between a cut and its step; its process is killed, and the next cuts anew."""
     source, ramp = Idle(log, seed), BatchRamp(size)
     times = Times(interval_ms, 0.0, poll_s=0)
     killed = Batcher(source, Control(), ramp=ramp, times=times, recorded=True)

@@ -28,9 +28,7 @@ def publish(trainer: Trainer, part: VersionSnapshot, needed: int = 0) -> None:
     assert trainer.drain() is not None
 
 
-def cut_off(
-    trainer: Trainer, version: int, keys: np.ndarray, *, listed: bool = True, step: int = 99
-) -> None:
+def cut_off(trainer: Trainer, version: int, keys: np.ndarray, *, listed: bool = True, step: int = 99) -> None:
     """Half a push: its keys are listed, and some of its rows written."""
     last = trainer.publisher.last
     names = (f"livectr:blob:{version}:changed-{trainer.store.epoch}-0",)
@@ -101,7 +99,7 @@ def test_redis_behind_the_checkpoint(redis_url: str, client: redis.Redis, traine
 def test_the_push_that_the_checkpoint_began_was_cut_off(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
-    """The next trainer goes on with a version, and is killed as well, before it has a checkpoint of its own."""
+    """The next trainer flips a version, and is killed before it has a checkpoint of its own."""
     first = start(trainers, redis_url)
     publish(first, snapshot(1, KEYS))
     cursor = first.publisher.cursor(2)

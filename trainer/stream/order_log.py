@@ -11,7 +11,8 @@ silent partition does not hold back. A run with a checkpoint keeps these decisio
 
 A batch that is not there follows from the logs. A checkpoint may hold the cut of a batch that was not learned
 when its process ended; the next process cut that step anew, and may not have noted it. So a line of
-`batches` ends the cuts of this step and later ones that stand before it. `trainer.checkpoint.order_parts` stores the lines.
+`batches` ends the cuts of this step and later ones that stand before it.
+`trainer.checkpoint.order_parts` stores the lines.
 """
 
 from __future__ import annotations

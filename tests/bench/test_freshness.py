@@ -26,6 +26,7 @@ def run_of(lags: list[int]) -> Run:
     return Run(100.0, len(lags) - 1.0, course, counts, {"examples_trained": 900})
 
 
+@pytest.mark.full
 def test_a_run_with_real_processes_loses_nothing() -> None:
     found = play(1500.0, 6.0)
     assert found.lost == 0 and found.trained is not None

@@ -53,6 +53,7 @@ def test_what_a_course_says() -> None:
     assert rate(course) == pytest.approx(50 / 1.2)
 
 
+@pytest.mark.full
 def test_a_small_day(tmp_path: Path) -> None:
     target = tmp_path / "large-day.json"
     run_benchmark("large-day", json_file=target, quick=True)

@@ -167,6 +167,7 @@ def test_who_has_no_rights_or_programs_reads_what_is_needed(monkeypatch: pytest.
         pass
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("nothing_stays")
 def test_ranks_train_in_namespaces_and_count_their_bytes() -> None:
     point = json.dumps([{"n": 2, "b": 64, "f": 4, "k": 4}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.fuzz import native
 from tests.fuzz.targets import CORPUS, TARGETS, inputs
 
@@ -31,6 +33,7 @@ def test_inputs_of_targets_in_python() -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.full
 def test_inputs_of_targets_in_cpp() -> None:
     """In one process, with AddressSanitizer and UndefinedBehaviorSanitizer."""
     names = [target.name for target in TARGETS.values() if target.native]

@@ -89,6 +89,7 @@ def test_memory_is_bounded_and_the_sequence_is_the_same(
     assert unaligned == sequence and much > 10 * most
 
 
+@pytest.mark.full
 def test_so_it_is_on_a_broker(
     kafka_url: str, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ from livectr.local.kafka import create_topics
 from tests.ingest.joined_logs import Expected, Log, Logs, expected, pipeline, random_logs, rows_of, write_logs
 from tests.ingest.test_examples import close as close_all
 from tests.ingest.test_examples import drain, open_ranks
+from tests.tiers import few
 from tests.waiting import left_s, until
 
 START_MS, STEP_MS = 1_000_000, 20_000
@@ -76,7 +77,7 @@ def take_passed(sources: list[ExampleSource], limit: int = LAST) -> list[Expecte
     return sorted((row for part in rows for row in part), key=lambda row: (row.order, row.partition))
 
 
-@pytest.mark.parametrize("delayed", ["wait", "fnw", "es_dfm"])
+@pytest.mark.parametrize("delayed", few(["wait", "fnw", "es_dfm"], "es_dfm"))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, 10_000),
@@ -170,7 +171,7 @@ def live(pipe: Any, url: str, world: int) -> list[ExampleSource]:
     ]
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", few([1, 2], 2))
 def test_a_live_table_that_is_read_late_changes_nothing(
     world: int, kafka_url: str, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.local.kafka import create_topics
 from tests.ingest.joined_logs import Expected, Log, expected, pipeline, random_logs, rows_of, write_logs
+from tests.tiers import few
 from tests.waiting import left_s
 
 SEEDS = st.integers(0, 10_000)
@@ -95,7 +96,7 @@ def test_any_number_of_ranks_gives_the_sequence_of_a_brute_force_join(
     close(sources)
 
 
-@pytest.mark.parametrize("delayed", ["wait", "fnw", "es_dfm"])
+@pytest.mark.parametrize("delayed", few(["wait", "fnw", "es_dfm"], "fnw"))
 @WITH_FOLDERS
 @given(SEEDS, st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 3])), max_size=6))
 def test_restarts_anywhere_with_any_number_of_ranks_change_nothing(

@@ -204,6 +204,7 @@ def test_tables_references_and_json_schemas(
     assert [row["ad_id"] for row in rows[2:]] == [7, 8, 9] and deleted.tolist()[-3:] == [True] * 3
 
 
+@pytest.mark.full
 def test_a_registry_that_is_away_is_waited_for(
     kafka_url: str, stream: Stream, send: Send, read: Read, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -103,6 +103,7 @@ def test_ctrl_c_stops_every_part(tmp_path: Path) -> None:
     assert alive(family) == []
 
 
+@pytest.mark.full
 def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:
     """The trainer refuses the model; everything else is stopped."""
     broken = tmp_path / "broken.py"

@@ -59,6 +59,7 @@ def test_criteo(tmp_path: Path, target: str, kafka_url: str) -> None:
     assert report["last_20_percent"]["auc"] > 0.65
 
 
+@pytest.mark.full
 def test_avazu_on_two_ranks(tmp_path: Path, kafka_url: str) -> None:
     avazu(tmp_path / "train.csv", 10_000)
     assert main(["replay", str(tmp_path / "train.csv"), "--format", "avazu", "--to", kafka_url]) == 0

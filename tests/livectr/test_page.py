@@ -301,6 +301,7 @@ def test_live_shows_a_run_that_goes_on(tmp_path: Path, redis_url: str) -> None:
             traffic.kill()
 
 
+@pytest.mark.full
 def test_ranks_leave_the_page_to_their_supervisor(run: Run, tmp_path: Path) -> None:
     """Two ranks: one page, one run log beside the checkpoint, and the model of a run without a page."""
     port, c = free_ports(1), tmp_path / "c"

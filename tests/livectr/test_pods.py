@@ -90,6 +90,7 @@ def ended() -> Iterator[list[Pods]]:
             process.wait()
 
 
+@pytest.mark.full
 def test_kills_and_evictions_leave_the_model_of_one_process(tmp_path: Path, ended: list[Pods]) -> None:
     """A rank is killed, a supervisor is killed, and both are told to stop, in the middle of a log."""
     source = write_files(tmp_path / "logs", IMPRESSIONS)

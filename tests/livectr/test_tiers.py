@@ -132,6 +132,7 @@ def test_a_tenth_of_the_memory_learns_and_publishes_the_same_model(
         assert served.tobytes() == np.ascontiguousarray(rows[:, : version.dim]).tobytes()
 
 
+@pytest.mark.full
 def test_two_ranks_each_with_a_tenth_learn_the_same_model(tmp_path: Path, source: str) -> None:
     pipeline = load_pipeline(PIPELINE)
     finish(train(source, tmp_path / "whole", world=2))

@@ -13,6 +13,7 @@ from torch.distributed import TCPStore
 from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
 from livectr.trainer.comm import abort
+from tests.tiers import few
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).parent / "abort_worker.py"
@@ -45,7 +46,10 @@ def ranks(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[s
             process.communicate()
 
 
-@pytest.mark.parametrize("how, failing", [("waiting", 0), ("computing", 2), ("killed", 1)])
+HOW = [("waiting", 0), ("computing", 2), ("killed", 1)]
+
+
+@pytest.mark.parametrize(("how", "failing"), few(HOW, ("killed", 1)))
 def test_the_others_end_and_name_the_cause(how: str, failing: int) -> None:
     """The failed rank is still closing its resources: its connections are open."""
     with ranks([[str(WORKER), how, str(failing)]] * 3) as started:
@@ -68,7 +72,7 @@ def test_nobody_waits_for_a_rank_that_ended_without_a_word(monkeypatch: pytest.M
     left.close()
 
 
-@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("failing", few([0, 1], 1))
 def test_a_rank_that_fails_before_it_has_joined(tmp_path: Path, failing: int) -> None:
     """One machine lacks the pipeline's file; its rank reports it to the others, which wait."""
     (tmp_path / "logs").mkdir()

@@ -65,9 +65,6 @@ DEADLINES = {
     r"\blivectr query (\w+) ": rf"livectr query \1 --timeout {CALL_S}s ",
 }
 """Deadlines of calls: a page shows those of an ad server, and a busy machine takes longer."""
-FIRST_BATCHES = {
-    "LIVECTR_BATCH_MIN": "64"  # a run of 10,000 examples has 2,500 steps otherwise; `make test-full` has them
-}
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -122,7 +119,7 @@ def test_bash_blocks(
         session = subprocess.Popen(
             ["bash", "-x", "-c", script],
             cwd=desk,
-            env={**os.environ, "PATH": path, **({} if full else FIRST_BATCHES)},
+            env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

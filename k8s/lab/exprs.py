@@ -45,18 +45,16 @@ def of_rules(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def ask(url: str, expression: str) -> tuple[int, str]:
-    """Number of series, and the reason if Prometheus does not answer or refuses the expression."""
+    """Number of series, and the reason if Prometheus refuses the expression. OSError: it does not answer."""
     try:
         with urlopen(f"{url}/api/v1/query?{urlencode({'query': expression})}", timeout=30) as answer:
             return len(json.load(answer)["data"]["result"]), ""
     except HTTPError as error:
         return 0, error.read().decode(errors="replace")
-    except OSError as error:
-        return 0, f"Prometheus does not answer: {error}"
 
 
 def main() -> int:
-    """Print a line an expression; 1 if any has no data."""
+    """Print a line an expression; 1 if any has no data, 2 at once if Prometheus does not answer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url", help="address of Prometheus, such as http://127.0.0.1:9090")
     parser.add_argument("files", type=Path, nargs="+", help="dashboards (.json) and rules (.yaml)")
@@ -74,7 +72,12 @@ def main() -> int:
             if any(re.search(rf"\b{begin}", expression) for begin in given.without):
                 print("skip ", 0, place)
                 continue
-            count, error = ask(given.url, expression)
+            try:
+                count, error = ask(given.url, expression)
+            except OSError as away:
+                asked = " ".join(expression.split())
+                print(f"Prometheus at {given.url} does not answer ({away}): {asked}", file=sys.stderr)
+                return 2
             empty += count == 0
             print("ok   " if count else "EMPTY", count, place, expression.replace("\n", " "), error)
     return 1 if empty else 0

@@ -5,9 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from k8s.demo import ROOT, Cluster
 from tests.k8s.report import fact
@@ -19,22 +16,20 @@ FILES = [*sorted((ROOT / "k8s" / "dashboards").glob("*.json")), ROOT / "k8s" / "
 WITHOUT = ("container_", "DCGM_", "redis_")
 
 
-@pytest.fixture(scope="module")
-def address(deployed: Cluster) -> Iterator[str]:
+def test_prometheus_finds_every_pod(deployed: Cluster) -> None:
     with prometheus(deployed) as address:
-        yield address
+        until_all_answer(deployed, address)
 
 
-def test_prometheus_finds_every_pod(deployed: Cluster, address: str) -> None:
-    until_all_answer(deployed, address)
-
-
-def test_every_expression_has_data(address: str) -> None:
-    words = [f"--without={name}" for name in WITHOUT]
-    command = [sys.executable, str(EXPRESSIONS), address, *map(str, FILES), *words]
+def test_every_expression_has_data(deployed: Cluster) -> None:
+    words = [*map(str, FILES), *(f"--without={name}" for name in WITHOUT)]
     end = time.monotonic() + 300
     while True:  # a quantile or a rate needs some scrapes
-        done = subprocess.run(command, capture_output=True, text=True)
+        # kubectl forwards no further once a connection has broken: each try has a forward of its own.
+        with prometheus(deployed) as address:
+            done = subprocess.run(
+                [sys.executable, EXPRESSIONS, address, *words], capture_output=True, text=True
+            )
         empty = [line for line in done.stdout.splitlines() if line.startswith("EMPTY")]
         if done.returncode == 0:
             break

@@ -104,6 +104,9 @@ class Follows(Protocol):
     def read(self) -> tuple[Position, ...]: ...
 
     @property
+    def read_before(self) -> tuple[Position, ...]: ...
+
+    @property
     def late_topics(self) -> bool: ...
 
     def feed(self, topic: int, chunk: Chunk) -> None: ...
@@ -151,9 +154,16 @@ class Follower:
                 break
             self._feed(partition, decision.read)
             moved |= partition.repeat(self._decisions.popleft())
+        limits = self._decisions[0].read if self._decisions else None
+        if partition.late_topics:
+            # What was read before a restart is decided. Its topic looks late until that is read again, since
+            # its clock begins before the first record that was not released.
+            again = partition.read_before
+            self._feed(partition, again if limits is None else tuple(map(min, again, limits)))
+            moved |= partition.repeat(None)
         # Late records wait for their decision: it depends on when they come.
         if not partition.late_topics:
-            self._feed(partition, self._decisions[0].read if self._decisions else None)
+            self._feed(partition, limits)
             moved |= partition.repeat(None)
         return moved
 

@@ -123,6 +123,10 @@ class Merge:
         """Position of each topic up to which its records were added."""
         return tuple(topic.read for topic in self._topics)
 
+    def read_before(self) -> tuple[Position, ...]:
+        """Position of each topic up to which its records were added before a restart."""
+        return tuple(topic.read_before for topic in self._topics)
+
     def rereads(self, idle: Sequence[bool]) -> bool:
         """True while a topic that is not idle has yet to give again what was read before a restart."""
         return any(topic.rereads and not is_idle for topic, is_idle in zip(self._topics, idle, strict=True))

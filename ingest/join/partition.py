@@ -189,6 +189,11 @@ class Partition:
         return self._merge.read()
 
     @property
+    def read_before(self) -> tuple[Position, ...]:
+        """Position of each topic up to which the merge had its records before a restart."""
+        return self._merge.read_before()
+
+    @property
     def late_topics(self) -> bool:
         """True if some topic's next records may have a place that has passed."""
         return any(map(self._merge.is_late, range(len(self.bounds))))

@@ -169,6 +169,11 @@ class Topic:
         return self._next
 
     @property
+    def read_before(self) -> Position:
+        """Position after the last record that was added before a restart."""
+        return self._read_before
+
+    @property
     def rereads(self) -> bool:
         """True while records that were read before a restart have not come again."""
         return self._next < self._read_before

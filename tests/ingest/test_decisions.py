@@ -274,3 +274,24 @@ def test_all_chunks_before_a_decision_are_fed_first() -> None:
     follower.hold(0, chunk_of(6, 9))
     assert follower.advance(fed)
     assert fed.seen[6:] == [(0, [6]), 2, (0, [7, 8]), (1, [1, 2])] and follower.left == 0
+
+
+@pytest.mark.parametrize("pipe", PIPELINES)
+def test_a_replay_goes_on_where_no_decision_is_left(pipe: Pipeline) -> None:
+    """It was killed while the records that a checkpoint had read last were not released yet: the clock that
+    it begins with stands before them. No decision is to come that it could wait for."""
+    logs = logs_of(3)
+    whole, parts = (Reader(pipe, logs, follows) for follows in (None, []))
+    for end in range(10, 60, 10):
+        for topic in range(TOPICS):
+            for reader in (whole, parts):
+                reader.step(topic, end - reader.read[topic], [False] * TOPICS)
+        parts.checkpoint()
+        parts.kill()
+    for topic in range(TOPICS):
+        parts.step(topic, whole.read[topic] - parts.read[topic], [False] * TOPICS)
+    assert whole.partition.take_decisions() == []
+    assert parts.partition.read == whole.partition.read
+    for reader in (whole, parts):
+        reader.pop()
+    assert len(whole.rows) > 5 and parts.rows == whole.rows

@@ -96,7 +96,20 @@ class Cluster:
             try:
                 self.kubectl("rollout", "status", name, f"--timeout={left}s")
             except DemoError as error:
-                raise DemoError(f"{error}\n{self.kubectl('get', 'pods', '--output=wide')}") from None
+                raise DemoError(f"{error}\n{self._last_words()}") from None
+
+    def _last_words(self) -> str:
+        """All pods, and the ends of the logs of containers that are not ready, before their restart, too."""
+        said = [self.kubectl("get", "pods", "--output=wide", check=False)]
+        for pod in json.loads(self.kubectl("get", "pods", "--output=json"))["items"]:
+            name = pod["metadata"]["name"]
+            for container in pod["status"].get("containerStatuses", ()):
+                if container["ready"]:
+                    continue
+                logs = ["logs", name, f"--container={container['name']}", "--tail=15"]
+                for when in ["--previous=true"] * (container["restartCount"] > 0) + ["--previous=false"]:
+                    said.append(f"{name} {when}:\n{self.kubectl(*logs, when, check=False)}")
+        return "\n".join(said)
 
     def ask(self) -> list[float]:
         """Click probabilities of three ads, asked by a pod through the Service."""

@@ -160,7 +160,6 @@ class Follower:
             # its clock begins before the first record that was not released.
             again = partition.read_before
             self._feed(partition, again if limits is None else tuple(map(min, again, limits)))
-            moved |= partition.repeat(None)
         # Late records wait for their decision: it depends on when they come.
         if not partition.late_topics:
             self._feed(partition, limits)

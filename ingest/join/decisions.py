@@ -156,8 +156,8 @@ class Follower:
             moved |= partition.repeat(self._decisions.popleft())
         limits = self._decisions[0].read if self._decisions else None
         if partition.late_topics:
-            # What was read before a restart is decided. Its topic looks late until that is read again, since
-            # its clock begins before the first record that was not released.
+            # Records that were read before a restart are decided. Their topic looks late until they are read
+            # again, since its clock begins before the first of them that was not released.
             again = partition.read_before
             self._feed(partition, again if limits is None else tuple(map(min, again, limits)))
         # Late records wait for their decision: it depends on when they come.

@@ -17,6 +17,8 @@ from tests.tiers import few
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).parent / "abort_worker.py"
+HOW = [("waiting", 0), ("computing", 2), ("killed", 1)]
+"""State of the failing rank, and its number."""
 SOON_S = 540
 """Less than the transport's own time-out of ten minutes; seconds on a quiet machine."""
 CAUSE = "rank {} failed: ConfigError: the spill is full"
@@ -44,9 +46,6 @@ def ranks(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[s
         for process in running:
             process.kill()
             process.communicate()
-
-
-HOW = [("waiting", 0), ("computing", 2), ("killed", 1)]
 
 
 @pytest.mark.parametrize(("how", "failing"), few(HOW, ("killed", 1)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,10 +32,15 @@ def valkeys(tmp_path: Path) -> Iterator[Valkeys]:
 
 
 def until_parted(valkeys: Valkeys, primary: int) -> None:
-    """Wait until a port is the primary, with the row, and the other its replica."""
-    (other,) = {valkeys.primary, valkeys.replica} - {primary}
+    """Wait until a port is the primary of the sentinel, with the row, and the other its replica."""
     sentinel = valkeys.client(valkeys.sentinel, user=None)
     valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == primary)
+    until_copied(valkeys, primary)
+
+
+def until_copied(valkeys: Valkeys, primary: int) -> None:
+    """Wait until a port is a primary, with the row, and the other its replica."""
+    (other,) = {valkeys.primary, valkeys.replica} - {primary}
     valkeys.until(lambda: valkeys.client(primary).info("replication")["role"] == "master")
     valkeys.until(lambda: valkeys.client(other).info("replication").get("master_link_status") == "up")
     assert valkeys.client(primary).get("row") == valkeys.client(other).get("row") == b"1"
@@ -67,3 +74,33 @@ def test_a_replica_of_a_lost_primary_is_told_that_it_is_the_primary(valkeys: Val
     valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == valkeys.replica)
     valkeys.start("valkey.sh", valkeys.primary)
     until_parted(valkeys, valkeys.replica)
+
+
+def hold_up(valkeys: Valkeys, tilt_ms: int) -> None:
+    """The primary is lost while the sentinel is held up, which then does nothing for a while (TILT).
+
+    The replica misses its primary for so long that no sentinel would choose it.
+    """
+    sentinel = valkeys.client(valkeys.sentinel, user=None)
+    sentinel.execute_command("SENTINEL SET primary down-after-milliseconds 200")  # ten times that is too long
+    sentinel.execute_command("SENTINEL DEBUG tilt-period", tilt_ms)
+    held_up = valkeys.running[valkeys.sentinel]
+    os.killpg(held_up.pid, signal.SIGSTOP)
+    valkeys.stop(valkeys.primary)
+    replica = valkeys.client(valkeys.replica)
+    valkeys.until(lambda: replica.info("replication").get("master_link_down_since_seconds", 0) > 4)
+    os.killpg(held_up.pid, signal.SIGCONT)
+
+
+def test_a_replica_that_missed_its_primary_for_long_takes_its_place(valkeys: Valkeys) -> None:
+    hold_up(valkeys, 1000)
+    sentinel = valkeys.client(valkeys.sentinel, user=None)
+    valkeys.until(lambda: "tilt" not in sentinel.sentinel_master("primary")["flags"])
+    valkeys.start("valkey.sh", valkeys.primary)
+    until_parted(valkeys, valkeys.replica)
+
+
+def test_rows_survive_while_no_sentinel_acts(valkeys: Valkeys) -> None:
+    hold_up(valkeys, 3_600_000)
+    valkeys.start("valkey.sh", valkeys.primary)
+    until_copied(valkeys, valkeys.replica)

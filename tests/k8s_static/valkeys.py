@@ -80,7 +80,6 @@ class Valkeys:
             "protected-mode no\ndir": "bind 127.0.0.1\ndir",
             '-h "sentinel-$number.sentinel" -p 26379': f"-h localhost -p {self.sentinel}",
             '-h "$1" --user': '-h localhost -p $(port_of "$1") --user',
-            '-h "$primary" --user': '-h localhost -p $(port_of "$primary") --user',
             "-h 127.0.0.1 --user": f"-h 127.0.0.1 -p {port} --user",
             "# Names and questions": f"port_of() {{ case $1 in localhost) echo {self.primary} ;; "
             f"*) echo {self.replica} ;; esac; }}\n# Names and questions",
@@ -94,6 +93,7 @@ class Valkeys:
             "$primary 6379 2": "$primary $(port_of $primary) 1",
             "$primary 6379": "$primary $(port_of $primary)",
             "sleep 20": "sleep 0.2",
+            "date +%s) + 45": "date +%s) + 5",
         }
         for source in (*FOLDER.glob("*.sh"), *FOLDER.glob("*.conf"), FOLDER / "users.acl"):
             text = source.read_text()

@@ -74,8 +74,22 @@ known() {  # the primary's name: that of the sentinels, else of the Valkey that 
     echo "$primary"
 }
 
-fail_over() {  # ask a sentinel to promote the replica
+acts() {  # true if sentinel $1 would do what it is told
+    to_sentinel "$1" info sentinel | grep -q '^sentinel_tilt:0'
+}
+
+fail_over() {  # ask a sentinel to make the replica the primary; false if none does
     for number in 0 1 2; do
-        case $(sentinel $number failover primary) in OK | *INPROG*) break ;; esac
+        if acts $number; then
+            case $(sentinel $number failover primary) in OK | *INPROG*) return 0 ;; esac
+        fi
     done
+    return 1
+}
+
+promote() {  # tell $1, which is to be the primary, that it is, if it copies another
+    if [ "$(role_of "$1")" = slave ]; then
+        echo "$1 is to be the primary, and copies another; telling it"
+        $cli -h "$1" --user admin replicaof no one
+    fi
 }

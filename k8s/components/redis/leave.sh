@@ -10,10 +10,6 @@ set -eu
 me=$HOSTNAME.valkey
 [ "$(role_of 127.0.0.1)" = master ] || exit 0
 
-acts() {  # true if sentinel $1 would do what it is told
-    to_sentinel "$1" info sentinel | grep -q '^sentinel_tilt:0'
-}
-
 pause() {  # writes wait for 15 s more; reads go on
     timeout 2 $cli -h 127.0.0.1 --user admin client pause 15000 write > /dev/null
 }

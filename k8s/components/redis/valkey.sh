@@ -24,20 +24,18 @@ primary=$(known)
 if [ "$me" = valkey-0.valkey ]; then other=valkey-1.valkey; else other=valkey-0.valkey; fi
 if [ "$primary" = "$me" ] && has_rows "$other"; then
     # It was the primary and has lost its memory. The replica, which has the data, must take its place first, or
-    # it would copy the emptiness. Sentinels that were held up do nothing for half a minute.
+    # it would copy the emptiness. Sentinels that were held up do nothing for half a minute, and then find that the
+    # replica has missed its primary for too long: where none makes it the primary, it is told so.
     echo "this was the primary; asking for a failover"
-    waited=0
-    while [ "$primary" = "$me" ] && [ $waited -lt 45 ]; do
-        fail_over
+    end=$(($(date +%s) + 45))
+    while [ "$primary" = "$me" ]; do
+        if ! fail_over; then promote "$other"; fi
         sleep 1
-        waited=$((waited + 1))
         primary=$(known)
+        if [ "$(date +%s)" -ge $end ]; then primary=$other; fi
     done
 fi
-if [ "$primary" != "$me" ] && [ "$(role_of "$primary")" = slave ]; then
-    echo "$primary is to be the primary, and copies another; telling it"
-    $cli -h "$primary" --user admin replicaof no one
-fi
+if [ "$primary" != "$me" ]; then promote "$primary"; fi
 
 {
     echo "include /etc/valkey/valkey.conf"

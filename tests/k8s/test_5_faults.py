@@ -168,21 +168,56 @@ def test_a_resize_of_the_trainer(
 
 
 def test_the_autoscaler_follows_the_load(deployed: Cluster) -> None:
-    """One pod of rank without traffic, three under load, and one again."""
-    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "policies": [QUICKLY]}}
-    patch = {"spec": {"minReplicas": 1, "behavior": behavior}}
-    deployed.kubectl("patch", "hpa", "rank", "--type=merge", f"--patch={json.dumps(patch)}")
-    began = time.monotonic()
+    """One pod of rank without traffic, three under load, and one again.
+
+    The target is more than twice what a pod takes without traffic, which on a slow CPU is near the overlay's.
+    """
     rate(deployed, 1)
+    idle = idle_share(deployed)
+    target = {"type": "Utilization", "averageUtilization": max(60, round(230 * idle))}
+    metric = {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "policies": [QUICKLY]}}
+    patch = {"spec": {"minReplicas": 1, "metrics": [metric], "behavior": behavior}}
+    deployed.kubectl("patch", "hpa", "rank", "--type=merge", f"--patch={json.dumps(patch)}")
+    fact(f"- a rank pod without traffic takes {idle:.0%} of its requested CPU")
+    began = time.monotonic()
     until_replicas(deployed, 1, 400)
     note("the autoscaler goes down to 1", time.monotonic() - began)
-    rate(deployed, 50)
+    rate(deployed, 100)
     with without_failures(deployed, "autoscaling of rank from 1 to 3"):
         until_replicas(deployed, 3, 300)
         deployed.wait(300)
     rate(deployed, 1)
     with without_failures(deployed, "autoscaling of rank from 3 to 1"):
         until_replicas(deployed, 1, 600)
+
+
+def idle_share(cluster: Cluster) -> float:
+    """Mean share of the CPU that they request which the rank pods take from now on."""
+    path = (
+        f"/apis/metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/name=rank"
+    )
+    times: list[list[str]] = []
+    end = time.monotonic() + 300
+    while len(times) < 4:  # the first windows began before
+        assert time.monotonic() < end, times
+        time.sleep(2)
+        items = json.loads(cluster.kubectl("get", f"--raw={path}"))["items"]
+        if items and (now := sorted(item["timestamp"] for item in items)) not in times:
+            times.append(now)
+    usage = [quantity(box["usage"]["cpu"]) for item in items for box in item["containers"]]
+    requests = cluster.kubectl(
+        "get",
+        "deployment/rank",
+        "--output=jsonpath={.spec.template.spec.containers[*].resources.requests.cpu}",
+    )
+    return sum(usage) / len(items) / sum(map(quantity, requests.split()))
+
+
+def quantity(text: str) -> float:
+    """Cores of a quantity such as 100m or 44123456n."""
+    scale = {"n": 1e-9, "u": 1e-6, "m": 1e-3}.get(text[-1:])
+    return float(text) if scale is None else float(text[:-1]) * scale
 
 
 def rate(cluster: Cluster, per_second: int) -> None:

@@ -5,8 +5,9 @@ Both give the same bits.
     plan ─► plan of calls (ingest/extract/program.py) ─────────────► batches, from the first
        └──► generated C++ (ingest/extract/host_code.py) ─► compiler in the background ─► batches from then on
 
-The fused plan comes first where it is prebuilt or in the cache. Without a compiler the plan of calls stays. A
-user's operator is C++: its plan is compiled before the first batch.
+The fused plan comes first where it is prebuilt or in the cache. Else the compiler starts once the calls have
+taken as long as it takes: a short run never pays for it. Without a compiler the plan of calls stays. A user's
+operator is C++: its plan is compiled before the first batch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ctypes
 import functools
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -41,6 +43,8 @@ _log = logging.getLogger(__name__)
 _NAME: Final = "features"
 default: Wanted = "soonest"
 """Engine of an extractor that asks for none; tests, whose plans see few batches, set another."""
+WORTH_S = 5.0
+"""Seconds in calls after which a fused plan is compiled: about what compiling takes of a core."""
 
 
 class Engine:
@@ -64,6 +68,8 @@ class Engine:
         self.gather_shared = self._function(library, f"{prefix}gather_shared", [pointer] * 4)
         #: "calls" or "fused"
         self.name: Literal["calls", "fused"] = "calls" if prefix else "fused"
+        #: seconds of all calls; where threads add at once, some may be missing
+        self.spent_s = 0.0
         self._words, self._kept = words, kept
         self._contexts: list[Context] = []
 
@@ -77,7 +83,9 @@ class Engine:
     def context(self) -> Iterator[Context]:
         """Memory that no other call has; kept for the next call, unless this one raises."""
         context = self._contexts.pop() if self._contexts else Context(self)
+        began = time.perf_counter()
         yield context
+        self.spent_s += time.perf_counter() - began
         self._contexts.append(context)
 
 
@@ -132,11 +140,12 @@ class Engines:
         return self._now.name
 
     def now(self) -> Engine:
-        """Engine of the next batch. The first call starts the compiler: a process that forks before has no
-        thread."""
-        if self._thread is not None:
-            self._start(self._thread)
-        return self._now
+        """Engine of the next batch. Starts the compiler when it is worth it, never before the first batch: a
+        process that forks before has no thread."""
+        engine, thread = self._now, self._thread
+        if thread is not None and engine.spent_s >= WORTH_S:
+            self._start(thread)
+        return engine
 
     def wait(self) -> None:
         """Wait until the fused plan is compiled, if it is on its way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import shutil
@@ -12,13 +13,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from livectr.ingest import operators as op
-from livectr.ingest.extract import library_source
+from livectr.ingest.extract import engines, library_source
 from livectr.ingest.extract.engines import _tell_no_compiler
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.program import functions_of
@@ -51,9 +53,10 @@ def same(a: Features, b: Features) -> bool:
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Cache without compiled plans; the library is loaded."""
+    """Cache without compiled plans; the library is loaded. The compiler starts with the first batch."""
     library()
     monkeypatch.setenv("LIVECTR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(engines, "WORTH_S", 0)
     yield tmp_path
 
 
@@ -91,6 +94,22 @@ def test_an_extractor_has_no_thread_before_its_first_batch(empty_cache: Path) ->
     before = threading.active_count()
     extract = Extractor(SMALL, engine="soonest")
     assert threading.active_count() == before
+    extract.wait()
+    assert extract.engine == "fused"
+
+
+def test_a_plan_is_compiled_once_its_calls_have_cost_as_much(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call takes a second by the clock; the sixth is the first that the compiler may run beside."""
+    monkeypatch.setattr(engines, "WORTH_S", 5)
+    seconds = itertools.count()
+    monkeypatch.setattr(engines, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    extract, before = Extractor(SMALL, engine="soonest"), threading.active_count()
+    for _ in range(5):
+        extract(BATCH)
+        assert extract.engine == "calls" and threading.active_count() == before
+    extract(BATCH)
     extract.wait()
     assert extract.engine == "fused"
 
@@ -144,8 +163,9 @@ def test_a_process_that_ends_ends_its_compiler(tmp_path: Path) -> None:
     code = "\n".join(
         [
             "import os, time",
-            "from tests.ingest.test_engines import BATCH, SMALL, Extractor",
+            "from tests.ingest.test_engines import BATCH, SMALL, Extractor, engines",
             "Extractor(SMALL, engine='calls')",  # the library comes from the usual cache
+            "engines.WORTH_S = 0",
             f"os.environ.update(CXX={compiler!r}, LIVECTR_CACHE_DIR={str(tmp_path / 'cache')!r})",
             "Extractor(SMALL, engine='soonest')(BATCH)",
             f"while not os.path.exists({str(pid)!r}): time.sleep(0.01)",

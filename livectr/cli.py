@@ -24,6 +24,7 @@ from livectr.kernels.errors import ConfigError, ConnectError, DataError, Interna
 from livectr.kernels.process.disk import is_full
 from livectr.kernels.process.logs import tell
 from livectr.kernels.process.signals import kept_handlers
+from livectr.trainer.process import share_cores
 
 COMMANDS = (
     demo, init, check, example, simulate, replay, train, features, images, serve, query, verify, versions,
@@ -84,6 +85,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         given.alone = arguments is None  # no program that may use pandas goes on in this process
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")
+        if given.run is not bench.run:  # peers have OpenMP's default
+            share_cores()
         if hasattr(given, "log_role"):
             start_log(given, given.log_role)
         code = given.run(given)

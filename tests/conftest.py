@@ -42,6 +42,9 @@ CALM_MS = 30_000
 """Node time-out of a cluster that fails over in no test: a node that the machine starves is not dead."""
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: children would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Threads of PyTorch that wait for each other sleep, as those of the commands do: beside other workers they
+# spun for two thirds of what training in this process cost.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # A broker lives for seconds here: the second compiler of Java would take more of them than it saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at its width

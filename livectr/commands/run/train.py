@@ -64,12 +64,9 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace, resources: ExitStack) -> int:
-    from livectr.trainer.process import share_cores
-
     world = os.environ.get("WORLD_SIZE")
     if world is None:  # a rank that ends with 0 before it has begun would mislead its supervisor
         end_at_sigterm(_code(complete=not outer_setting(given, "until_end")))
-    share_cores()
     # torch's C++ core would write stacks beside our messages.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from livectr.trainer.options import TrainOptions

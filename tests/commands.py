@@ -44,17 +44,20 @@ _BEGINNING = threading.Lock()
 
 
 class Command(subprocess.Popen[Any]):
-    """`subprocess.Popen` of `[sys.executable, "-m", MODULE, *words]`, or of the program `livectr` beside that
-    Python, forked in place of being started.
+    """`subprocess.Popen` of a forked command in place of a started one.
+
+    It is `[sys.executable, "-m", MODULE, *words]`, the same with `"-c", CODE`, or the `livectr` beside
+    that Python.
     """
 
     def _execute_child(self, *given: Any) -> None:
         asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments  # type: ignore[attr-defined]
         program, *words = map(os.fspath, asked["args"])
-        module = "livectr"
+        what = ("-m", "livectr")
         if program != _PROGRAM:
-            flag, module, *words = words
-            assert (program, flag) == (sys.executable, "-m"), asked["args"]
+            flag, named, *words = words
+            assert program == sys.executable and flag in ("-m", "-c"), asked["args"]
+            what = (flag, named)
         assert not asked["shell"] and asked["preexec_fn"] is None and not asked["pass_fds"]
         theirs = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         environment = dict(os.environ if asked["env"] is None else asked["env"])
@@ -62,7 +65,7 @@ class Command(subprocess.Popen[Any]):
         try:
             self.pid = _fork(
                 [fd if fd != -1 else number for number, fd in enumerate(theirs)],
-                (module, words, environment, folder, asked["start_new_session"], program != _PROGRAM),
+                (what, words, environment, folder, asked["start_new_session"], program != _PROGRAM),
             )
             self._child_created = True
         finally:
@@ -151,7 +154,7 @@ def _begin(files: Sequence[Connection], answer: Connection, job: tuple[Any, ...]
 
 
 def _run(
-    module: str,
+    what: tuple[str, str],
     words: Sequence[str],
     environment: Mapping[str, str],
     folder: str,
@@ -161,7 +164,8 @@ def _run(
     """Be the command; returns the exit code.
 
     Args:
-        from_here: modules of the folder can be imported, as with `python -m`.
+        what: "-m" and a module, or "-c" and code.
+        from_here: modules of the folder can be imported, as with `python -m` and `-c`.
     """
     for file in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if file > 2:
@@ -174,9 +178,13 @@ def _run(
     os.chdir(folder)
     multiprocessing.set_start_method(None, force=True)  # the server's is its own
     _as_after_a_start(from_here)
-    sys.argv = ["-m", *words]
+    flag, named = what
+    sys.argv = [flag, *words]
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if flag == "-m":
+            runpy.run_module(named, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(named, "<string>", "exec"), {"__name__": "__main__"})
         code = 0
     except SystemExit as end:
         if end.code is not None and not isinstance(end.code, int):

@@ -58,6 +58,7 @@ SIMULATED = re.compile(r"(livectr simulate .*--seconds )(\d\d)\b")
 SIMULATED_S = (
     10  # seconds that a page simulates for at most, if it says less than 100; `make test-full` runs all
 )
+LEAST_BATCH = 512  # of a page's training; a user's begins with steps of 4 examples, `make test-full`'s, too
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
 CALL_S = 60
 DEADLINES = {
@@ -110,6 +111,7 @@ def test_bash_blocks(
     for shown, patient in DEADLINES.items():
         script = re.sub(shown, patient, script)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    few_steps = {} if full else {"LIVECTR_BATCH_MIN": str(LEAST_BATCH)}
     log = desk / "session.log"
     with ExitStack() as held:
         if not full:  # else commands are started, as users do
@@ -119,7 +121,7 @@ def test_bash_blocks(
         session = subprocess.Popen(
             ["bash", "-x", "-c", script],
             cwd=desk,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, **few_steps, "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

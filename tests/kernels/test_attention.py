@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -17,6 +16,7 @@ from livectr.kernels.network import attention
 from livectr.kernels.network.attention import AttentionKernel
 from livectr.models.attention import ActivationUnit, _kernel, composed, fused
 from livectr.models.base import Ragged
+from tests.commands import run
 
 SHAPES = [(12, (32, 16)), (5, (7,)), (16, (80, 40)), (1, (1, 3, 2)), (33, (20, 17))]
 
@@ -175,7 +175,7 @@ def test_the_same_bits_for_any_number_of_threads() -> None:
         "    print([sha256(one.numpy().tobytes()).hexdigest() for one in found])\n"
     )
     said = {
-        subprocess.run(
+        run(
             [sys.executable, "-c", script],
             env={**os.environ, "LIVECTR_THREADS": threads},
             capture_output=True,

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import subprocess
 import sys
 import threading
 
@@ -15,6 +14,7 @@ from livectr.kernels.runtime.compiler import KERNELS
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL, AdaGrad, Adam, RowLayout, Segment
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
+from tests.commands import run
 from tests.kernels.reference import initial_row, updated_row
 
 LAYOUT = RowLayout(
@@ -231,7 +231,7 @@ def run_and_digest() -> str:
 def test_bits_do_not_depend_on_threads() -> None:
     program = "from tests.kernels.test_fields import run_and_digest; print(run_and_digest())"
     digests = {
-        subprocess.run(
+        run(
             [sys.executable, "-c", program],
             cwd=KERNELS.parent,
             env={**os.environ, "LIVECTR_THREADS": threads},

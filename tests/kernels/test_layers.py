@@ -6,7 +6,6 @@ tests/models/test_fused.py compares it with torch's operations.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from livectr.kernels.network.layers import Layer, forward
 from livectr.kernels.network.packed import Factors
+from tests.commands import run
 
 PROGRAM = """
 import hashlib
@@ -40,7 +40,7 @@ print(hashlib.sha256(b"".join(one.tobytes() for one in every)).hexdigest())
 
 def digest(factors: Factors, **environment: str) -> str:
     """Hash of results and gradients that another process computes."""
-    return subprocess.run(
+    return run(
         [sys.executable, "-c", PROGRAM.replace("{factors!r}", repr(factors))],
         env={**os.environ, **environment}, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip

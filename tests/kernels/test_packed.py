@@ -1,7 +1,6 @@
 """Products with fp32 and bf16 factors against float64, whatever does not fill a tile, in any layout."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.kernels.network.packed import Factors, product
+from tests.commands import run
 
 F32 = npt.NDArray[np.float32]
 
@@ -120,7 +120,7 @@ def digest(factors: Factors, **environment: str) -> str:
         f"more = product(kind, one, np.empty((len(halves), 1), np.float32), {factors!r});"
         "print(hashlib.sha256(out.tobytes() + more.tobytes()).hexdigest())"
     )
-    return subprocess.run(
+    return run(
         [sys.executable, "-c", program], env={**os.environ, **environment},
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip

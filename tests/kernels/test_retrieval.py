@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from livectr.kernels.keys.keys import KeyNumbers
 from livectr.kernels.network.retrieval import Query, Selection, best_of_keys, best_rows, top
+from tests.commands import run
 
 F32 = NDArray[np.float32]
 
@@ -155,7 +155,7 @@ def test_threads_change_nothing() -> None:
         "    print(hashlib.sha256(f.positions.tobytes() + f.scores.tobytes()).hexdigest())\n"
     )
     printed = [
-        subprocess.run(
+        run(
             [sys.executable, "-c", code],
             env={**os.environ, "LIVECTR_THREADS": threads},
             capture_output=True,

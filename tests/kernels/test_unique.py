@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from livectr.kernels.keys.unique import I64, Unique, unique_segments
+from tests.commands import run
 
 INT64 = np.iinfo(np.int64)
 SOME = st.one_of(
@@ -62,7 +62,7 @@ def test_any_number_of_threads_gives_the_same() -> None:
         "print(*(array.tobytes().hex() for array in (found.keys, found.bounds, found.index)))"
     )
     said = [
-        subprocess.run(
+        run(
             [sys.executable, "-c", program],
             env=os.environ | {"LIVECTR_THREADS": threads},
             check=True,

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +14,7 @@ from livectr.kernels.runtime.compiler import KERNELS
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
+from tests.commands import run
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 KEYS = st.lists(st.one_of(st.sampled_from([-1, 2**63 - 1, -(2**63)]), st.integers(0, 40)), max_size=30)
@@ -277,8 +277,6 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
     found = set()
     for threads in ("1", "3"):
         env = {**os.environ, "LIVECTR_THREADS": threads, "PYTHONPATH": str(KERNELS.parent)}
-        done = subprocess.run(
-            [sys.executable, "-c", DIGEST], env=env, capture_output=True, text=True, check=True
-        )
+        done = run([sys.executable, "-c", DIGEST], env=env, capture_output=True, text=True, check=True)
         found.add(done.stdout)
     assert len(found) == 1

@@ -80,7 +80,9 @@ def test_demo_on_files_whose_trainer_dies(tmp_path: Path) -> None:
     assert left_behind(keep) == []
 
 
+@pytest.mark.full
 def test_ctrl_c_stops_every_part(tmp_path: Path) -> None:
+    """`make test` ends a demo of one rank by Ctrl-C, in tests/watch/test_watch.py."""
     keep = tmp_path / "keep"
     process = subprocess.Popen(
         [*DEMO, "--seconds", "600", "--ranks", "2", "--keep", str(keep)],

@@ -1,7 +1,6 @@
 """Rows behind, their rate and the time left; backfill is no freshness."""
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from livectr.trainer.stream.backlog import Backlog
 from livectr.trainer.stream.batcher import Flags
+from tests.commands import run
 
 PIPELINE = """
 from livectr import Pipeline, Stream, labelled
@@ -91,6 +91,6 @@ def test_backfill_is_counted_apart(tmp_path: Path) -> None:
         "value = REGISTRY.get_sample_value;"
         "print(value('livectr_examples_total'), value('livectr_backfill_examples_total'))"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    done = run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     examples, backfill = map(float, done.stdout.split()[-2:])
     assert examples == 400 and 300 <= backfill < 380

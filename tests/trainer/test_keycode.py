@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -17,6 +16,7 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import InternalError
 from livectr.trainer.comm import key_codec as keycode
 from livectr.trainer.comm.key_codec import I32, I64, Encoded, Segments
+from tests.commands import run
 
 INT64 = np.iinfo(np.int64)
 KEYS = st.one_of(
@@ -192,7 +192,7 @@ def test_any_number_of_threads_gives_the_same_bytes() -> None:
         "print(*(a.tobytes().hex() for a in (coded.header, coded.bounds, coded.payload)))"
     )
     said = [
-        subprocess.run(
+        run(
             [sys.executable, "-c", program],
             env=os.environ | {"LIVECTR_THREADS": threads},
             check=True,

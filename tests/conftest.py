@@ -29,6 +29,7 @@ from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
 from livectr.local.redis_servers import Cluster
 from tests import waiting
+from tests.tiers import TRIED
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]
@@ -50,7 +51,7 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at its width
 # An example that compiles a kernel, or that runs on a busy machine, is slow and right. `make test` tries the
 # same examples each time, so that a change is to blame when it fails; `make test-full` looks for new ones.
-settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=TRIED)
 settings.register_profile("search", deadline=None, max_examples=1000)
 # A test's plan sees few batches: to compile it would take longer. Tests that want another engine ask for it.
 engines.default = "calls"

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from tests.tiers import Worlds, few
+from tests.tiers import TRIED, Worlds, examples, few
 from tests.waiting import left_s, limited, until
 
 
@@ -21,6 +22,17 @@ def test_few_members_of_a_product_stay() -> None:
         few([1, 2], 3)
     with pytest.raises(AssertionError, match="not all among"):
         few([1, 2])
+
+
+def test_a_property_has_fewer_examples_in_the_first_tier() -> None:
+    before = settings.get_current_profile_name()
+    try:
+        for profile, wanted in (("same", [TRIED, 30, 8]), ("search", [200, 30, 200])):
+            settings.load_profile(profile)
+            found = (examples(200), examples(30), examples(200, tried=8))
+            assert [one.max_examples for one in found] == wanted
+    finally:
+        settings.load_profile(before)
 
 
 def test_worlds_are_made_when_they_are_asked_for() -> None:

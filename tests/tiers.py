@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+TRIED = 40
+"""Most examples of a property in the first tier."""
 
 
 def few(values: Iterable[Any], *kept: Any) -> list[Any]:
@@ -23,6 +27,18 @@ def few(values: Iterable[Any], *kept: Any) -> list[Any]:
     every = list(values)
     assert kept and all(value in every for value in kept), f"{kept} are not all among {every}"
     return [value if value in kept else _full(value) for value in every]
+
+
+def examples(count: int, tried: int = TRIED, **more: Any) -> settings:
+    """Settings of Hypothesis for a property.
+
+    Args:
+        count: examples in the second tier.
+        tried: most examples in the first.
+        more: further settings.
+    """
+    searching = settings.get_current_profile_name() == "search"
+    return settings(max_examples=count if searching else min(count, tried), **more)
 
 
 def _full(value: Any) -> Any:

@@ -13,6 +13,7 @@ from livectr.kernels.runtime.compiler import compile_cubin
 from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, gpu_available
 
 
+@pytest.mark.full
 def test_every_figure_is_measured() -> None:
     rows = gpu.measure(EmulatedDevice, rows=700, repeats=2)
     assert all(set(row) == set(ROW) and row["ours"] > 0 for row in rows)

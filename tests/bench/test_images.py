@@ -56,6 +56,7 @@ def test_features_of_an_image_are_its_own(tmp_path: Path) -> None:
     assert len(store) == 300 and store.read(np.array([299, 7]))[1].all()
 
 
+@pytest.mark.full
 def test_all_ways_train_the_same_model(trained: table_2.Found) -> None:
     table_2.check_same(trained)
     assert len(trained.costs) == 5

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kafka import KafkaProducer
 
@@ -35,7 +35,7 @@ from livectr.local.kafka import create_topics
 from tests.ingest.joined_logs import Expected, Log, Logs, expected, pipeline, random_logs, rows_of, write_logs
 from tests.ingest.test_examples import close as close_all
 from tests.ingest.test_examples import drain, open_ranks
-from tests.tiers import few
+from tests.tiers import examples, few
 from tests.waiting import left_s, until
 
 START_MS, STEP_MS = 1_000_000, 20_000
@@ -78,7 +78,7 @@ def take_passed(sources: list[ExampleSource], limit: int = LAST) -> list[Expecte
 
 
 @pytest.mark.parametrize("delayed", few(["wait", "fnw", "es_dfm"], "es_dfm"))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, tried=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, 10_000),
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 4])), max_size=4),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.cli import main
@@ -204,7 +204,6 @@ def wrapped(x: int, bits: int) -> int:
 
 
 @given(st.lists(st.tuples(WHOLE64, WHOLE64, WHOLE32, WHOLE32), min_size=1, max_size=9))
-@settings(deadline=None)
 def test_division_in_a_users_operator_never_traps(rows: list[tuple[int, int, int, int]]) -> None:
     kinds = (pa.int64(), pa.int64(), pa.int32(), pa.int32())
     arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]

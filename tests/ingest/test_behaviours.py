@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.join.histories import BehaviorHistories
@@ -11,6 +11,7 @@ from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, recent
 from livectr.kernels.errors import ConfigError
+from tests.tiers import examples
 
 clicks = Stream(
     "clicks", key="user", time="ts", columns={"user": "int64", "ts": "int64", "ad": "string", "shop": "int64"}
@@ -58,7 +59,7 @@ def brute_force(events: list[tuple[bool, int, int, int]]) -> dict[str, list[list
     return answers
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(EVENTS, st.integers(0, 60))
 def test_equals_a_list_per_user_over_a_restart(events: list[tuple[bool, int, int, int]], cut: int) -> None:
     first = BehaviorHistories(ROOTS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.language.event_times import EventTime
@@ -11,6 +11,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.clock import VOICES, Horizon, judge, new_clock
 from tests.ingest.joined_logs import TYPES, Log
 from tests.ingest.partition_reader import Reader
+from tests.tiers import examples
 
 START_MS = 1_700_000_000_000
 WINDOW_MS = 2_000
@@ -70,7 +71,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 80), st.booleans())
 BAD = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1000), st.sampled_from(WRONG)), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 100), BAD, STEPS)
 def test_k_wrong_clocks_change_at_most_k_labels(
     seed: int, bad: list, steps: list[tuple[int, int, bool]]
@@ -90,7 +91,7 @@ def test_k_wrong_clocks_change_at_most_k_labels(
     assert found == labels(pipeline(), log, [])[0]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.integers(0, 100),
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1000), st.integers(-200_000, 200_000)), max_size=8),

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.content import files as content_files
 from livectr.ingest.content.files import list_chunks
 from livectr.ingest.content.store import ContentStore, digest_of, shard_of
 from livectr.kernels.errors import ConfigError
+from tests.tiers import examples
 
 WIDTH = 6
 
@@ -87,7 +88,7 @@ def test_the_newest_row_of_an_id_counts(tmp_path: Path) -> None:
         assert {n: row[0] for n, row in whole(one).items()} == dict(enumerate(got[:, 0].tolist()))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(st.lists(st.integers(-4, 12), max_size=9), max_size=14), st.integers(1, 3))
 def test_like_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], n: int

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Chunk, Position
@@ -20,6 +20,7 @@ from livectr.ingest.join.state import PartitionState
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, label_join, recent
 from livectr.ingest.pipeline import Pipeline
+from tests.tiers import examples
 
 COLUMNS = {"request_id": "int64", "user_id": "int64", "ts": "int64"}
 TOPICS = 2
@@ -160,7 +161,7 @@ def live(seed: int, pipe: Pipeline, steps: list[tuple[int, int, tuple[bool, ...]
     return reader
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.integers(0, 99), st.sampled_from(PIPELINES), STEPS, st.integers(0, 9), st.sampled_from([1, 4, 1 << 15])
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Position
@@ -19,6 +19,7 @@ from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.streams import Stream, Table
 from livectr.kernels.errors import ConfigError
 from tests.ingest.decoding import ARROW, GOOD, ROW, STREAM, USED, Letters, arrow, decode, event
+from tests.tiers import examples
 
 
 def test_a_good_event() -> None:
@@ -189,7 +190,7 @@ TEXTS = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     picks=st.lists(st.integers(0, len(TEXTS) - 1), max_size=120),
     cuts=st.lists(st.integers(1, 50), min_size=1, max_size=10),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import livectr
@@ -23,6 +23,7 @@ from livectr.inspection.show import show_pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.models import LR
 from tests.ingest.partition_reader import Reader
+from tests.tiers import examples
 
 WINDOW_MS = 60_000
 COLUMNS = {
@@ -73,7 +74,7 @@ def log_of(events: list[tuple[int, int, int]]) -> list[Row]:
 EVENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1), st.integers(-20, 45)), max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(events=EVENTS, steps=st.lists(st.tuples(st.integers(1, 20), st.booleans()), max_size=12))
 def test_repeats_do_not_count_however_the_log_is_cut(
     events: list[tuple[int, int, int]], steps: list[tuple[int, bool]]

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.features import display_ads
@@ -98,7 +98,6 @@ def graphs(draw: st.DrawFn) -> tuple[list[int], list[float], list[tuple[int, int
     return layers, heights, edges
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_lanes_and_boxes_never_overlap(graph: tuple[list[int], list[float], list[tuple[int, int]]]) -> None:
     layers, heights, edges = graph

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kafka import KafkaProducer
 
@@ -23,13 +23,11 @@ from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.local.kafka import create_topics
 from tests.ingest.joined_logs import Expected, Log, expected, pipeline, random_logs, rows_of, write_logs
-from tests.tiers import few
+from tests.tiers import examples, few
 from tests.waiting import left_s
 
 SEEDS = st.integers(0, 10_000)
-WITH_FOLDERS = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+WITH_FOLDERS = examples(25, tried=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def open_ranks(pipe: Pipeline, url: str, world: int, state: SourceState | None = None) -> list[ExampleSource]:

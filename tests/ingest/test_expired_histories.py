@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.dead_letters.letters import DeadLetters
@@ -16,6 +16,7 @@ from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, label_join, recent
 from livectr.ingest.pipeline import Pipeline
 from tests.ingest.partition_reader import Reader
+from tests.tiers import examples
 
 COLUMNS = {"id": "int64", "user": "int64", "ad": "int64", "ts": "int64"}
 WITHIN_MS, AHEAD_MS = 60_000, 1_000
@@ -59,7 +60,7 @@ def histories(readers: list[Any]) -> dict[int, list[int]]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 1000), st.lists(st.integers(1, 40), min_size=4, max_size=30), st.integers(1, 9_000))
 def test_no_feature_changes_over_restarts(seed: int, steps: list[int], pause_ms: int) -> None:
     shown, clicked = churn(120, pause_ms=pause_ms, live=5, seed=seed)

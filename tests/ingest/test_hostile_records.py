@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Chunk
@@ -21,6 +21,7 @@ from livectr.ingest.language.streams import Stream
 from livectr.ingest.limits import RecordLimits
 from livectr.kernels.errors import ConfigError
 from tests.ingest.decoding import ARROW, STREAM, USED, Letters, arrow, decode, event
+from tests.tiers import examples
 
 MIB = 1 << 20
 
@@ -245,7 +246,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(value)
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(values=st.lists(st.one_of(damaged(), st.binary(max_size=200)), min_size=1, max_size=3))
 @example(values=[with_extra(event(without="query"), nested(1200))])
 def test_nothing_that_a_record_holds_does_harm(values: Sequence[bytes]) -> None:

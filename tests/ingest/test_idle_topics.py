@@ -1,13 +1,14 @@
 """Records of a topic that was idle, whose place has passed meanwhile, are counted; others never are."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ingest.test_merge import STEPS, TIMES, Reader, run
+from tests.tiers import examples
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.tuples(TIMES, TIMES), STEPS)
 def test_without_idleness_no_place_passes(
     times: tuple[list[int], list[int]], steps: list[tuple[int, int, bool]]
@@ -15,7 +16,7 @@ def test_without_idleness_no_place_passes(
     assert run(Reader(times), steps).merge.overtaken == [0, 0]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(TIMES.filter(bool), TIMES.filter(bool), st.integers(1, 8))
 def test_places_that_passed_while_a_topic_was_idle(first: list[int], second: list[int], count: int) -> None:
     reader = Reader((sorted(first), sorted(second)))

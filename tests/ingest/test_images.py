@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -27,6 +27,7 @@ from livectr.models import LR
 from livectr.simulator.simulate import SimulateOptions, simulate
 from livectr.simulator.traffic import TrafficOptions
 from livectr.simulator.truth import World
+from tests.tiers import examples
 
 PICTURES = Table("ad_images", key="image_id", columns={"image_id": "int64", "image": "image"})
 
@@ -76,7 +77,7 @@ def test_the_largest_picture() -> None:
     assert complaint(blank((8000, 8000))) is None
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.sampled_from(FORMATS), st.integers(0, 400), st.binary(min_size=1, max_size=8))
 def test_damaged_pictures_raise_nothing(kind: str, place: int, damage: bytes) -> None:
     value = picture(kind)

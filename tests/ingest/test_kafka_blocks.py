@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import CorruptRecordError
@@ -20,6 +20,7 @@ from livectr.ingest.sources.kafka_blocks import RecordBlock, use_blocks
 from livectr.kernels.stream.records import read_records
 from livectr.local.kafka import create_topics
 from tests.ingest.reading import Read, Send, assign, event, rows, stream, to_end
+from tests.tiers import examples
 from tests.waiting import left_s
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -157,7 +158,7 @@ some_records = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(gaps=some_records, codec=st.sampled_from(list(CODECS.values())))
 def test_a_batch_as_a_block(gaps: list[Any], codec: int) -> None:
     offset, records = -1, []
@@ -175,7 +176,7 @@ def test_a_batch_as_a_block(gaps: list[Any], codec: int) -> None:
         assert record.offset == records[-1][0] and record.value.append_ms is None
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.binary(max_size=300), count=st.integers(-2, 40), base=st.integers(0, 1 << 40))
 def test_damaged_bytes_are_no_records_or_lie_inside(data: bytes, count: int, base: int) -> None:
     spans = read_records(data, base, count)

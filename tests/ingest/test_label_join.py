@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.join.label_join import required_columns
@@ -13,6 +13,7 @@ from livectr.ingest.language.streams import Stream, Table, label_join, labelled,
 from livectr.ingest.pipeline import Pipeline
 from tests.ingest.joined_logs import WINDOW_MS, expected_partition, pipeline, random_logs
 from tests.ingest.partition_reader import Reader
+from tests.tiers import examples
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 25), st.integers(0, 10), st.booleans()), max_size=25
@@ -21,7 +22,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("delayed", ["wait", "fnw", "es_dfm"])
-@settings(max_examples=40, deadline=None)
+@examples(40, tried=15)
 @given(st.integers(0, 10_000), STEPS)
 def test_examples_depend_on_the_log_alone(
     delayed: Delayed, seed: int, steps: list[tuple[int, int, int, bool]]
@@ -60,7 +61,7 @@ people = Table("people", key="user", columns={"user": "string", "age": "int32"})
 
 
 @pytest.mark.parametrize("time", ["ts", None])
-@settings(max_examples=40, deadline=None)
+@examples(40, tried=15)
 @given(st.lists(st.integers(0, 50), max_size=40), STEPS)
 def test_a_labelled_log_leaves_in_order(
     time: str | None, times: list[int], steps: list[tuple[int, int, int, bool]]

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
@@ -26,6 +26,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.operators.dictionary import EqualKeysError, place
+from tests.tiers import examples
 
 
 def root(name: str, dtype: str) -> Expr:
@@ -103,7 +104,7 @@ def test_age_counts_from_the_event_back() -> None:
 
 class TestDictionary:
     @given(st.dictionaries(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 50), st.integers(0, 2**63 - 1)))
-    @settings(deadline=None, max_examples=200)
+    @examples(200)
     def test_slots_hold_every_key_and_no_other(self, made: dict[int, int]) -> None:
         given = np.array(list(made), np.int64)
         places = place(given)

@@ -3,13 +3,14 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.row_log import RowLog
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Table
+from tests.tiers import examples
 
 COLUMNS = {"id": "string", "age": "int32", "tags": "list<string>", "photo": "binary"}
 ads = Table("ads", key="id", columns=COLUMNS)
@@ -31,7 +32,7 @@ def keys(ids: list[str]) -> np.ndarray:
     return key_of(pa.array(ids, pa.string()))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(BATCHES, st.lists(IDS, max_size=20))
 def test_equals_a_dict(batches: list[list[tuple[tuple[object, ...], bool]]], requested: list[str]) -> None:
     table, latest, copy, since = LookupTable(ads), {}, {}, 0
@@ -116,7 +117,7 @@ def test_memory_stays_with_the_live_rows() -> None:
     assert len(table) == 0 and table.take(ids).column("x").null_count == 1000
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=20),
     st.sampled_from([4, 16, None]),

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Chunk, Position
@@ -12,6 +12,7 @@ from livectr.ingest.join.merge import Merge
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream
 from livectr.kernels.stream.clock import DOUBTED, FIRST, LAST, Horizon, judge, new_clock
+from tests.tiers import examples
 
 A = Stream("a", key="user", time="ts", columns={"user": "int64", "ts": "int64"})
 B = Stream("b", key="user", time="ts", columns={"user": "int64", "ts": "int64"})
@@ -89,7 +90,7 @@ def by_sort(times: tuple[list[int], list[int]]) -> list[tuple[int, int, int]]:
     return [event[1:] for event in sorted(events)]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.one_of(st.tuples(TIMES, TIMES), st.tuples(FAR, FAR)), STEPS)
 def test_equals_a_sort_in_any_chunking_with_restarts(
     times: tuple[list[int], list[int]], steps: list[tuple[int, int, bool]]
@@ -101,7 +102,7 @@ def test_equals_a_sort_in_any_chunking_with_restarts(
     assert reader.marks == run(Reader(times), []).marks
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(TIMES, STEPS)
 def test_a_log_without_time_keeps_its_order(times: list[int], steps: list[tuple[int, int, bool]]) -> None:
     reader = run(Reader((times, []), (UNTIMED, B)), steps)

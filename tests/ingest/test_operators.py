@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from livectr.ingest import operators as op
@@ -23,6 +23,7 @@ from livectr.kernels.errors import ConfigError
 from tests.ingest.list_expressions import LIST_EXPRESSIONS
 from tests.ingest.operator_check import ENGINES, OperatorCheck
 from tests.ingest.reference import lower_character
+from tests.tiers import examples
 
 
 def root(name: str, dtype: str) -> Expr:
@@ -190,7 +191,7 @@ def test_operator_equals_reference(name: str, engine: Wanted) -> None:
     operator = OperatorCheck(EXPRESSIONS, name, engine)
 
     @given(batches(operator.roots))
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     def holds(batch: pa.RecordBatch) -> None:
         operator.check(batch)
 
@@ -232,7 +233,6 @@ def test_lower_maps_every_promised_character() -> None:
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1, max_size=9))
-@settings(deadline=None)
 @example([b"\xc3", b"\xc3\x84\xc3", b"\x80\x80", b"\xf0\x9f"])
 def test_broken_utf8_is_read_within_its_bounds(values: list[bytes]) -> None:
     raw = pa.array(values, pa.binary())
@@ -253,7 +253,6 @@ def compiled_broken() -> Extractor:
 
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=20), st.integers(1, 9))
-@settings(deadline=None)
 @example([b"", b"\x80", b"\x80\x80a", b"\xf0\x9f", "abcdefgh\U0001f600\U0001f600".encode() * 9], 3)
 def test_keys_of_grams_are_those_of_the_strings(values: list[bytes], n: int) -> None:
     """Fused with their hash, n-grams give the keys of the strings that the same n-grams are elsewhere."""

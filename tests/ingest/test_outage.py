@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from kafka import KafkaProducer
 
 from livectr.ingest.addresses import kafka_servers
@@ -15,6 +16,7 @@ from tests.ingest.test_examples import messages
 from tests.waiting import until
 
 
+@pytest.mark.full
 def test_silence_counts_from_when_the_broker_answers_again(tmp_path: Path) -> None:
     logs = random_logs(3, partitions=1)
     with Broker(data_dir=tmp_path / "kafka") as broker:

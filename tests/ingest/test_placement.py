@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.features import display_ads
@@ -63,7 +63,6 @@ def ids(nodes: tuple[Expr, ...]) -> set[int]:
     return set(map(id, nodes))
 
 
-@settings(deadline=None)
 @given(plans(), st.integers(0, 20_000))
 def test_what_a_node_needs_is_where_the_node_is_computed(plan: FeaturePlan, above: int) -> None:
     budget = least_budget(plan) + above
@@ -86,7 +85,6 @@ def test_what_a_node_needs_is_where_the_node_is_computed(plan: FeaturePlan, abov
     assert ids(placed.too_big) >= cpu and not ids(placed.too_big) & gpu
 
 
-@settings(deadline=None)
 @given(plans(), st.integers(0, 20_000), st.integers(0, 20_000))
 def test_a_larger_budget_only_moves_nodes_to_the_gpu(plan: FeaturePlan, above: int, more: int) -> None:
     budget = least_budget(plan) + above
@@ -97,7 +95,6 @@ def test_a_larger_budget_only_moves_nodes_to_the_gpu(plan: FeaturePlan, above: i
     assert ids(wide.too_big) <= ids(tight.too_big)
 
 
-@settings(deadline=None)
 @given(plans(), st.integers(0, 20_000))
 def test_layers_hold_every_placed_node_once(plan: FeaturePlan, above: int) -> None:
     placed = place(plan, budget_bytes=least_budget(plan) + above, rows=ROWS)
@@ -114,7 +111,6 @@ def test_layers_hold_every_placed_node_once(plan: FeaturePlan, above: int) -> No
     assert [id(n) for layer in placed.layers for n in layer.copied] == [*map(id, placed.cpu)]
 
 
-@settings(deadline=None)
 @given(plans())
 def test_the_least_budget_and_none_are_the_ends(plan: FeaturePlan) -> None:
     whole = place(plan, budget_bytes=None, rows=ROWS)

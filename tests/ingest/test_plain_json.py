@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from livectr.ingest.decode.json_rows import JsonRows
 from livectr.ingest.decode.texts import Texts
 from livectr.kernels.stream.json_columns import JsonColumns
+from tests.tiers import examples
 
 LEAVES = {
     ("user",): "int64",
@@ -142,7 +143,7 @@ SLOW = JsonRows(LEAVES, REQUIRED, depth=DEPTH)
 SLOW._columns = None
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.lists(texts(), min_size=1, max_size=12))
 @example([b'{"user":1,"query":"a","price":-0.0}', b'{"user":1,"query":"\\ud83d\\ude00","price":1e400}'])
 @example([b'{"user":1,"query":"a","user":2}', b'{"user":1,"query":"b","x":{"y":[[[[1]]]]}}'])

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.features import display_ads, rows_of
@@ -27,6 +27,7 @@ from livectr.kernels.runtime.compiler import compile_cubin, ptxas_report
 from tests.ingest.operator_check import check, plan_of
 from tests.ingest.test_operators import EXPRESSIONS, L64, ROOTS
 from tests.kernel_budgets import LAYER_BUDGET, PIPELINE_BUDGETS, over_budget, usages
+from tests.tiers import examples, few
 
 ROOT = Path(__file__).parents[2]
 ROOT_A, ROOT_S = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
@@ -116,7 +117,7 @@ def random_dag(rng: random.Random, calls: int) -> list[Expr]:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=3, deadline=None)
+@examples(3)
 def test_random_dag_equals_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
     nodes = random_dag(rng, 40)
@@ -301,8 +302,9 @@ def test_blocks_do_not_share_memory_of_outputs() -> None:
     assert whole.field(field)[1].tolist() == want
 
 
-@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("name", few(EXPRESSIONS, *list(EXPRESSIONS)[::10]))
 def test_device_code_compiles_for_sm_90(name: str) -> None:
+    """NVRTC needs over a second for each; the examples' pipelines, below, have many of them."""
     assert compile_cubin(device_source(plan_of(EXPRESSIONS[name]))).startswith(b"\x7fELF")
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.decode.registered_protobuf import ProtobufReader
 from livectr.ingest.decode.registry import SchemaRegistry, Wanted
 from tests.confluent import Confluent
 from tests.ingest.protobuf_schemas import Schema, comparable, encoded, expected, schemas
+from tests.tiers import examples
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def columns_of(registry: Confluent, schema: Schema, bodies: list[bytes], names: 
     return rows
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_messages_are_read_as_google_protobuf_reads_them(registry: Confluent, data: st.DataObject) -> None:
     """Also messages that are joined, which merges them, and some of the columns alone."""
@@ -66,7 +67,7 @@ def test_messages_are_read_as_google_protobuf_reads_them(registry: Confluent, da
             assert row is None
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_other_messages_are_read_or_refused_as_google_protobuf_does(
     registry: Confluent, data: st.DataObject

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.join import partition as module
@@ -17,11 +17,12 @@ from livectr.ingest.join.label_join import Ready
 from livectr.ingest.join.partition import ReadyQueue, in_sequence
 from tests.ingest.joined_logs import pipeline, random_logs, write_logs
 from tests.ingest.test_examples import open_ranks
+from tests.tiers import examples
 
 NO_ROWS = pa.RecordBatch.from_pylist([], pa.schema([]))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.dictionaries(st.integers(0, 9), st.lists(st.integers(-9, 30), max_size=40).map(sorted), max_size=5),
     st.integers(0, 90),

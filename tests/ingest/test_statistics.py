@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest import operators as op
@@ -25,6 +25,7 @@ from livectr.kernels.runtime.compiler import compile_cubin
 from tests.ingest.operator_check import ENGINES
 from tests.ingest.reference import evaluate
 from tests.ingest.test_operators import NUMBER
+from tests.tiers import examples
 
 
 def root(name: str, dtype: str) -> Expr:
@@ -118,7 +119,7 @@ def test_a_batch_knows_the_batches_before_it(name: str, engine: Wanted) -> None:
     extractor = extractor_of(name, engine)
 
     @given(streams(extractor.plan.roots, VALUES | (SMALL if name == "zscore" else NUMBER)))
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     def holds(batches: list[pa.RecordBatch]) -> None:
         statistics = Statistics(extractor.plan)
         past: dict[int, Past] = {i: [] for i in range(len(nodes))}
@@ -188,7 +189,6 @@ def test_bounds_are_frozen() -> None:
 
 
 @given(st.lists(st.integers(-5, 60), max_size=300))
-@settings(deadline=None)
 def test_a_sketch_is_never_too_low(values: list[int]) -> None:
     node = op.frequency(I64, width=8, depth=2)
     extractor = Extractor(plan_of(node))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest import operators as op
@@ -39,6 +39,7 @@ from tests.ingest.test_operators import (
     batches,
     root,
 )
+from tests.tiers import examples, few
 
 TITLE, JSON, NUMERIC = root("title", "string"), root("json", "string"), root("numeric", "string")
 LJSON, LNUMERIC = root("ljson", "list<string>"), root("lnumeric", "list<string>")
@@ -198,14 +199,14 @@ def test_operator_equals_reference(name: str, engine: Wanted) -> None:
     operator = OperatorCheck(EXPRESSIONS, name, engine)
 
     @given(batches(operator.roots, VALUES))
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     def holds(batch: pa.RecordBatch) -> None:
         operator.check(batch)
 
     holds()
 
 
-@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("name", few(EXPRESSIONS, "trim"))
 def test_device_code_compiles_for_sm_90(name: str) -> None:
     assert compile_cubin(device_source(plan_of(EXPRESSIONS[name]))).startswith(b"\x7fELF")
 

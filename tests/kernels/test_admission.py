@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.runtime.compiler import KERNELS
@@ -15,6 +15,7 @@ from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from tests.commands import run
 from tests.kernels.reference import M64, mix64, table_seed
+from tests.tiers import examples
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 
@@ -35,7 +36,7 @@ def learn(front: FieldTables, keys: list[int], again: list[int]) -> np.ndarray:
 BATCH = st.tuples(st.lists(st.integers(0, 9), max_size=6), st.lists(st.integers(0, 9), max_size=6))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(after=st.integers(2, 5), batches=st.lists(BATCH, max_size=12))
 def test_a_key_enters_with_its_kth_batch(after: int, batches: list[tuple[list[int], list[int]]]) -> None:
     """With room enough counts are exact; what enters, and what a table without admission would make of it."""

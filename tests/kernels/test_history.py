@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.stream.history import APPEND, QUERY, Cut, Histories, HistoryTable
+from tests.tiers import examples
 
 N = 5
 CUTS = [Cut(5, 60), Cut(2, 1000), Cut(3, 0)]
@@ -45,7 +46,7 @@ def equal(a: Histories, b: Histories) -> bool:
     return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in Histories._fields)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(EVENTS, st.integers(0, 100))
 def test_equals_a_list_per_user_in_any_chunking(events: list[Event], cut: int) -> None:
     expected = brute_force(events)
@@ -59,7 +60,7 @@ def test_equals_a_list_per_user_in_any_chunking(events: list[Event], cut: int) -
     assert [a + b for a, b in zip(first, second, strict=True)] == expected
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(EVENTS, min_size=1, max_size=5))
 def test_changes_since_a_mark_make_a_copy_whole(parts: list[list[Event]]) -> None:
     table, copy, since = HistoryTable(N), HistoryTable(N), 0
@@ -73,7 +74,7 @@ def test_changes_since_a_mark_make_a_copy_whole(parts: list[list[Event]]) -> Non
     assert equal(table.export(), copy.export())
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(EVENTS, min_size=1, max_size=6), st.integers(0, 60), st.integers(1, 4), st.integers(0, 3))
 def test_changes_name_the_users_that_left(
     parts: list[list[Event]], horizon_ms: int, users: int, told: int
@@ -152,7 +153,7 @@ def push_marked(table: HistoryTable, events: Sequence[Event], marks: Sequence[in
     return [[items[a:b].tolist() for a, b in pairwise(offsets)] for offsets, items in answers]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(EVENTS, st.integers(0, 100), st.integers(0, 60), st.sampled_from([300, 500, 700, 10**6]))
 def test_expiry_and_budget_equal_a_list_per_user_over_a_restart(
     events: list[Event], cut: int, horizon_ms: int, max_bytes: int
@@ -182,7 +183,7 @@ def test_expiry_and_budget_equal_a_list_per_user_over_a_restart(
     assert equal(restored.export(), whole.export())
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(EVENTS, st.integers(0, 30))
 def test_a_horizon_that_covers_within_changes_no_answer(events: list[Event], slack_ms: int) -> None:
     """Records are late by at most the slack."""

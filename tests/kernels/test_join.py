@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.stream.join import (
@@ -28,6 +28,7 @@ from livectr.kernels.stream.join import (
     JoinIndex,
 )
 from tests.kernels.join_reference import Event, Outcome, brute_force
+from tests.tiers import examples
 
 WINDOW, DEDUP = 20, 30
 END = np.iinfo(np.int64).max
@@ -81,7 +82,7 @@ WAYS = st.one_of(st.tuples(WAITS, st.just(False)), st.tuples(SOME_WAIT, st.just(
 """Wait, and whether there are finals."""
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS, WAYS)
 def test_equals_a_brute_force_join_in_any_chunking(
     events: list[Event], cuts: list[int], way: tuple[int | None, bool]
@@ -93,7 +94,7 @@ def test_equals_a_brute_force_join_in_any_chunking(
     assert run(events, cuts, wait=wait, finals=finals, resume=True) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), SOME_WAIT)
 def test_finals_change_nothing_else_and_come_last(events: list[Event], wait: int) -> None:
     """Every impression has one final, after its other stages. It says which stage had the click."""
@@ -114,7 +115,7 @@ def test_finals_need_a_wait() -> None:
         JoinIndex(WINDOW, DEDUP, finals=True)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), WAITS)
 def test_every_accepted_impression_leaves_once_in_order(events: list[Event], wait: int | None) -> None:
     out = run(events, wait=wait)
@@ -128,7 +129,7 @@ def test_every_accepted_impression_leaves_once_in_order(events: list[Event], wai
     assert first == sorted(first, key=lambda row: (row[3], row[0]))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), st.sampled_from([0, 5, 15]))
 def test_a_late_positive_follows_its_provisional_negative(events: list[Event], wait: int) -> None:
     """Both stages together have the label and the click of a join that waits for the whole window."""
@@ -146,7 +147,7 @@ def test_a_late_positive_follows_its_provisional_negative(events: list[Event], w
     assert found == patient
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), st.integers(0, 80), WAYS)
 def test_a_label_knows_nothing_that_comes_later(
     events: list[Event], seen: int, way: tuple[int | None, bool]
@@ -234,7 +235,7 @@ def test_clicks_that_are_repeated_for_ever_wait_no_longer_than_the_first() -> No
     assert join.bytes <= ENTRY_BYTES + 6 * CLICK_BYTES
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS)
 def test_state_is_bounded_in_any_chunking(events: list[Event], cuts: list[int]) -> None:
     """Events without room are refused, in any chunking, and after a restart."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.network.packed import Factors, product
@@ -42,7 +42,6 @@ EDGES = st.integers(0, 70) | st.sampled_from([255, 256, 257, 513])
 LAYOUTS = st.sampled_from(["plain", "turned", "apart"])
 
 
-@settings(deadline=None)
 @given(m=EDGES, n=EDGES, k=EDGES, of_a=LAYOUTS, of_b=LAYOUTS, stored=st.booleans(), add=st.booleans())
 def test_bf16_equals_float64(m: int, n: int, k: int, of_a: str, of_b: str, stored: bool, add: bool) -> None:
     a, b, before = made(m, k, of_a, 1), made(k, n, of_b, 2), random(m, n + 3, seed=3)
@@ -56,7 +55,6 @@ def test_bf16_equals_float64(m: int, n: int, k: int, of_a: str, of_b: str, store
     np.testing.assert_array_equal(out[:, n:], before[:, n:])
 
 
-@settings(deadline=None)
 @given(m=EDGES, n=EDGES, k=EDGES, of_a=LAYOUTS, of_b=LAYOUTS, add=st.booleans())
 def test_fp32_equals_float64(m: int, n: int, k: int, of_a: str, of_b: str, add: bool) -> None:
     a, b, before = made(m, k, of_a, 1), made(k, n, of_b, 2), random(m, n + 3, seed=3)
@@ -67,7 +65,6 @@ def test_fp32_equals_float64(m: int, n: int, k: int, of_a: str, of_b: str, add: 
     np.testing.assert_array_equal(out[:, n:], before[:, n:])
 
 
-@settings(deadline=None)
 @given(m=EDGES, n=EDGES, k=EDGES, of_a=LAYOUTS, add=st.booleans())
 def test_float16_equals_its_float32(m: int, n: int, k: int, of_a: str, add: bool) -> None:
     """Features are stored as float16; a product has the bits of that of a float32 copy."""

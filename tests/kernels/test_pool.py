@@ -7,10 +7,11 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.runtime.compiler import compile_cubin, compile_host
+from tests.tiers import examples
 
 ALIGNMENT, THREADS = 128, 256
 DEVICE = """
@@ -75,7 +76,7 @@ sizes_of_rows = st.integers(1, 3 * THREADS + 1).flatmap(
 
 
 @given(sizes_of_rows)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_rows_get_memory_of_their_own(sizes: list[int]) -> None:
     size = np.array(sizes, np.int64)
     offsets, head, memory = allocate(size, 1 << 18)

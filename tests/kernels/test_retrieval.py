@@ -7,13 +7,14 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from livectr.kernels.keys.keys import KeyNumbers
 from livectr.kernels.network.retrieval import Query, Selection, best_of_keys, best_rows, top
 from tests.commands import run
+from tests.tiers import examples
 
 F32 = NDArray[np.float32]
 
@@ -73,7 +74,7 @@ def test_large_matrices(order: str, k: int) -> None:
     same(top(scores, k), scores, k)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(1, 70), st.integers(1, 80), st.integers(1, 90), st.integers(0, 2**32 - 1))
 def test_products(rows: int, dim: int, k: int, seed: int) -> None:
     """Scores are the products; a row has the same bits wherever it lies, in the scan as among candidates."""

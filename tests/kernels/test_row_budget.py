@@ -6,12 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.stream import row_budget
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.row_budget import RowBudget, Rows
+from tests.tiers import examples
 
 KEYS = np.array([50, 10, 40, 20, 30, 60])  # key of each number
 Row = tuple[int, int, int]
@@ -47,7 +48,7 @@ def columns(rows: list[Row]) -> Rows:
 
 
 @pytest.mark.parametrize("max_age", [None, 9])
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     batches=st.lists(
         st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 60)), max_size=10), max_size=8

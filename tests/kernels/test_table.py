@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
@@ -18,6 +17,7 @@ from tests.kernels.reference import (
     unmix64,
     updated_row,
 )
+from tests.tiers import examples
 
 LAYOUT = RowLayout((Segment("w", 1, FTRL(l1=0.01)), Segment("v", 4, AdaGrad(), 0.1)))
 EXTREME = [0, -1, 1, 2**63 - 1, -(2**63), 0xFFFFFFFF]
@@ -147,7 +147,7 @@ class TableIsADict(RuleBasedStateMachine):
 
 
 TestTableIsADict = TableIsADict.TestCase
-TestTableIsADict.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestTableIsADict.settings = examples(60, stateful_step_count=25)
 
 
 class HalfTableIsADict(TableIsADict):
@@ -163,9 +163,9 @@ class BrainTableIsADict(TableIsADict):
 
 
 TestHalfTableIsADict = HalfTableIsADict.TestCase
-TestHalfTableIsADict.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestHalfTableIsADict.settings = examples(25, stateful_step_count=20)
 TestBrainTableIsADict = BrainTableIsADict.TestCase
-TestBrainTableIsADict.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestBrainTableIsADict.settings = examples(25, stateful_step_count=20)
 
 
 def test_churn_over_many_segments_equals_a_dict() -> None:

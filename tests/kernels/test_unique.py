@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from livectr.kernels.keys.unique import I64, Unique, unique_segments
@@ -35,7 +35,6 @@ def cut(segments: list[list[int]]) -> tuple[I64, I64]:
     return keys, np.cumsum([0, *map(len, segments)])
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.lists(st.lists(SOME, max_size=80), max_size=8))
 @example([])
 @example([[]])

@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
@@ -15,6 +14,7 @@ from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from tests.commands import run
+from tests.tiers import examples
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 KEYS = st.lists(st.one_of(st.sampled_from([-1, 2**63 - 1, -(2**63)]), st.integers(0, 40)), max_size=30)
@@ -156,7 +156,7 @@ class UseIsADict(RuleBasedStateMachine):
 
 
 TestUseIsADict = UseIsADict.TestCase
-TestUseIsADict.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestUseIsADict.settings = examples(60, stateful_step_count=30)
 
 
 def test_choices_of_many_rows_are_those_of_a_sort() -> None:

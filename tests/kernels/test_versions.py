@@ -1,11 +1,12 @@
 """Versions of rows against a scan of all of them."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.stream import versions
 from livectr.kernels.stream.versions import BEFORE_ALL, NO_ROW, RowVersions
+from tests.tiers import examples
 
 PUTS = st.lists(
     st.lists(st.tuples(st.integers(0, 5), st.integers(-20, 20), st.booleans()), max_size=12), max_size=12
@@ -18,7 +19,7 @@ def scanned(puts: list[tuple[int, int, int]], number: int, time: int) -> int:
     return max(found)[2] if found else NO_ROW
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(PUTS, st.lists(st.integers(-25, 25), max_size=12), st.sampled_from([0, 2, 4096]))
 def test_equal_a_scan_of_all_puts(
     batches: list[list[tuple[int, int, bool]]], horizons: list[int], small: int

@@ -17,6 +17,7 @@ from livectr.local.ranks import UNFINISHED
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.run import Training
 from livectr.trainer.stream.batcher import Round
+from tests.tiers import few
 from tests.trainer.ad_logs import write_files
 from tests.trainer.break_off import BREAK_OFF, write_pipeline
 from tests.trainer.test_resume import Result, assert_close, assert_same
@@ -133,7 +134,7 @@ def test_without_a_checkpoint_the_sentence_says_so(
     assert "without --checkpoint, the same command begins anew." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("where", ["flag", "environment", "file"])
+@pytest.mark.parametrize("where", few(["flag", "environment", "file"], "file"))
 def test_told_to_stop_while_it_imports(tmp_path: Path, where: str) -> None:
     """Nothing is known of the pipeline's settings, but the user has said that the log is to be learned."""
     imports, pipeline, toml = tmp_path / "imports", tmp_path / "pipeline.py", tmp_path / "livectr.toml"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kafka import KafkaProducer
 
 from livectr.local.kafka import Broker, create_topics
@@ -124,6 +125,7 @@ def said_while_the_broker_hangs(broker: Broker, script: str, *words: str) -> tup
     return float(cpu_s), said
 
 
+@pytest.mark.full
 def test_a_served_log_whose_broker_hangs_costs_no_cpu_and_ends_in_our_own_words(tmp_path: Path) -> None:
     """Kafka's client loops at its limit of messages in flight, and may raise while the process ends."""
     with Broker(data_dir=tmp_path / "kafka") as broker:

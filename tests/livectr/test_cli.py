@@ -13,6 +13,7 @@ import pytest
 
 from livectr.cli import main
 from livectr.commands.measure import bench
+from tests.tiers import few
 from tests.waiting import left_s
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -258,7 +259,7 @@ def test_train_publish_serve_query_inspect(
         assert process.wait(left_s()) == 0
 
 
-@pytest.mark.parametrize("command", ["redis", "kafka"])
+@pytest.mark.parametrize("command", few(["redis", "kafka"], "redis"))
 def test_local_servers_run_until_they_are_told(command: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "livectr", command, "--listen", f"127.0.0.1:{_port()}"],

@@ -139,6 +139,7 @@ def test_a_server_wants_a_host_and_a_port(
     assert f"listen is '{address}', but must be HOST:PORT" in reported
 
 
+@pytest.mark.full
 def test_one_rank_s_mistake_is_no_traceback_of_the_others(tmp_path: Path, logs: str) -> None:
     file = tmp_path / "p.py"
     file.write_text(DISPLAY_ADS)

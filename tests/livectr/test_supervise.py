@@ -266,6 +266,7 @@ def test_mistakes_about_nodes(flags: list[str], says: str, capsys: pytest.Captur
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_sigterm_to_one_of_two_nodes_ends_both_well(tmp_path: Path) -> None:
     """As torchrun does not: it ends with 1 on SIGTERM."""
     (tmp_path / "pipeline.py").write_text(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaProducer
 
@@ -21,6 +21,7 @@ from livectr.inspection.watermarks import duration, suggested
 from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import create_topics
 from tests.commands import run
+from tests.tiers import examples
 
 PIPELINE = """
 from livectr import Pipeline, Stream, label_join
@@ -50,7 +51,7 @@ def times_of(delays: list[int]) -> list[int]:
 DELAYS = st.lists(st.integers(0, 30_000), min_size=1, max_size=200)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(DELAYS, min_size=1, max_size=3))
 def test_equals_the_running_maximum(
     tmp_path_factory: pytest.TempPathFactory, partitions: list[list[int]]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from redis.crc import key_slot
@@ -29,6 +29,7 @@ from livectr.protos.store import (
     key_of,
 )
 from livectr.protos.vectors import decode_vectors, encode_vectors
+from tests.tiers import examples
 
 keys_i64 = arrays(np.int64, st.integers(0, 50), elements=st.integers(-(2**63), 2**63 - 1))
 
@@ -56,7 +57,7 @@ def test_running_ids_spread_over_all_buckets() -> None:
     assert counts.min() > 9_500 and counts.max() < 10_500
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.lists(st.dictionaries(st.integers(1, 9), st.booleans(), max_size=6), max_size=20),
     st.integers(0, 10),

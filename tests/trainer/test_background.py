@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.errors import DiskFullError
@@ -20,6 +20,7 @@ from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.snapshot import Boundary, Left
+from tests.tiers import examples
 from tests.trainer.test_checkpoint import Run, content, reopen, restored_tables
 from tests.waiting import left_s
 
@@ -46,7 +47,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return made
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     plan=st.lists(
         st.tuples(st.integers(1, 60), st.booleans(), st.sampled_from(["", "", "restart", "go on"])),

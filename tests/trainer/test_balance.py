@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.common_features import Common, CommonFeatures
@@ -16,6 +16,7 @@ from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.placement.balance import SLACK, FieldStats, balance, loads
 from livectr.trainer.placement.measured import INDEX_BYTES, field_keys, row_bytes, stats_of
+from tests.tiers import examples
 
 MOST_INDEX_BYTES = 37
 """Most bytes of a key in the index of a table (kernels/table/table.hpp)."""
@@ -80,7 +81,7 @@ def test_the_order_of_fields_does_not_matter(data: st.DataObject, world: int) ->
     assert balance(stats, world, rank_bytes=limit) == placement
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.integers(1, 30), min_size=3, max_size=6))
 def test_near_the_best_of_all_placements(keys: list[int]) -> None:
     """Graham: at most 4/3 − 1/3N of the best; here with the slack."""

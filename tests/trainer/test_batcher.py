@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.trainer.comm.control import Control
@@ -15,6 +15,7 @@ from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import train
 from livectr.trainer.stream.batcher import Batcher, Flags, Times
 from livectr.trainer.stream.cut import cut
+from tests.tiers import examples
 from tests.trainer.ad_logs import ad_pipeline, write_kafka
 from tests.trainer.scripted_source import Batch, Log, ScriptedSource, is_final
 
@@ -55,7 +56,7 @@ def batches_of(
     raise AssertionError("the batches never end")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(logs(), st.integers(1, 9), st.sampled_from([None, 1, 7, 20]), st.integers(1, 4), st.integers(0, 99))
 def test_batches_depend_on_the_logs_alone(
     log: Log, batch_size: int, interval_ms: int | None, world: int, seed: int
@@ -64,7 +65,7 @@ def test_batches_depend_on_the_logs_alone(
     assert batches_of(log, world=world, seed=seed, batch_size=batch_size, interval_ms=interval_ms) == want
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(logs(), st.integers(1, 9), st.sampled_from([None, 1, 7, 20]))
 def test_batches_are_the_global_sequence_cut_in_order(
     log: Log, batch_size: int, interval_ms: int | None
@@ -80,7 +81,7 @@ def test_batches_are_the_global_sequence_cut_in_order(
         assert all(len(batch) == batch_size for batch in batches[:-1])
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(logs(), st.integers(1, 9), st.sampled_from([None, 7]), st.integers(1, 4), st.integers(0, 99))
 def test_finals_take_no_examples_place(
     log: Log, batch_size: int, interval_ms: int | None, world: int, seed: int

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.language.promotion import PANES, Promotion
 from livectr.kernels.errors import ConfigError
 from livectr.trainer.quality.champion import ChampionPolicy, champion_of
+from tests.tiers import examples
 
 ROLES = ("rank", "deep", "wide")
 WINDOW = 40
@@ -72,7 +73,7 @@ def test_a_model_that_diverges_loses(bad: float) -> None:
     assert feed(contest(), WINDOW, bad, bad) == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     window=st.integers(PANES, 3 * PANES + 7),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.errors import CheckpointError, MismatchError, UserError
@@ -26,6 +26,7 @@ from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, READ, Manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
+from tests.tiers import examples
 
 LAYOUT = RowLayout((Segment("rank.v", 3, AdaGrad(), 0.1),))
 IDENTITY = {"fields": [["ad", "ad"], ["user", "user"]], "models": {"rank": "LR()"}}
@@ -133,7 +134,7 @@ def test_what_is_restored_is_what_was_committed(run: Run) -> None:
     }
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(plan=st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=12))
 def test_any_chain_of_bases_deltas_and_restarts_restores(
     tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[int, bool]]

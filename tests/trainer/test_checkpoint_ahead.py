@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.table.table import DynamicTable
@@ -18,6 +18,7 @@ from livectr.trainer.checkpoint import table_chain
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.snapshot import Boundary, Left
+from tests.tiers import examples
 from tests.trainer.test_checkpoint import Run, content, reopen, restored_tables
 
 CHUNK = 7
@@ -30,7 +31,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(table_chain, name, value, raising=False)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     plan=st.lists(
         st.tuples(st.integers(1, 60), st.integers(0, 30), st.booleans(), st.sampled_from(["", "", "go on"])),

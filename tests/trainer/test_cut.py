@@ -7,13 +7,14 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.trainer.stream import cut as policy
 from livectr.trainer.stream.batcher import _settled
 from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, cut, needed, sample
 from tests.ranks import run_ranks
+from tests.tiers import examples
 from tests.trainer.cut_worker import CASES
 from tests.trainer.test_batcher import batches_of
 
@@ -41,7 +42,7 @@ def ready(draw: st.DrawFn) -> Offers:
     return offers
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     ready(),
     st.integers(1, 50),

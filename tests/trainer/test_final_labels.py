@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.stream.join import ACCEPTED, CLICK, IMPRESSION, LATE_POSITIVE, POSITIVE
 from livectr.trainer.quality.final_labels import FinalLabels, with_final_labels
 from livectr.trainer.quality.predictions import Records, records
 from tests.kernels.join_reference import Event, brute_force
+from tests.tiers import examples
 
 WINDOW, WAIT, DEDUP = 20, 5, 30
 EVENTS = st.lists(
@@ -66,7 +67,7 @@ def rows(found: Records) -> list[tuple[int, int, float, int]]:
     return [(int(r["instance"]), int(r["time_ms"]), float(r["rank"]), int(r["label"])) for r in found]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(EVENTS.map(lambda events: sorted(events, key=lambda e: e[2] + e[1] * 3)), CUTS)
 def test_every_example_leaves_once_with_its_first_score_and_its_final_label(
     events: list[Event], cuts: list[tuple[int, bool]]
@@ -96,7 +97,7 @@ def test_every_example_leaves_once_with_its_first_score_and_its_final_label(
     assert not len(labels)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(EVENTS.map(lambda events: sorted(events, key=lambda e: e[2] + e[1] * 3)))
 def test_final_labels_of_a_whole_log(events: list[Event]) -> None:
     training = Training.of(events)

@@ -106,6 +106,7 @@ def test_offsets_that_are_lost_at_the_end_are_said(
     assert "takes no offsets of group silent" in caplog.text and "does not answer" in caplog.text
 
 
+@pytest.mark.full
 def test_a_broker_that_is_away_takes_the_newest_offsets_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,6 +17,7 @@ from livectr.kernels.errors import InternalError
 from livectr.trainer.comm import key_codec as keycode
 from livectr.trainer.comm.key_codec import I32, I64, Encoded, Segments
 from tests.commands import run
+from tests.tiers import examples
 
 INT64 = np.iinfo(np.int64)
 KEYS = st.one_of(
@@ -78,7 +79,6 @@ def best_bytes(field: Field) -> int:
     return size + (8 if width < 64 else 0) + min(plain, coded)
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.lists(st.lists(st.lists(KEYS, max_size=5), max_size=12), max_size=6))
 @example([])
 @example([[]])
@@ -92,7 +92,7 @@ def test_keys_come_back_and_take_the_fewest_bytes(fields: list[Field]) -> None:
     assert np.diff(coded.bounds).tolist() == [best_bytes(field) for field in fields]
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(0, 64), st.integers(1, 300), st.integers(0, 1 << 30))
 def test_every_key_width(width: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Position
@@ -24,6 +24,7 @@ from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.stream.batcher import Batcher, Flags, Times
 from livectr.trainer.stream.cut import NEVER
 from livectr.trainer.stream.order_log import OrderLog, lines
+from tests.tiers import examples
 from tests.trainer.scripted_source import Batch, Log, ScriptedSource
 from tests.trainer.test_batcher import logs
 
@@ -52,7 +53,7 @@ def batches_of(source: ScriptedSource, batcher: Batcher) -> list[Batch]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     logs(), st.integers(1, 9), st.sampled_from([None, 7]), st.booleans(), st.integers(0, 99), st.booleans()
 )
@@ -76,7 +77,7 @@ def test_a_batcher_that_follows_cuts_the_same_batches(
     assert again.take()[1] == noted
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(logs(), st.integers(1, 9), st.sampled_from([None, 7]), st.integers(0, 99), st.integers(0, 20))
 def test_a_cut_that_was_never_learned_is_not_followed(
     log: Log, size: int, interval_ms: int | None, seed: int, kept: int

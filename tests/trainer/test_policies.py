@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.language.policies import TablePolicy
@@ -18,6 +18,7 @@ from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.policies import LOOKS, SLICE, Policies
+from tests.tiers import examples
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 HOUR_MS = 3_600_000
@@ -69,7 +70,7 @@ def aged(use: tuple[int, int], now: int) -> int:
     return count >> (now // 7200 - stamp // 7200)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     evict=st.sampled_from(["lru", "lfu"]),
     budget=st.integers(1, 80),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.join.histories import BehaviorHistories, as_table
@@ -23,6 +23,7 @@ from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import FileEntry
 from livectr.trainer.comm.control import Control
+from tests.tiers import examples
 
 WINDOW, DEDUP = 20, 30
 Chunk = list[tuple[int, int, int]]
@@ -74,7 +75,7 @@ def equal(a: Mapping[str, npt.NDArray[Any]], b: Mapping[str, npt.NDArray[Any]]) 
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     chunks=CHUNKS,
     room=st.sampled_from([1 << 20, 40 * ENTRY_BYTES]),
@@ -204,7 +205,7 @@ class Clicks:
         return {"ad": self.table.export(since)}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     chunks=st.lists(
         st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), max_size=20), min_size=1, max_size=12

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.join import lookup
@@ -25,6 +25,7 @@ from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import MANIFEST
 from livectr.trainer.comm.control import Control
+from tests.tiers import examples
 from tests.trainer.test_checkpoint import rewrite
 from tests.trainer.test_source_changes import Files
 
@@ -94,7 +95,7 @@ BATCHES = st.lists(
 
 
 @pytest.mark.parametrize("max_age", [None, AGE])
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     batches=BATCHES,
     restarts=st.sets(st.integers(0, 13)),
@@ -168,7 +169,7 @@ def test_a_part_holds_what_is_new_and_the_base_is_written_anew_when_it_is_outgro
     assert content_of(saved(parts, table).tables["ads"]) == content_of(table.export(399))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     batches=st.lists(
         st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.booleans()), max_size=12),

@@ -56,7 +56,7 @@ DECLARE_METRICS = (
 FULL_ONLY = "make demo SECONDS"  # blocks with it are run by `make test-full`: test_demo.py runs the demo, too
 SIMULATED = re.compile(r"(livectr simulate .*--seconds )(\d\d)\b")
 SIMULATED_S = (
-    10  # seconds that a page simulates for at most, if it says less than 100; `make test-full` runs all
+    5  # seconds that a page simulates for at most, if it says less than 100; `make test-full` runs all
 )
 LEAST_BATCH = 512  # of a page's training; a user's begins with steps of 4 examples, `make test-full`'s, too
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time

@@ -191,7 +191,7 @@ def test_operator_equals_reference(name: str, engine: Wanted) -> None:
     operator = OperatorCheck(EXPRESSIONS, name, engine)
 
     @given(batches(operator.roots))
-    @examples(40)
+    @examples(40, tried=15)
     def holds(batch: pa.RecordBatch) -> None:
         operator.check(batch)
 

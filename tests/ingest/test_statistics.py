@@ -119,7 +119,7 @@ def test_a_batch_knows_the_batches_before_it(name: str, engine: Wanted) -> None:
     extractor = extractor_of(name, engine)
 
     @given(streams(extractor.plan.roots, VALUES | (SMALL if name == "zscore" else NUMBER)))
-    @examples(60)
+    @examples(60, tried=15)
     def holds(batches: list[pa.RecordBatch]) -> None:
         statistics = Statistics(extractor.plan)
         past: dict[int, Past] = {i: [] for i in range(len(nodes))}

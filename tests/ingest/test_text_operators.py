@@ -199,7 +199,7 @@ def test_operator_equals_reference(name: str, engine: Wanted) -> None:
     operator = OperatorCheck(EXPRESSIONS, name, engine)
 
     @given(batches(operator.roots, VALUES))
-    @examples(60)
+    @examples(60, tried=15)
     def holds(batch: pa.RecordBatch) -> None:
         operator.check(batch)
 

@@ -53,7 +53,7 @@ def test_any_size_of_batches(batch_size: int, slope: int, rows: int, seed: int) 
 
 
 @pytest.mark.parametrize(
-    "model", few([LR(), FM(), DCN(), PNN()], LR(), DCN()), ids=lambda model: type(model).__name__
+    "model", few([LR(), FM(), DCN(), PNN()], LR()), ids=lambda model: type(model).__name__
 )
 def test_any_model(model: ModelConfig) -> None:
     check(*scores(model, BatchRamp(4096, SLOPE), 1, 6_000))

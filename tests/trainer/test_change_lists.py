@@ -36,6 +36,7 @@ from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.tables import tiered_table, tiers
 from livectr.trainer.tables.tiers import Tiers
+from tests.tiers import few
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import start
 from tests.trainer.publishing import Trainer
@@ -108,12 +109,16 @@ def test_compact_frees_what_no_reader_sees() -> None:
 
 @pytest.mark.parametrize(
     ("trouble", "compacts"),
-    [
+    few(
+        [
+            ("Redis is away", True),
+            ("Redis is away", False),
+            ("the next checkpoint is far off", False),
+            ("both", False),
+        ],
         ("Redis is away", True),
-        ("Redis is away", False),
-        ("the next checkpoint is far off", False),
         ("both", False),
-    ],
+    ),
 )
 def test_lists_are_bounded(
     tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch, trouble: str, compacts: bool

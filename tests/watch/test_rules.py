@@ -16,6 +16,7 @@ from k8s.rules import __main__ as rules
 from k8s.rules.alerts import ALERTS
 from k8s.rules.objectives import FRESHNESS_S, LATENCY_S, OBJECTIVES
 from tests.promtool import promtool
+from tests.tiers import few
 from tests.waiting import left_s
 from tests.watch.drills import drilled
 
@@ -41,8 +42,9 @@ def test_promtool_accepts_the_rules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("file", [pytest.param(file, id=file.stem) for file in TESTS])
+@pytest.mark.parametrize("file", few(TESTS, FOLDER / "tests-days.yaml"), ids=lambda file: file.stem)
 def test_promtool_runs_their_tests(file: Path) -> None:
+    """Fifty cases take promtool 38 CPU seconds, in the second tier."""
     done = subprocess.run(
         [promtool(), "test", "rules", str(file)],
         capture_output=True,

@@ -214,6 +214,7 @@ class VersionFollower:
             ValueError: the manifest or a blob does not decode.
         """
         manifest_json = self.reader.manifest()
+        self.reader.resume()  # Redis answers: requests may read again, before a new version is theirs
         if manifest_json is None or manifest_json == self._manifest_json:
             return False
         started = time.perf_counter()
@@ -309,7 +310,6 @@ class VersionFollower:
         self._failure = failure
         self._check()
         self.held = self.reader.held()
-        self.reader.resume()
         self._record_look(good=failure is None)
         if failure is not None:
             with self._swapped:

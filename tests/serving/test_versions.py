@@ -342,6 +342,30 @@ def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url
             until(lambda: metrics.STALE.labels("rank")._value.get() == 0)
 
 
+def test_a_new_version_is_read_as_soon_as_it_is_served(
+    serve: Serve, redis_server: ValkeyServer, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that failed while Redis was away stops the next ones; a version is served after that only."""
+    monkeypatch.setattr("livectr.serving.version.reader._PAUSE_S", 3600.0)
+    publish(trainer(redis_url))
+    app = serve("rank", pipeline)
+    port, goes_on = redis_server.port, threading.Event()
+    with RankClient(app.server.address) as client:
+        redis_server.stop()
+        assert client.rank({"user_id": 1}, {"ad_id": [1001]}).degraded
+        # The follower stays behind the swap.
+        monkeypatch.setattr(app.follower, "_check", lambda: served(app) == 2 and goes_on.wait())
+        try:
+            with ValkeyServer(port=port):
+                publication = trainer(redis_url)
+                publication.version = 1
+                publish(publication)
+                until(lambda: served(app) == 2)
+                assert not client.rank({"user_id": 1}, {"ad_id": [1000, 1001]}).degraded
+        finally:
+            goes_on.set()
+
+
 def test_no_redis_at_the_start() -> None:
     app = App("rank", pipeline, ServeOptions("redis://127.0.0.1:1/0"))
     with pytest.raises(ConnectError, match=r"redis://127\.0\.0\.1:1/0 cannot be reached"):

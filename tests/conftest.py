@@ -134,19 +134,24 @@ def pytest_collection_finish() -> None:
 class TestByTest(LoadScopeScheduling):  # type: ignore[misc]  # no types in pytest-xdist
     """Each worker takes the next test; the tests of a file with a fixture of its own stay in one worker.
 
-    Another worker would make the fixture again. (xdist's `loadgroup` does not work with pytest 9.2.)
+    Another worker would make the fixture again. All files that ask for the broker stay together, too: two
+    more would take 45 CPU seconds each. (xdist's `loadgroup` does not work with pytest 9.2.)
     """
 
     __test__ = False
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
-        return file if _makes_a_module_fixture(file) else nodeid
+        return _together(file) or nodeid
 
 
 @functools.cache
-def _makes_a_module_fixture(file: str) -> bool:
-    return 'scope="module"' in (Path(__file__).parents[1] / file).read_text()
+def _together(file: str) -> str:
+    """Name of what the tests of a file share; empty: nothing."""
+    text = (Path(__file__).parents[1] / file).read_text()
+    if "kafka_url" in text:
+        return "kafka"
+    return file if 'scope="module"' in text else ""
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TestByTest | None:

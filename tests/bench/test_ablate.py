@@ -221,6 +221,7 @@ def test_mistakes_are_told_in_a_sentence(
     assert said in output and output.count("\n") == 1
 
 
+@pytest.mark.full
 def test_a_training_that_fails_says_why(log: Path, tmp_path: Path) -> None:
     requested = options(log, tmp_path, "prerank", content=f"images={tmp_path / 'none'}", seeds=1, at_once=1)
     ended: list[str] = []

@@ -66,6 +66,7 @@ def test_all_ways_train_the_same_model(trained: table_2.Found) -> None:
         table_2.check_same(replace(trained, costs=trained.costs | {"worker float16": wrong}))
 
 
+@pytest.mark.full
 def test_what_is_sent_of_images(trained: table_2.Found) -> None:
     """Store-in-server sends features where AMS sends vectors and their gradients; the rest is the same."""
     costs, width = trained.costs, table_2.QUICK.width

@@ -37,6 +37,7 @@ from tests.ingest.test_plan import ROOTS, random_batch, random_dag
 from tests.ingest.test_statistics import EXPRESSIONS as STATISTICS
 from tests.ingest.test_text_operators import EXPRESSIONS as TEXT_EXPRESSIONS
 from tests.serving.every_operator import pipeline
+from tests.tiers import few
 
 ITEMS, AD = column(ColumnRef("t", "items"), "list<int32>"), column(ColumnRef("t", "ad"), "int64")
 SMALL = FeaturePlan({"hour": op.hour(AD), "items": ITEMS * 2}, {"mean": op.mean(ITEMS)})
@@ -204,7 +205,7 @@ def test_the_librarys_source_is_current() -> None:
     assert not old, "run `python -m livectr.ingest.extract.library_source`"
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", few(range(2), 0))
 def test_random_dags(seed: int) -> None:
     """Blocks of more rows than one, lists of many items, nulls."""
     rng = random.Random(seed)

@@ -296,6 +296,7 @@ def test_text_with_too_many_grams_cannot_be_extracted() -> None:
 
 
 class TestUserOperator:
+    @pytest.mark.full
     def test_scalar_and_list(self) -> None:
         minute = op.operator("int64 ts -> int32", "(ts / 60000) % 60", name="minute")
         np.testing.assert_array_equal(one(minute(TS), [0, 61_000, 3_600_000 * 5 + 120_000]), [0, 1, 2])

@@ -105,6 +105,7 @@ def test_a_disk_that_takes_no_letters_is_told_in_a_sentence(tmp_path: Path) -> N
         letters.flush()
 
 
+@pytest.mark.full
 def test_a_broker_may_be_away_for_as_long_as_it_likes(tmp_path: Path) -> None:
     """Reading stops when the spool is full and continues when the broker is back. Letters that a run leaves
     behind are sent by the next run."""

@@ -18,6 +18,7 @@ from livectr.kernels.table.layout import (
     Segment,
     Values,
 )
+from tests.tiers import few
 
 FIND = """
 #include "runtime/index.cuh"
@@ -28,7 +29,7 @@ extern "C" __global__ void find(IndexView index, const int64_t* keys, int n, uin
 """
 
 
-@pytest.mark.parametrize("values", get_args(Values))
+@pytest.mark.parametrize("values", few(get_args(Values), "bf16"))
 def test_table_compiles_for_a_gpu(values: Values) -> None:
     optimisers: list[Optimiser] = [FTRL(), AdaGrad(), RowAdaGrad(), Adam(), SGD()]
     optimisers += [Adaptive(base, 0.1) for base in optimisers[1:]]

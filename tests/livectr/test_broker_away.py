@@ -42,6 +42,7 @@ def produce(url: str) -> None:
     producer.close()
 
 
+@pytest.mark.full
 def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp_path: Path) -> None:
     pipeline, errors = tmp_path / "pipeline.py", tmp_path / "errors"
     pipeline.write_text(PIPELINE)
@@ -163,6 +164,7 @@ print(time.process_time() - began, flush=True)
 """
 
 
+@pytest.mark.full
 def test_dead_letters_whose_broker_hangs_cost_no_cpu(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path / "kafka") as broker:
         cpu_s, _ = said_while_the_broker_hangs(broker, LETTERS, broker.url, str(tmp_path / "spool"))

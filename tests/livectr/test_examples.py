@@ -15,6 +15,7 @@ from livectr.ingest.pipeline import load_pipeline
 from livectr.trainer.quality.predictions import read_predictions
 from tests.commands import run
 from tests.livectr.log_samples import avazu, criteo
+from tests.tiers import few
 from tests.waiting import left_s
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -48,7 +49,7 @@ def train(example: str, source: str, report: Path, *more: str, ranks: int = 1) -
     return found
 
 
-@pytest.mark.parametrize("target", ["file", "kafka"])
+@pytest.mark.parametrize("target", few(["file", "kafka"], "kafka"))
 def test_criteo(tmp_path: Path, target: str, kafka_url: str) -> None:
     criteo(tmp_path / "train.txt", 20_000)
     url = f"file:{tmp_path / 'logs'}" if target == "file" else kafka_url

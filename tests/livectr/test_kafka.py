@@ -14,6 +14,7 @@ from livectr.local import kafka
 from livectr.local.kafka import Broker, create_topics
 
 
+@pytest.mark.full
 def test_a_data_folder_outlives_the_broker(tmp_path: Path) -> None:
     """Records, however old their event time, are there after a crash and a second start."""
     with Broker(data_dir=tmp_path, partitions=3) as broker:

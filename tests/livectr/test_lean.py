@@ -8,6 +8,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PIPELINE = str(ROOT / "examples" / "display_ads" / "pipeline.py")
 COMMAND = """
@@ -32,6 +34,7 @@ def has_pandas(*words: str) -> bool:
     return "pandas" in imported(*words)
 
 
+@pytest.mark.full
 def test_no_command_with_a_log_has_pandas(tmp_path: Path) -> None:
     assert find_spec("pandas"), "without it nothing is tested here"
     logs, checkpoint = f"file:{tmp_path / 'logs'}", str(tmp_path / "checkpoint")

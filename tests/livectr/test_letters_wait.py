@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from livectr.local.kafka import Broker
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.commands import Command, run
@@ -37,6 +39,7 @@ def committed(checkpoint: Path) -> int:
     return manifest.examples if manifest is not None else 0
 
 
+@pytest.mark.full
 def test_commits_go_on_while_letters_wait_and_a_kill_loses_none(tmp_path: Path) -> None:
     pipeline, checkpoint = tmp_path / "pipeline.py", tmp_path / "checkpoint"
     pipeline.write_text(PIPELINE)

@@ -53,6 +53,7 @@ def train(tmp_path: Path) -> list[str]:
     return ["train", *flags, "--log-format", "json", "--json"]
 
 
+@pytest.mark.full
 def test_a_trainer_of_two_ranks(train: list[str], tmp_path: Path) -> None:
     with ValkeyServer(port=free_ports(1)) as redis:
         more = ["--ranks", "2", "--checkpoint", str(tmp_path / "c"), "--min-examples", "0"]

@@ -116,6 +116,7 @@ def test_kills_and_evictions_leave_the_model_of_one_process(tmp_path: Path, ende
     assert_close(Result(pods.root), Result(tmp_path / "unbroken"))
 
 
+@pytest.mark.full
 def test_a_pod_that_is_evicted_is_waited_for(tmp_path: Path, ended: list[Pods]) -> None:
     """All ranks commit; the other pod stays, is healthy, and trains on with the next pod of that number."""
     pods = Pods(tmp_path, write_files(tmp_path / "logs", IMPRESSIONS))
@@ -140,6 +141,7 @@ def test_a_pod_that_is_evicted_is_waited_for(tmp_path: Path, ended: list[Pods]) 
     assert [pods.running[node].wait(left_s()) for node in (0, 1)] == [0, 0]
 
 
+@pytest.mark.full
 def test_a_trainer_that_starts_before_its_log_and_redis_waits(tmp_path: Path, ended: list[Pods]) -> None:
     pods = Pods(tmp_path, "kafka://127.0.0.1:1", nodes=1, publish="redis://127.0.0.1:1")
     ended.append(pods)

@@ -127,6 +127,7 @@ def test_a_message_beyond_the_limit_says_so(kafka_url: str, topic_name: Callable
         producer.write(topic_name("ours"), np.zeros(1, np.int32), [None], [b"x" * (MAX_MESSAGE + 1)])
 
 
+@pytest.mark.full
 def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost or sent twice, and writing waits when much is on its way."""
     monkeypatch.setattr(producing, "MAX_WAITING_BYTES", 1 << 20)

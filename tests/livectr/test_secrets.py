@@ -64,6 +64,7 @@ def until(log: Path, text: str, times: int, process: subprocess.Popen[str]) -> N
     waiting.until(lambda: log.read_text().count(text) >= times, text, process=process, why=log.read_text)
 
 
+@pytest.mark.full
 def test_no_child_log_metric_report_or_checkpoint_shows_the_password(tmp_path: Path, guarded: str) -> None:
     """Two ranks train and two workers serve; the password is in the user's own flag, or in a file."""
     (tmp_path / "pipeline.py").write_text(PIPELINE)

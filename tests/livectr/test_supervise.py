@@ -223,6 +223,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert "ranks is 3, but torchrun started 2" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_killed_rank_trains_again_and_learns_the_same(tmp_path: Path) -> None:
     """Two ranks under `livectr train`, kill -9 of one of them, against one rank that nothing disturbs."""
     source = write_files(tmp_path / "logs", IMPRESSIONS)

@@ -20,6 +20,7 @@ from livectr.verify.vectors import ITEMS, Vectors
 from livectr.verify.verify import VerifyOptions, verify
 from tests.serving.content_world import SEED, make_store, pipeline
 from tests.serving.test_trained_content import write_logs
+from tests.tiers import few
 from tests.waiting import left_s
 
 
@@ -27,7 +28,7 @@ def without_items(found: Mapping[str, Vectors] | None) -> Mapping[str, Vectors] 
     return {name: some for name, some in found.items() if name != ITEMS} if found is not None else None
 
 
-@pytest.mark.parametrize("role", ["rank", "prerank"])
+@pytest.mark.parametrize("role", few(["rank", "prerank"], "prerank"))
 def test_replies_are_explained_by_the_published_vectors(
     tmp_path: Path,
     redis_url: str,

@@ -44,6 +44,7 @@ def test_a_misspelt_column_of_an_arrow_log(tmp_path: Path, train: Learner) -> No
     assert newest_manifest(tmp_path / "c") is None
 
 
+@pytest.mark.full
 def test_two_ranks_end_with_one_sentence_and_are_not_started_again(tmp_path: Path) -> None:
     write_arrow(tmp_path / "logs", "shown", [row(number) for number in range(ROWS)], partitions=4)
     (tmp_path / "p.py").write_text(MISSPELT)

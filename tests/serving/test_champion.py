@@ -149,7 +149,8 @@ def check(reply: Any, expected: dict[int, tuple[str, np.ndarray, np.ndarray]]) -
     return champion
 
 
-@pytest.mark.parametrize("values", ["fp32", pytest.param("bf16", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("values", ["fp32", "bf16"])
 def test_a_promoted_challenger_is_served_without_an_outage(
     tmp_path: Path,
     redis_url: str,

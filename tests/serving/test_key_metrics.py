@@ -61,6 +61,7 @@ def unique(world: World, columns: pa.RecordBatch) -> int:
     return sum(map(len, seen.values()))
 
 
+@pytest.mark.full
 def test_unique_keys_of_both_sides_are_counted(redis_url: str, world: World, serve: Serve) -> None:
     """The user's row is read early, with the look-up rows: it is no hit."""
     world.publish(publication(redis_url))

@@ -49,6 +49,7 @@ def test_a_server_has_not_imported_what_it_does_not_need() -> None:
     assert not [name for name in UNNEEDED if name in imported]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_process_of_a_server_has_pandas(workers: int) -> None:
     """PyArrow would import it, where it is installed: 30 MiB of each process."""

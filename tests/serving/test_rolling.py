@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import grpc
 import psutil
+import pytest
 
 from livectr.serving.client import RankClient
 from tests.serving.display_world import World, publication
@@ -62,6 +63,7 @@ class Load:
         until(lambda: self.answered >= least)
 
 
+@pytest.mark.full
 def test_any_client_of_a_service_survives_a_rolling_update(redis_url: str, world: World) -> None:
     """Clients without retries: their connections reach their age and move before the server stops."""
     world.publish(publication(redis_url))

@@ -22,6 +22,7 @@ from tests.ingest.test_kafka_security import broker as broker
 from tests.serving.display_world import World, publication
 from tests.serving.test_probes import rank
 from tests.serving.test_processes import ready, server
+from tests.tiers import few
 from tests.waiting import left_s, until
 
 PASSWORD = "hunter2/with@signs"
@@ -33,7 +34,7 @@ def shown(process: subprocess.Popen[str]) -> str:
     return "\n".join(" ".join(one.cmdline()) for one in (whole, *whole.children(recursive=True)))
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", few(["1", "2"], "2"))
 def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path: Path, workers: str) -> None:
     """It serves; when the user is switched off, Describe and the log say so without the password."""
     admin = redis.Redis(port=redis_server.port)
@@ -66,6 +67,7 @@ def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path
     assert "hunter2" not in out + log
 
 
+@pytest.mark.full
 def test_a_served_log_over_tls_with_a_password(
     redis_url: str, world: World, broker: Secured, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_nobody_waits_for_a_rank_that_ended_without_a_word(monkeypatch: pytest.M
     left.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("failing", few([0, 1], 1))
 def test_a_rank_that_fails_before_it_has_joined(tmp_path: Path, failing: int) -> None:
     """One machine lacks the pipeline's file; its rank reports it to the others, which wait."""

@@ -12,6 +12,7 @@ from kafka import KafkaProducer
 
 from livectr.local.kafka import create_topics
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from tests.tiers import few
 from tests.trainer.ad_logs import PARTITIONS, changes, events
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import (
@@ -73,7 +74,7 @@ def replayed(
     return result
 
 
-@pytest.mark.parametrize("worlds", [(1, 1), (2, 1), (4, 2)])
+@pytest.mark.parametrize("worlds", few([(1, 1), (2, 1), (4, 2)], (2, 1)))
 def test_a_live_run_that_is_killed_equals_a_replay(
     worlds: tuple[int, int],
     tmp_path: Path,

@@ -20,7 +20,7 @@ from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.snapshot import Boundary, Left
-from tests.tiers import examples
+from tests.tiers import examples, few
 from tests.trainer.test_checkpoint import Run, content, reopen, restored_tables
 from tests.waiting import left_s
 
@@ -90,7 +90,7 @@ def _play(run: Run, plan: list[tuple[int, bool, str]]) -> Content:
     return began
 
 
-@pytest.mark.parametrize("changed", [1, 5, 60])
+@pytest.mark.parametrize("changed", few([1, 5, 60], 60))
 def test_old_files_go_once_a_sweep_has_gone_around(tmp_path: Path, changed: int) -> None:
     """No checkpoint writes much more than twice what changed, and none is torn by a file that went."""
     run = Run(tmp_path / "checkpoint")

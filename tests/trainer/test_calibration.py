@@ -45,7 +45,8 @@ def check(logits: NDArray[np.float32], label: NDArray[np.float32]) -> None:
 
 @pytest.mark.parametrize("seed", few([1, 2], 1))
 @pytest.mark.parametrize(
-    ("batch_size", "slope", "rows"), [(16, SLOPE, 8_000), (65_536, SLOPE // 64, 200_000)]
+    ("batch_size", "slope", "rows"),
+    few([(16, SLOPE, 8_000), (65_536, SLOPE // 64, 200_000)], (65_536, SLOPE // 64, 200_000)),
 )
 def test_any_size_of_batches(batch_size: int, slope: int, rows: int, seed: int) -> None:
     """Batches that grow 64 times as fast as by default reach 6,250 examples."""

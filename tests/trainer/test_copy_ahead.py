@@ -94,6 +94,7 @@ def test_training_does_not_wait_for_all_rows(
         assert not status.any() and (served == values[:, : manifest.dim]).all()
 
 
+@pytest.mark.full
 def test_a_copy_whose_changes_were_dropped_is_taken_at_once(
     run: tuple[Parts, Stages], client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from livectr.trainer.quality.metrics import auc, calibration
 from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.run import train
 from livectr.trainer.telemetry import PUBLISH_HELD
+from tests.tiers import few
 from tests.trainer.planted_log import PARTITIONS, contest_pipeline, write_log
 from tests.waiting import left_s
 
@@ -236,7 +237,7 @@ class Watcher(threading.Thread):
         return self.manifests
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("restarts", few([False, True], True))
 def test_a_bad_time_of_a_log_is_not_published_and_nothing_of_it_is_lost(
     tmp_path: Path, redis_url: str, client: redis.Redis, restarts: bool
 ) -> None:

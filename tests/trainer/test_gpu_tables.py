@@ -25,6 +25,7 @@ from livectr.trainer.tables.gpu_tables import FREE_SHARE, GpuTables, gpu_tables,
 from livectr.trainer.tables.rank_tables import tier_of
 from livectr.trainer.tables.tiers import Tiers
 from tests.ranks import run_ranks
+from tests.tiers import few
 from tests.trainer import gpu_tables_checks as checks
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.test_resume import Result, assert_same
@@ -34,7 +35,7 @@ RUN_BUDGET = 160
 """Rows on the device of a whole run; a batch of 32 has fewer keys."""
 
 
-@pytest.mark.parametrize("case", checks.CASES)
+@pytest.mark.parametrize("case", few(checks.CASES, "both, gathered", "grouped"))
 def test_cached_training_equals_the_host(case: str) -> None:
     checks.cached_training_equals_the_host(EmulatedDevice, "cpu", case)
 
@@ -78,7 +79,10 @@ def test_a_resumed_step_goes_on() -> None:
     checks.a_resumed_step_goes_on(EmulatedDevice, "cpu")
 
 
-@pytest.mark.parametrize("policy", [None, TablePolicy(max_age="10s", max_rows=25, evict="lfu")])
+POLICY = TablePolicy(max_age="10s", max_rows=25, evict="lfu")
+
+
+@pytest.mark.parametrize("policy", few([None, POLICY], POLICY))
 def test_a_run_with_checkpoints_and_versions_equals_the_host(
     policy: TablePolicy | None, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_group_with_members_is_counted_and_training_goes_on(
     assert f"takes no offsets of group {prefix}" in caplog.text and "name another group" in caplog.text
 
 
+@pytest.mark.full
 def test_offsets_that_are_lost_at_the_end_are_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,9 +47,7 @@ def write(root: Path) -> str:
     return f"file:{root}"
 
 
-@pytest.mark.parametrize(
-    ("world", "room"), few([(1, False), (2, False), (1, True), (2, True)], (1, False), (2, True))
-)
+@pytest.mark.parametrize(("world", "room"), few([(1, False), (2, False), (1, True), (2, True)], (1, False)))
 def test_redis_holds_those_who_have_not_left(
     tmp_path: Path, redis_url: str, client: redis.Redis, world: int, room: bool
 ) -> None:

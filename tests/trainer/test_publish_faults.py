@@ -180,8 +180,9 @@ class Raising:
     ("call", "after"),
     few(
         [(call, after) for call in CALLS for after in (False, True)],
-        *((call, False) for call in CALLS),
+        ("flip", False),
         ("flip", True),
+        ("pushed", False),
         ("write_rows", True),
     ),
 )

@@ -122,13 +122,14 @@ def check_goes_on_with_deltas(
     check_equal(client, bits=world == 1)
 
 
-@pytest.mark.parametrize(("world", "kills"), few(KILLS, *KILLS[4:]))
+@pytest.mark.parametrize(("world", "kills"), few(KILLS, KILLS[-1]))
 def test_a_killed_trainer_goes_on_with_deltas(
     tmp_path: Path, source: str, redis_url: str, client: redis.Redis, world: int, kills: list[tuple[str, int]]
 ) -> None:
     check_goes_on_with_deltas(tmp_path, source, redis_url, client, kills, world)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("world", "kills"),
     few(IN_A_CLUSTER, IN_A_CLUSTER[1]),

@@ -45,6 +45,7 @@ def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
         demo.until(lambda: "LiveCTRRedisRefilled" in demo.firing())
 
 
+@pytest.mark.full
 @pytest.mark.early
 def test_every_part_is_scraped(tmp_path: Path) -> None:
     """Tests of their files tell that panels and rules ask for what exists; `make test-full` asks for all."""

@@ -125,6 +125,7 @@ class Follower:
     def __init__(self, decisions: Iterable[Decision], topics: int) -> None:
         self._decisions = deque(decisions)
         self._held: list[deque[Chunk]] = [deque() for _ in range(topics)]
+        self._rows = [0] * topics
 
     @property
     def left(self) -> int:
@@ -134,16 +135,22 @@ class Follower:
     def hold(self, topic: int, chunk: Chunk) -> None:
         """Take the next records of a topic."""
         self._held[topic].append(chunk)
+        self._rows[topic] += len(chunk)
 
     def rows(self, topic: int) -> int:
         """Records of a topic that are held back."""
-        return sum(map(len, self._held[topic]))
+        return self._rows[topic]
 
     def lacks(self, partition: Follows, topic: int) -> bool:
         """True if the next decision waits for records of a topic."""
+        return topic in self.awaits(partition)
+
+    def awaits(self, partition: Follows) -> dict[int, tuple[Position, Position]]:
+        """Topic → position up to which it was read, and up to which the next decision needs it."""
         if not self._decisions:
-            return False
-        return self._seen(partition)[topic] < self._decisions[0].read[topic]
+            return {}
+        each = zip(self._seen(partition), self._decisions[0].read, strict=True)
+        return {topic: (at, wanted) for topic, (at, wanted) in enumerate(each) if at < wanted}
 
     def advance(self, partition: Follows) -> bool:
         """Repeat the decisions whose moment is read, and go on towards the next; true if something moved."""
@@ -181,11 +188,13 @@ class Follower:
         for topic, held in enumerate(self._held):
             while held:
                 chunk = held.popleft()
+                self._rows[topic] -= len(chunk)
                 if limits is None or chunk.next <= limits[topic]:
                     partition.feed(topic, chunk)
                     continue
                 first, rest = split(chunk, limits[topic])
                 held.appendleft(rest)
+                self._rows[topic] += len(rest)
                 if first.next > partition.read[topic]:
                     partition.feed(topic, first)
                 break

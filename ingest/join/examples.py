@@ -33,6 +33,7 @@ from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.join.partition import Partition, check_copartitioned, in_sequence
 from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER
 from livectr.ingest.join.read_options import ReadOptions as ReadOptions
+from livectr.ingest.join.short_logs import ReplayWatch
 from livectr.ingest.join.stalls import StallWatch
 from livectr.ingest.join.state import Changes, SourceState
 from livectr.ingest.join.stats import Reporter, SourceStats
@@ -100,6 +101,7 @@ class ExampleSource:
         self._events = dict.fromkeys(self._topics, 0)
         self._share, self._tables_reach = (rank, world), FIRST
         self._selected: tuple[I64, I32] = NO_EXAMPLES
+        self._asked: Mapping[int, int] = {}
         self._paused: frozenset[TopicPartition] = frozenset()
         self._examples = self._clicked = self._largest = 0
         known = state.partitions.values() if state is not None else ()
@@ -123,6 +125,7 @@ class ExampleSource:
             raise
         self._reporter = Reporter(self.stats)
         self._stalls = StallWatch(pipeline.streams, time.monotonic())
+        self._replay = ReplayWatch([*self._topics], time.monotonic())
         self._advance()
 
     def _open(
@@ -216,6 +219,7 @@ class ExampleSource:
 
     def release(self) -> None:
         """Let the clock decide from here on."""
+        self._asked = {}
         for partition in self._partitions.values():
             partition.release()
 
@@ -297,6 +301,7 @@ class ExampleSource:
             tables are not read far enough for them.
         """
         self._largest = max([self._largest, *counts.values()])
+        self._asked = counts
         order, partition, final = [], [], []
         for number, queue in self._partitions.items():
             count = counts.get(number, 0)
@@ -306,6 +311,7 @@ class ExampleSource:
             partition.append(np.full(count, number, np.int32))
             final.append(queue.ready.finals(count))
         orders = np.concatenate([*order, np.empty(0, np.int64)])
+        self._asked = {}
         if len(orders) and orders.max() >= self._tables_reach:
             return None
         by = np.argsort(orders, kind="stable")
@@ -454,7 +460,9 @@ class ExampleSource:
             moved |= moved_here
         moved |= self._await_tables()
         if not self._finished and self._stalls.due(now_s := time.monotonic()):
-            self._stalls.check(self._partitions, self._arrivals.unread - self._paused, idle, now_s)
+            unread = self._arrivals.unread
+            self._stalls.check(self._partitions, unread - self._paused, idle, now_s)
+            self._replay.check(self._partitions, unread, self._asked, now_s)
         if moved:
             self._selected = NO_EXAMPLES
             self._reporter.report(self.stats)

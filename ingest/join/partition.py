@@ -208,6 +208,11 @@ class Partition:
         """Decisions that are to be repeated."""
         return 0 if self._follower is None else self._follower.left
 
+    @property
+    def awaits(self) -> dict[int, tuple[Position, Position]]:
+        """Topic → position up to which it was read, and up to which the next decision to repeat needs it."""
+        return {} if self._follower is None else self._follower.awaits(self)
+
     def release(self) -> None:
         """Let the clock decide from here on."""
         if self._follower is not None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+from livectr.ingest.chunks import Position
 from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.join.decisions import Decision
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.stalls import StallWatch
 from tests.ingest.test_clocks import HOUR_MS, logs, pipeline
@@ -84,6 +86,46 @@ def test_a_topic_that_gives_nothing_later_is_named(
     poll_until(source, lambda: "topic clicks partition 1 has held others back" in caplog.text)
     assert "nothing later comes from it" in caplog.text
     assert metric("livectr_held_back_seconds", "clicks", 1) >= 5
+    source.close()
+
+
+def test_a_replay_whose_log_is_too_short_says_what_it_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A live log may grow, so it waits; who follows an order log of other logs would else wait for ever."""
+    caplog.set_level(logging.WARNING, "livectr.ingest.join.short_logs")
+    log = logs(1)
+    files = [tmp_path / topic / "0-a.jsonl" for topic in ("impressions", "clicks")]
+    for file, rows in zip(files, log, strict=True):
+        file.parent.mkdir()
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    there = [len(rows) for rows in log]
+    beyond = Decision((Position(there[0], 0), Position(there[1] + 5, 0)), (False, True), 0, False)
+    source = ExampleSource(
+        pipeline(),
+        f"file:{tmp_path}",
+        ReadOptions(until_end=False),
+        rank=0,
+        world=1,
+        dead_letters=DeadLetters(None),
+        follows={0: [beyond]},
+    )
+    poll_until(source, lambda: bool(caplog.records))
+    assert caplog.messages == [
+        f"the replay waits for topic clicks partition 0: it ends at offset {there[1]}, and the order "
+        f"log was made with records up to offset {there[1] + 5}"
+    ]
+    with files[1].open("a") as more:
+        more.writelines(json.dumps(log[1][-1]) + "\n" for _ in range(5))
+    poll_until(source, lambda: len(caplog.records) > 1)
+    assert caplog.messages[1:] == ["the replay goes on in partition 0"]
+
+    ready = source.stats.ready
+    poll_until(source, lambda: source.first_of({0: ready + 1}) is None and len(caplog.records) > 2)
+    assert caplog.messages[2:] == [
+        f"the replay waits for partition 0: {ready} of its examples are ready, and its next batch had "
+        f"{ready + 1}"
+    ]
     source.close()
 
 

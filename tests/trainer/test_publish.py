@@ -15,6 +15,7 @@ from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import LOOKUP, RowStatus, decode_changed, decode_rows
 from livectr.protos.vectors import decode_vectors
+from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import FencedError, LostError, Values
 from livectr.trainer.publish.succession import Cursor
@@ -287,3 +288,28 @@ def test_what_a_user_gets_wrong_is_told(redis_url: str, client: redis.Redis) -> 
     client.set("{livectr}:manifest", b'{"some": 1}')
     with pytest.raises(MismatchError, match="another program"):
         Trainer(redis_url)
+
+
+@pytest.mark.parametrize("name", ["epoch", "highest", "pushing"])
+def test_a_number_of_another_program_is_told(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer], name: str
+) -> None:
+    trainer = start(trainers, redis_url)
+    trainer.publish(snapshot(1, np.arange(3)))
+    cursor = trainer.publisher.cursor(1)
+    client.set(f"{{livectr}}:{name}", b"abc")
+    with pytest.raises(MismatchError, match=f"livectr.:{name} in Redis .*another program .b'abc'.*namespace"):
+        Trainer(redis_url, cursor).store.begun()
+    assert client.get(f"{{livectr}}:{name}") == b"abc"
+
+
+def test_keys_of_another_program_stay(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
+    """Names that look like ours are no reason to end a garbage collection, and are not ours to remove."""
+    foreign = ["livectr:blob:of-others:dense", "livectr:blob:x", "{livectr}:log:of-others"]
+    for name in foreign:
+        client.set(name, b"theirs")
+    trainer = start(trainers, redis_url)
+    trainer.publish(snapshot(1, np.arange(3)))
+    assert trainer.publisher.last is not None
+    collect_garbage(trainer.store, trainer.publisher.last, trainer.publisher.log)
+    assert client.mget(foreign) == [b"theirs"] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from threading import Event, Thread
 
 from livectr.protos.manifest import VersionManifest
@@ -112,16 +113,21 @@ def collect_garbage(store: RedisStore, manifest: VersionManifest, log: PublishLo
     oldest = manifest.version - KEPT_VERSIONS
     kept = frozenset(name.encode() for name in log.blobs) if log is not None else frozenset()
     for names in store.scan(store.space.blob_pattern):
-        old = [n for n in names if int(n.split(b":", 3)[2]) <= oldest and n not in kept]
-        removed += store.unlink(old)
+        versions = {name: _version(name.split(b":", 3)[2]) for name in names}
+        removed += store.unlink([n for n, v in versions.items() if v <= oldest and n not in kept])
     if log is None:
         return removed
     for names in store.scan(store.space.log_pattern):
-        versions = {name: int(name.rpartition(b":")[2]) for name in names}
+        versions = {name: _version(name.rpartition(b":")[2]) for name in names}
         removed += store.unlink(
             [n for n, v in versions.items() if v < manifest.version and v not in log.kept]
         )
     return removed
+
+
+def _version(part: bytes) -> float:
+    """Version in a name; infinite in the name of another program, which is not ours to remove."""
+    return int(part) if part.isdigit() else math.inf
 
 
 def _is_before(part: bytes, row_set: str) -> bool:

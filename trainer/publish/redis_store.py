@@ -128,8 +128,7 @@ class RedisStore(StoreConnection):
 
     def begun(self) -> int | None:
         """Version whose push began and was not flipped; None if there is none."""
-        number = self.client.get(self._pushing)
-        return None if number is None else int(number)
+        return self._number(self._pushing, self.client.get(self._pushing))
 
     def marks(self) -> list[bytes | None]:
         """Mark of the push that began last in each bucket of a cluster."""
@@ -153,8 +152,7 @@ class RedisStore(StoreConnection):
 
     def highest(self) -> int | None:
         """Highest version number that was ever begun; None if Redis has none, or lost it."""
-        number = self.client.get(self._highest)
-        return None if number is None else int(number)
+        return self._number(self._highest, self.client.get(self._highest))
 
     # ── the fence ──
 
@@ -169,8 +167,13 @@ class RedisStore(StoreConnection):
 
         Returns:
             The highest version number that was ever begun; None if nothing was done.
+
+        Raises:
+            MismatchError: another program wrote the numbers.
         """
         self._takes = True
+        for name in (self.space.epoch, self._highest):
+            self._number(name, self.client.get(name))
         epoch = max(epoch, *(held for held, _ in self._fences()), 0)
         keys = [self.space.epoch, self._owner_key, self.space.manifest, self._highest]
         answer = self._call(TAKE, keys, [epoch, self._owner, seen or b"", version])
@@ -231,8 +234,19 @@ class RedisStore(StoreConnection):
         every = range(BUCKETS)
         names = [self.space.bucket_epoch(b) for b in every] + [self.space.bucket_owner(b) for b in every]
         values = self.client.fetch([name.encode() for name in names])
-        pairs = zip(values[:BUCKETS], values[BUCKETS:], strict=True)
-        return [(int(epoch), (owner or b"").decode()) for epoch, owner in pairs if epoch is not None]
+        epochs = [self._number(name, value) for name, value in zip(names, values[:BUCKETS], strict=False)]
+        pairs = zip(epochs, values[BUCKETS:], strict=True)
+        return [(epoch, (owner or b"").decode()) for epoch, owner in pairs if epoch is not None]
+
+    def _number(self, name: str, value: bytes | str | None) -> int | None:
+        """Number that a key holds. Raises MismatchError if another program wrote it."""
+        try:
+            return None if value is None else int(value)
+        except ValueError:
+            raise MismatchError(
+                f"{name} in Redis at {self.url} was written by another program ({value!r:.40}); "
+                "use another namespace"
+            ) from None
 
     # ── writing ──
 

@@ -9,11 +9,10 @@ import time
 from k8s.demo import ROOT, Cluster
 from tests.k8s.report import fact
 from tests.k8s.scrape import prometheus, until_all_answer
+from tests.watch.expressions import ABSENT_IN_THE_LAB
 
 EXPRESSIONS = ROOT / "k8s" / "lab" / "exprs.py"
 FILES = [*sorted((ROOT / "k8s" / "dashboards").glob("*.json")), ROOT / "k8s" / "rules" / "livectr.yaml"]
-# cAdvisor, a GPU's exporter and Redis' exporter are no parts of the local overlay.
-WITHOUT = ("container_", "DCGM_", "redis_")
 
 
 def test_prometheus_finds_every_pod(deployed: Cluster) -> None:
@@ -22,7 +21,7 @@ def test_prometheus_finds_every_pod(deployed: Cluster) -> None:
 
 
 def test_every_expression_has_data(deployed: Cluster) -> None:
-    words = [*map(str, FILES), *(f"--without={name}" for name in WITHOUT)]
+    words = [*map(str, FILES), *(f"--without={name}" for name in ABSENT_IN_THE_LAB)]
     end = time.monotonic() + 300
     while True:  # a quantile or a rate needs some scrapes
         # kubectl forwards no further once a connection has broken: each try has a forward of its own.

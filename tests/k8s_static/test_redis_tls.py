@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import redis
@@ -17,19 +19,27 @@ from tests.k8s_static.valkeys import FOLDER, Valkeys
 from tests.serving.certificates import Authority
 
 
-@pytest.fixture(scope="module")
-def valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkeys]:
+@contextmanager
+def running(folder: Path) -> Iterator[Valkeys]:
     """Primary, replica and sentinel that run and know each other."""
-    started = Valkeys(tmp_path_factory.mktemp("valkeys"))
+    started = Valkeys(folder)
     try:
         for script, port in (("sentinel.sh", started.sentinel), ("valkey.sh", started.primary)):
             started.start(script, port)
         started.until(lambda: bool(started.client(started.primary).ping()))
         started.start("valkey.sh", started.replica)
+        for port, user in ((started.replica, "admin"), (started.sentinel, None)):
+            started.until(lambda port=port, user=user: bool(started.client(port, user).ping()))
         yield started
     finally:
         for port in [*started.running]:
             started.stop(port)
+
+
+@pytest.fixture(scope="module")
+def valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkeys]:
+    with running(tmp_path_factory.mktemp("valkeys")) as started:
+        yield started
 
 
 def test_the_replica_copies_by_tls(valkeys: Valkeys) -> None:
@@ -41,7 +51,6 @@ def test_the_replica_copies_by_tls(valkeys: Valkeys) -> None:
 
 def test_plain_connections_and_another_authority_are_refused(valkeys: Valkeys) -> None:
     stranger = Authority(valkeys.authority.ca.parent / "stranger")
-    valkeys.until(lambda: bool(valkeys.client(valkeys.sentinel, user=None).ping()))
     for port in (valkeys.primary, valkeys.replica, valkeys.sentinel):
         with pytest.raises(redis.ConnectionError):
             redis.Redis("127.0.0.1", port, username="admin", password="pw-admin").ping()
@@ -67,13 +76,13 @@ def test_renewed_certificates_are_taken_up(valkeys: Valkeys) -> None:
     assert valkeys.certificate(valkeys.sentinel) == valkeys.certificate(valkeys.primary)
 
 
-def test_a_sentinel_fails_over_by_tls(valkeys: Valkeys) -> None:
-    """The last test of the file: the primary is killed."""
-    sentinel = valkeys.client(valkeys.sentinel, user=None)
-    valkeys.until(lambda: sentinel.sentinel_master("primary")["num-slaves"] == 1)
-    valkeys.stop(valkeys.primary)
-    valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == valkeys.replica)
-    valkeys.until(lambda: valkeys.client(valkeys.replica).info("replication")["role"] == "master")
+def test_a_sentinel_fails_over_by_tls(tmp_path: Path) -> None:
+    with running(tmp_path) as valkeys:
+        sentinel = valkeys.client(valkeys.sentinel, user=None)
+        valkeys.until(lambda: sentinel.sentinel_master("primary")["num-slaves"] == 1)
+        valkeys.stop(valkeys.primary)
+        valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == valkeys.replica)
+        valkeys.until(lambda: valkeys.client(valkeys.replica).info("replication")["role"] == "master")
 
 
 NAME = "strimzi-tls"

@@ -81,6 +81,7 @@ def test_what_is_sent_of_images(trained: table_2.Found) -> None:
     assert len({cost.replicas for cost in costs.values()}) == 1
 
 
+@pytest.mark.full
 def test_what_is_stored(trained: table_2.Found) -> None:
     size = table_2.QUICK
     refers, unique = table_2.stream(size)

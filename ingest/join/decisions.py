@@ -141,10 +141,6 @@ class Follower:
         """Records of a topic that are held back."""
         return self._rows[topic]
 
-    def lacks(self, partition: Follows, topic: int) -> bool:
-        """True if the next decision waits for records of a topic."""
-        return topic in self.awaits(partition)
-
     def awaits(self, partition: Follows) -> dict[int, tuple[Position, Position]]:
         """Topic → position up to which it was read, and up to which the next decision needs it."""
         if not self._decisions:

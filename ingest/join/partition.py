@@ -277,7 +277,7 @@ class Partition:
         many = [t for t, count in enumerate(waiting) if count >= rows]
         if follower is None:
             return [t for t in many if bounds[t] > self.frontier]
-        lacking = [t for t in range(len(bounds)) if follower.lacks(self, t)]
+        lacking = self.awaits
         if not follower.left or self.holding in lacking:
             return [t for t in many if bounds[t] > self.frontier or follower.rows(t)]
         return [t for t in many if t not in lacking]  # the next decision needs the others

@@ -63,7 +63,7 @@ class ReplayWatch:
                 _log.warning("the replay goes on in partition %d", number)
 
     def _lacks(self, number: int, partition: Partition, asked: int) -> list[str]:
-        """What a partition lacks, as parts of a sentence."""
+        """Records or examples that a partition lacks, as parts of a sentence."""
         topics = [
             f"topic {self._topics[topic]} partition {number}: it ends at offset {at.offset}, and the "
             f"order log was made with records up to offset {wanted.offset}"

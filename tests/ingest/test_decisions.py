@@ -265,13 +265,13 @@ def test_all_chunks_before_a_decision_are_fed_first() -> None:
     follower, fed = Follower([decision(1, 5, 1), decision(2, 7, 1)], topics=2), Fed()
     for begin, end in ((0, 2), (2, 4), (4, 6)):
         follower.hold(0, chunk_of(begin, end))
-    assert follower.lacks(fed, 1) and not follower.lacks(fed, 0)
+    assert list(follower.awaits(fed)) == [1]
     follower.advance(fed)
     assert fed.seen == [(0, [0, 1]), (0, [2, 3]), (0, [4])] and follower.left == 2
     follower.hold(1, chunk_of(0, 3))
     assert follower.advance(fed)
     assert fed.seen[3:] == [(1, [0]), 1, (0, [5])] and follower.left == 1
-    assert follower.rows(1) == 2 and follower.lacks(fed, 0)
+    assert follower.rows(1) == 2 and 0 in follower.awaits(fed)
     follower.hold(0, chunk_of(6, 9))
     assert follower.advance(fed)
     assert fed.seen[6:] == [(0, [6]), 2, (0, [7, 8]), (1, [1, 2])] and follower.left == 0

@@ -305,7 +305,7 @@ def test_a_number_of_another_program_is_told(
 
 def test_keys_of_another_program_stay(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
     """Names that look like ours are no reason to end a garbage collection, and are not ours to remove."""
-    foreign = ["livectr:blob:of-others:dense", "livectr:blob:x", "{livectr}:log:of-others"]
+    foreign = ["livectr:blob:of-others:dense", f"livectr:blob:{'1' * 5_000}", "{livectr}:log:of-others"]
     for name in foreign:
         client.set(name, b"theirs")
     trainer = start(trainers, redis_url)

@@ -127,7 +127,7 @@ def collect_garbage(store: RedisStore, manifest: VersionManifest, log: PublishLo
 
 def _version(part: bytes) -> float:
     """Version in a name; infinite in the name of another program, which is not ours to remove."""
-    return int(part) if part.isdigit() else math.inf
+    return int(part) if part.isdigit() and len(part) < 20 else math.inf
 
 
 def _is_before(part: bytes, row_set: str) -> bool:

@@ -71,7 +71,11 @@ packages() {  # into an environment, by uv: its cache is shared by all environme
 }
 
 metrics_tools() {  # promtool and prometheus of Debian's package, without the service that installing it would start
-    if have promtool || [ -x .venv/bin/promtool ]; then return; fi
+    if [ -x .venv/bin/promtool ]; then return; fi
+    case $(command -v promtool || true) in
+        '' | */.venv/bin/*) ;;  # another checkout's environment may be on the PATH, and goes away with it
+        *) return ;;
+    esac
     local folder
     folder=$(mktemp -d)
     if have apt-get && download "$folder" prometheus; then

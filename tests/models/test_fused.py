@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from livectr.kernels.network import layers as host
+from livectr.kernels.network import packed
 from livectr.models import fused, products
 from livectr.models.fused import field_sums, perceptron, perceptron_and_pairs
 from livectr.models.library import Library, library
-from livectr.models.precision import Precision, precision
+from livectr.models.precision import Precision, ProductMethod, precision
 
 B, F, K, DENSE = 6, 3, 4, 2
 
@@ -116,9 +117,11 @@ def test_layers_of_float32_rows(
     given = [t.detach().float().requires_grad_() for t in given]
     upstream = random(*([rows] if pairs else [rows, widths[-1]])).detach().float()
     ours = perceptron_and_pairs if pairs else perceptron
+    # where oneDNN rounds (AMX), its products are the measured method, and the kernel would not be called
+    method: ProductMethod | None = "operands" if name == "bf16" and packed.native("bf16") else None
 
     def results() -> list[Tensor]:
-        with precision(name, products="packed"):
+        with precision(name, method=method, products="packed"):
             out = ours(*given)
             return [out, *torch.autograd.grad(out, given, upstream)]
 

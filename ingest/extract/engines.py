@@ -17,8 +17,6 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -71,22 +69,14 @@ class Engine:
         #: seconds of all calls; where threads add at once, some may be missing
         self.spent_s = 0.0
         self._words, self._kept = words, kept
-        self._contexts: list[Context] = []
+        #: memory that no call has
+        self.contexts: list[Context] = []
 
     @staticmethod
     def _function(library: ctypes.CDLL, name: str, arguments: list[Any], result: Any = None) -> Any:
         function = library[name]  # of its own: no other engine changes its types
         function.argtypes, function.restype = arguments, result
         return function
-
-    @contextmanager
-    def context(self) -> Iterator[Context]:
-        """Memory that no other call has; kept for the next call, unless this one raises."""
-        context = self._contexts.pop() if self._contexts else Context(self)
-        began = time.perf_counter()
-        yield context
-        self.spent_s += time.perf_counter() - began
-        self._contexts.append(context)
 
 
 class Context:
@@ -99,6 +89,29 @@ class Context:
 
     def __del__(self) -> None:
         self._destroy(self.handle)
+
+
+class Call:
+    """Call of an engine, with memory that no other call has.
+
+    Args:
+        engine: the engine.
+    """
+
+    __slots__ = ("_began", "context", "engine")
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        try:
+            self.context = engine.contexts.pop()  # of several threads one gets the last
+        except IndexError:
+            self.context = Context(engine)
+        self._began = time.perf_counter()
+
+    def done(self) -> None:
+        """Keep the memory for the next call. A call that raises does not come here: its memory goes away."""
+        self.engine.spent_s += time.perf_counter() - self._began
+        self.engine.contexts.append(self.context)
 
 
 class Engines:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.extract.engines import Context, Engine, Engines, Wanted
+from livectr.ingest.extract.engines import Call, Engines, Wanted
 from livectr.ingest.extract.sharing import SharedFeatures, Shares, Sharing, TooLargeError
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
@@ -115,10 +115,10 @@ class Extractor:
             return Features(
                 0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, np.zeros(0, bool)
             )
-        engine, fields = self._engines.now(), len(self.plan.sparse)
-        with engine.context() as context:
-            call = _Running(engine, context)
-            return self._extracted(call, (columns, batch), rows, fields, statistics, observed=observed)
+        fields, call = len(self.plan.sparse), Call(self._engines.now())
+        features = self._extracted(call, (columns, batch), rows, fields, statistics, observed=observed)
+        call.done()
+        return features
 
     def shared(
         self,
@@ -154,15 +154,14 @@ class Extractor:
             limits.pool_bytes,
             limits.read,
         )
-        engine, fields = self._engines.now(), len(shares.own_fields)
-        with engine.context() as context:
-            call = _Running(engine, context)
-            features = self._extracted(call, (at_own, own), sharing.rows, fields, statistics, sharing)
-            count = len(shares.shared_fields)
-            offsets, keys = np.zeros(count + 1, np.int32), np.empty(sharing.keys, np.int64)
-            if not sharing.failed:
-                at = (address(offsets), address(keys), ctypes.byref(sharing))
-                engine.gather_shared(context.handle, *at)
+        fields, call = len(shares.own_fields), Call(self._engines.now())
+        features = self._extracted(call, (at_own, own), sharing.rows, fields, statistics, sharing)
+        count = len(shares.shared_fields)
+        offsets, keys = np.zeros(count + 1, np.int32), np.empty(sharing.keys, np.int64)
+        if not sharing.failed:
+            at = (address(offsets), address(keys), ctypes.byref(sharing))
+            call.engine.gather_shared(call.context.handle, *at)
+        call.done()
         if sharing.rows < rows:
             dense, failed = np.empty((rows, 0), np.float32), np.zeros(rows, bool)
             features = replace(features, rows=rows, dense=dense, failed=failed)
@@ -173,7 +172,7 @@ class Extractor:
 
     def _extracted(
         self,
-        call: _Running,
+        call: Call,
         bound: _Bound,
         rows: int,
         fields: int,
@@ -313,11 +312,3 @@ _MOST_SHARES = 256
 
 def _addresses(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:
     return np.array([address(array) for array in arrays], np.int64)
-
-
-@dataclass(frozen=True)
-class _Running:
-    """Engine of a call, and its memory."""
-
-    engine: Engine
-    context: Context

@@ -1,4 +1,4 @@
-"""Table of docs/benchmarks.md that shows the step and the store on each make of CPU that has results.
+"""Table of docs/benchmarks.md that shows start, step and store on each make of CPU that has results.
 
 A result of another make than NAME.json's lies beside it as NAME-MAKE.json. Goals differ between makes.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-BENCHMARKS = ("peers", "tables", "mesh", "images", "network", "publish", "tiers", "scaling")
+BENCHMARKS = ("start", "peers", "tables", "mesh", "images", "network", "publish", "tiers", "scaling")
 _OWN = re.compile(r", (products in [^,;]+|\d+ threads)|; median .*")
 """Parts of a workload that depend on the machine."""
 

@@ -44,6 +44,8 @@ def read_messages(value: bytes) -> tuple[pa.Schema, int, int]:
         while True:
             message = reader.read_next_message()
             if schema is None:
+                if message.type != "schema":  # read_schema would read it as one, outside of the message
+                    break
                 schema = pa.ipc.read_schema(message)
             elif message.type in _BATCH_TYPES:
                 more_rows, more = _batch_size(message)

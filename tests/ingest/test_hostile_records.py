@@ -97,6 +97,15 @@ def test_rows_of_an_arrow_message_are_counted_before_they_are_unpacked(
     assert pa.total_allocated_bytes() <= before + MIB
 
 
+@pytest.mark.parametrize("codec", ["zstd", None])
+def test_a_stream_without_its_schema_is_a_letter(codec: str | None) -> None:
+    """pyarrow's read_schema takes any message for a schema, and reads outside of it."""
+    stream = arrow(ARROW) if codec is None else packed(pa.table(ARROW), codec)
+    (size,) = struct.unpack_from("<i", stream, 4)
+    _, letters = among_good(stream[8 + size :])
+    assert letters.all == {(101, 0): (Reason.BAD_ARROW, "an Arrow stream without schema")}
+
+
 def list_of_nulls(n: int) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), pa.nulls(n))
 

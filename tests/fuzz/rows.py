@@ -185,7 +185,8 @@ def avro_rows(data: bytes) -> None:
 def protobuf_rows(data: bytes) -> None:
     """Messages in a schema of Protobuf, also with an own path of indexes.
 
-    A message is read where protobuf's own reader accepts it, but for times that no column can hold.
+    A message is read where protobuf's own reader accepts it, but for times that no column can hold. Text that
+    no column takes, such as that of an unread member, need not be UTF-8, as if it were bytes.
     """
     own = data[:1] == b"\xff"
     messages = _pieces(data[own:], b"\0\0\0\0\x02" + (b"" if own else b"\0"))
@@ -197,8 +198,10 @@ def protobuf_rows(data: bytes) -> None:
     for offset, value in enumerate(messages):
         reason, detail = letters.all.get((offset, 0), ("", ""))
         try:
-            message_class(proto(PROTOBUF)).FromString(value[6:])
-        except DecodeError:
+            message = message_class(proto(PROTOBUF.replace("string", "bytes"))).FromString(value[6:])
+            for text in (message.page, *message.names):
+                text.decode()
+        except (DecodeError, UnicodeDecodeError):
             assert reason == Reason.BAD_PROTOBUF, "protobuf refuses the message"
         else:
             assert reason != Reason.BAD_PROTOBUF or "is no time" in detail, f"protobuf reads it: {detail}"

@@ -7,6 +7,7 @@ import os
 import sys
 
 import atheris
+import pyarrow as pa
 
 from tests.fuzz.targets import TARGETS
 
@@ -18,7 +19,9 @@ def main() -> None:
     target = TARGETS[sys.argv[1]]
     with atheris.instrument_imports(include=list(target.measured), enable_loader_override=False):
         body = target.body()
-    # libFuzzer ends by exit(), which waits for threads of Arrow; they wait for the interpreter's lock.
+    # libFuzzer ends by exit(), which waits for threads of Arrow; they wait for the interpreter's lock. The
+    # last handler runs first: Arrow makes its pools, which have some, when it is asked for them.
+    pa.cpu_count(), pa.io_thread_count()
     ctypes.CDLL(None).on_exit(_LEAVE, None)
     atheris.Setup([sys.argv[0], *sys.argv[2:]], body)
     atheris.Fuzz()

@@ -177,7 +177,7 @@ def test_killed_between_a_publish_and_its_checkpoint_it_does_not_go_back(
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         kept, at = newest_manifest(tmp_path), held_by(client)
-        assert kept is not None and kept.examples < at.examples and at.version > 2
+        assert kept is not None and kept.examples < at.examples
         finish(start(1, options))
     finally:
         served.stop.set()

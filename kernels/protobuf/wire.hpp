@@ -36,7 +36,7 @@ inline bool read_varint(const uint8_t*& p, const uint8_t* end, uint64_t& word) {
         if (p >= end) return false;
         const uint64_t byte = *p++;
         word |= (byte & 0x7F) << shift;
-        if (byte < 0x80) return shift < 63 || byte <= 1;
+        if (byte < 0x80) return true;  // bits above the 64th are dropped, as protobuf does
     }
     return false;
 }

@@ -26,7 +26,7 @@ def test_a_figure_of_two_makes_is_one_line(tmp_path: Path) -> None:
     )
     rate = bounded("rate", "2 nodes", "rows/s", 525_161.0, goal=500_000.0, better="more")
     _write(tmp_path, "publish", "publish", "B", [rate])
-    _write(tmp_path, "learning", "learning", "D", [rate])  # not of the start, the step and the store
+    _write(tmp_path, "learning", "learning", "D", [rate])  # not of start, step and store
     assert lines(tmp_path) == [
         "| benchmark | figure | workload | beside | A | B | C |",
         "|---|---|---|---|---:|---:|---:|",

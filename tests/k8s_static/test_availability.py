@@ -145,8 +145,7 @@ def test_a_slow_start_is_not_ended(name: str) -> None:
     """On a busy node a start takes minutes, and a start that was ended takes them again."""
     for title, template in pods(name):
         for container in template["spec"]["containers"]:
-            if "livenessProbe" in container:
-                probe = container.get("startupProbe", container["livenessProbe"])
+            if probe := container.get("startupProbe", container.get("livenessProbe")):
                 seconds = (
                     probe.get("initialDelaySeconds", 0) + probe["periodSeconds"] * probe["failureThreshold"]
                 )

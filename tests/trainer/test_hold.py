@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from threading import Event, Thread, current_thread
 
 import numpy as np
 import pytest
@@ -74,6 +75,35 @@ def test_a_version_under_way_is_not_flipped_over_a_hold(
     assert done is not None and done.manifest.version == 2, "no reader has seen the number"
     rows, _ = read(client, trainer, KEYS, 2, done.manifest.row_set)
     assert (rows == rows_at(6, KEYS)).all() and PUBLISH_HELD.labels("operator")._value.get() == 0
+
+
+def test_an_older_answer_does_not_take_the_place_of_a_newer(
+    redis_url: str, client: redis.Redis, trainer: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look-out's thread has read that there is no hold; then a flip is refused, which reads the hold."""
+    answered, go_on, looked, seen = Event(), Event(), Event(), Event()
+    fetch, waits = trainer.store.client.fetch, iter([(answered, go_on), (looked, seen)])
+
+    def stopped(keys: list[bytes]) -> list[bytes | None]:
+        """Stop the look-out when its first answer has come, and again before it acts on its second."""
+        values = fetch(keys)
+        if current_thread().name == "lookout" and (wait := next(waits, None)):
+            wait[0].set()
+            wait[1].wait()
+        return values
+
+    monkeypatch.setattr(trainer.store.client, "fetch", stopped)
+    until(answered.is_set, "the look-out's answer")
+    hold(redis_url, "livectr", "sale")
+    newer = Thread(target=trainer.lookout.read_hold)
+    newer.start()
+    newer.join(0.3)  # it has either overtaken the look-out, or waits for it
+    go_on.set()
+    newer.join()
+    until(looked.is_set, "the next look")
+    found = trainer.publisher.hold
+    seen.set()
+    assert found is not None and found.reason == "sale"
 
 
 def test_a_successor_finds_the_hold_and_obeys(

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from livectr.protos.evictions import Evictions
 from livectr.protos.hold import Hold
@@ -62,6 +62,7 @@ class PublishedWatch:
         self.hold: Hold | None = None
         self.superseded = self._released = False
         self._failing = False
+        self._reading = Lock()
         self._thread = Thread(target=self._run, name="lookout", daemon=True)
 
     def start(self) -> None:
@@ -84,21 +85,29 @@ class PublishedWatch:
         self._watched = _Watched(manifest, text) if manifest is not None else None
 
     def read_hold(self) -> None:
-        """Read the operator's words. Raises redis.RedisError."""
+        """Read the operator's words. Raises redis.RedisError.
+
+        The look-out's thread and the push's may both ask: one at a time, so that the newer answer counts.
+        """
         client, space = self._store.client, self._store.space
-        text, release = client.fetch([space.hold.encode(), space.release.encode()])
-        hold = Hold.of(text)
-        if hold != self.hold:
-            LOG.info("namespace %r is %s", space.namespace, f"held: {hold.reason}" if hold else "released")
-        self.hold = hold
-        telemetry.PUBLISH_HELD.labels("operator").set(int(hold is not None))
-        if release is not None:
-            self._released |= bool(client.delete(space.release))
+        with self._reading:
+            text, release = client.fetch([space.hold.encode(), space.release.encode()])
+            hold = Hold.of(text)
+            if hold != self.hold:
+                LOG.info(
+                    "namespace %r is %s", space.namespace, f"held: {hold.reason}" if hold else "released"
+                )
+            self.hold = hold
+            telemetry.PUBLISH_HELD.labels("operator").set(int(hold is not None))
+            if release is not None and client.delete(space.release):
+                self._released = True
 
     def released(self) -> bool:
         """Tell if an operator has asked the gate to accept its window since the last call."""
-        released, self._released = self._released, False
-        return released
+        if not self._released:  # the look-out may set it at any moment
+            return False
+        self._released = False
+        return True
 
     @property
     def lost(self) -> bool:

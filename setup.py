@@ -21,9 +21,9 @@ class BuildWithKernels(build_py):
         if self.editable_mode:  # a checkout: `make setup` compiles it, for its own CPU alone
             return
         sys.path.insert(0, str(Path(__file__).parent))
-        from livectr.kernels.errors import LiveCTRError
-        from livectr.kernels.process.cpu import LEVELS, NATIVE, level
         from livectr.kernels.runtime.library import build
+        from livectr.system.cpu import LEVELS, NATIVE, level
+        from livectr.system.errors import LiveCTRError
 
         names = os.environ.get("LIVECTR_BUILD_LEVELS", "")
         known = LEVELS.get(platform.machine(), (NATIVE,))

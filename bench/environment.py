@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 

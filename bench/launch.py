@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.environment import ROOT
-from livectr.kernels.process.children import with_parent
+from livectr.system.children import with_parent
 
 
 def launch(

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from bench.rows import row
 from livectr.demo.scrape import scrape, value
-from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
+from livectr.system.children import with_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = "examples/display_ads/pipeline.py"

@@ -26,16 +26,16 @@ import redis
 
 from bench.launch import launch
 from bench.rows import bounded, row
-from livectr.kernels.errors import InternalError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.local.ports import free_ports
 from livectr.local.redis_servers import Cluster
 from livectr.local.valkey import LocalRedis
-from livectr.protos.cluster_nodes import given
-from livectr.protos.redis_client import connect_redis
-from livectr.protos.redis_url import is_clustered, parse_address
-from livectr.protos.store import Keyspace, encode_slots
+from livectr.store.cluster_nodes import given
+from livectr.store.layout import Keyspace, encode_slots
+from livectr.store.redis_client import connect_redis
+from livectr.store.redis_url import is_clustered, parse_address
+from livectr.system.errors import InternalError
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher

@@ -14,8 +14,8 @@ from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.protos.measured_redis import MeasuredRedis
-from livectr.protos.store import KEPT_VERSIONS
+from livectr.store.layout import KEPT_VERSIONS
+from livectr.store.measured_redis import MeasuredRedis
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.machine import commit, hardware
-from livectr.kernels.errors import ConfigError, InternalError
+from livectr.system.errors import ConfigError, InternalError
 from livectr.trainer.process import share_cores
 
 ROW = ("figure", "workload", "unit", "ours", "peer_name", "peer", "ratio", "goal", "met")

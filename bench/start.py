@@ -18,9 +18,9 @@ from pathlib import Path
 
 from bench.serving.process import ROOT, environment, serving
 from bench.serving.published import NOW_MS, publish
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.serving.client import PreRankClient, RankClient
 
 COLD_S, WARM_S = 5.0, 2.5
 """Goals of a trainer and of a rank server."""

@@ -24,7 +24,7 @@ from bench.environment import ROOT
 from bench.peers.ours import Ours, trainer
 from bench.peers.workloads import Workload
 from bench.rows import row
-from livectr.kernels.process.children import with_parent
+from livectr.system.children import with_parent
 from livectr.trainer.comm.collectives import Collectives
 
 PIPELINE = ROOT / "bench" / "plan" / "pipeline.py"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.system.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

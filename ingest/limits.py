@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 MOST_DEPTH = 256
 """Greatest depth: Python's JSON reader, which explains mistakes, recurses for each level, up to 1,000

@@ -23,8 +23,8 @@ from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.language.streams import Lookup, Stream, Table, View, roots_of
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.model_checks import check_contest, check_models, check_names
-from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.table.layout import Values
+from livectr.system.errors import ConfigError, UserError
 
 
 @dataclass(frozen=True, eq=False)

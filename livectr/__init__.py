@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from livectr import evaluation, models, ops
+    from livectr.client.channels import ClientTls
+    from livectr.client.clients import Client, PreRankClient, RankClient, RecommendClient, RecommendItems
+    from livectr.client.failures import CallError
     from livectr.ingest.content.store import ContentStore
     from livectr.ingest.language.content import Content
     from livectr.ingest.language.event_times import EventTime
@@ -20,40 +23,37 @@ if TYPE_CHECKING:
     from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
-    from livectr.kernels.errors import ConfigError, ConnectError, DataError, LiveCTRError, UserError
     from livectr.library.embeddings import read_embeddings
     from livectr.library.features import features
     from livectr.library.scoring import score
     from livectr.library.training import Trained, train, train_options
-    from livectr.serving.calls.channels import ClientTls
-    from livectr.serving.calls.failures import CallError
-    from livectr.serving.client import Client, PreRankClient, RankClient, RecommendClient, RecommendItems
+    from livectr.system.errors import ConfigError, ConnectError, DataError, LiveCTRError, UserError
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CallError": "livectr.serving.calls.failures",
-    "Client": "livectr.serving.client",
-    "ClientTls": "livectr.serving.calls.channels",
-    "ConfigError": "livectr.kernels.errors",
-    "ConnectError": "livectr.kernels.errors",
+    "CallError": "livectr.client.failures",
+    "Client": "livectr.client.clients",
+    "ClientTls": "livectr.client.channels",
+    "ConfigError": "livectr.system.errors",
+    "ConnectError": "livectr.system.errors",
     "Content": "livectr.ingest.language.content",
     "ContentStore": "livectr.ingest.content.store",
-    "DataError": "livectr.kernels.errors",
+    "DataError": "livectr.system.errors",
     "EventTime": "livectr.ingest.language.event_times",
     "Field": "livectr.ingest.pipeline",
-    "LiveCTRError": "livectr.kernels.errors",
+    "LiveCTRError": "livectr.system.errors",
     "Pipeline": "livectr.ingest.pipeline",
-    "PreRankClient": "livectr.serving.client",
+    "PreRankClient": "livectr.client.clients",
     "Promotion": "livectr.ingest.language.promotion",
-    "RankClient": "livectr.serving.client",
-    "RecommendClient": "livectr.serving.client",
-    "RecommendItems": "livectr.serving.client",
+    "RankClient": "livectr.client.clients",
+    "RecommendClient": "livectr.client.clients",
+    "RecommendItems": "livectr.client.clients",
     "Stream": "livectr.ingest.language.streams",
     "Table": "livectr.ingest.language.streams",
     "TablePolicy": "livectr.ingest.language.policies",
     "Trained": "livectr.library.training",
-    "UserError": "livectr.kernels.errors",
+    "UserError": "livectr.system.errors",
     "features": "livectr.library.features",
     "label_join": "livectr.ingest.language.streams",
     "labelled": "livectr.ingest.language.streams",

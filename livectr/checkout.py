@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
 

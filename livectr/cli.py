@@ -20,10 +20,10 @@ from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, 
 from livectr.commands.run import check, kernels, query, serve, train, verify, versions
 from livectr.commands.settings import start_log
 from livectr.commands.start import demo, example, init, kafka, redis
-from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
-from livectr.kernels.process.disk import is_full
-from livectr.kernels.process.logs import tell
-from livectr.kernels.process.signals import kept_handlers
+from livectr.system.disk import is_full
+from livectr.system.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
+from livectr.system.logs import tell
+from livectr.system.signals import kept_handlers
 from livectr.trainer.process import share_cores
 
 COMMANDS = (

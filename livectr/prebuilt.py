@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.cpu import Level, own_levels
 from livectr.kernels.runtime.compiler import noting, prebuild
 from livectr.kernels.runtime.library import build, has_library
+from livectr.system.cpu import Level, own_levels
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.ingest.pipeline import Pipeline

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 _ADDRESS = re.compile(r"(?P<scheme>[\w+]+://)(?:(?P<user>[^/@]*)@)?(?P<rest>.*)", re.DOTALL)
 
@@ -24,7 +24,7 @@ def read_password(path: str | Path) -> str:
 
 
 def with_password(url: str, password: str) -> str:
-    """Add the password to a Redis URL of any form (`protos.redis_url`) that has none."""
+    """Add the password to a Redis URL of any form (`store.redis_url`) that has none."""
     if has_password(url):
         return url
     match = _ADDRESS.fullmatch(url)

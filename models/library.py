@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 
 from livectr.kernels.network import packed
-from livectr.kernels.process.cpu import maker
+from livectr.system.cpu import maker
 
 Library = Literal["torch", "packed"]
 _active = threading.local()  # a publisher's thread must not change its bits with the step that runs beside it

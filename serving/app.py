@@ -13,11 +13,6 @@ from collections.abc import Callable
 import torch
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError, ConnectError
-from livectr.kernels.process.heap import tune_malloc
-from livectr.kernels.process.logs import add_log_field, logs_json
-from livectr.kernels.process.metrics_server import metrics_server
-from livectr.kernels.process.threads import watched_threads
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.canary import SIDE
 from livectr.serving.connections import connections
@@ -30,6 +25,11 @@ from livectr.serving.server import Method, Server, Transport
 from livectr.serving.sides import Sides
 from livectr.serving.tracing import tracing
 from livectr.serving.workers import StopSignal, supervise
+from livectr.system.errors import ConfigError, ConnectError
+from livectr.system.heap import tune_malloc
+from livectr.system.logs import add_log_field, logs_json
+from livectr.system.metrics_server import metrics_server
+from livectr.system.threads import watched_threads
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 STABLE, CANARY = "stable", "canary"
 """Sides, as replies, metrics and the served log name them."""

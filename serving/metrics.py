@@ -12,14 +12,14 @@ from typing import Any, Generic, TypeVar
 from grpc import StatusCode
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from livectr.kernels.process import build_info as build_info
-from livectr.kernels.process.histograms import F64, ProbabilityHistogram
-from livectr.kernels.process.histograms import DelayHistogram as DelayHistogram
-from livectr.protos.redis_errors import Outcome
 from livectr.serving import tracing
 from livectr.serving.canary import SIDE
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import AnswerError
+from livectr.store.redis_errors import Outcome
+from livectr.system import build_info as build_info
+from livectr.system.histograms import F64, ProbabilityHistogram
+from livectr.system.histograms import DelayHistogram as DelayHistogram
 
 REQUEST_BOUNDS_S = (
     *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0065, 0.008, 0.01, 0.0125, 0.015, 0.02),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from livectr.ingest.addresses import log_folder, topic_address
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.addresses import is_loopback
-from livectr.kernels.process.tls import TlsFiles
 from livectr.serving.canary import CanaryOptions
 from livectr.serving.limits import RequestLimits
+from livectr.system.addresses import is_loopback
+from livectr.system.errors import ConfigError
+from livectr.system.tls import TlsFiles
 
 _LARGEST_MESSAGE = 1 << 30
 """Offsets of strings are int32."""

@@ -24,7 +24,7 @@ from typing import Protocol
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 _STATUS = health_pb2.HealthCheckResponse
 

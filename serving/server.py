@@ -17,9 +17,6 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.logs import REQUEST_ID
-from livectr.kernels.process.tls import TlsFiles
 from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
 from livectr.serving.access.tokens import Tokens
@@ -29,6 +26,9 @@ from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.request.admission import Admission
 from livectr.serving.request.parse import ColumnSpec
 from livectr.serving.tls import server_credentials
+from livectr.system.errors import ConfigError
+from livectr.system.logs import REQUEST_ID
+from livectr.system.tls import TlsFiles
 
 log = logging.getLogger(__name__)
 

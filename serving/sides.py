@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.serving import metrics
 from livectr.serving.canary import CANARY, REQUEST, SIDE, STABLE, CanaryOptions, on_side
 from livectr.serving.errors import RequestError, SideError
@@ -33,6 +32,7 @@ from livectr.serving.request.accepts import (
 from livectr.serving.roles import ROLES, Role
 from livectr.serving.server import Method
 from livectr.serving.version.follower import VersionFollower
+from livectr.system.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import grpc
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.tls import FollowedFiles, TlsFiles
+from livectr.system.errors import ConfigError
+from livectr.system.tls import FollowedFiles, TlsFiles
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:

@@ -20,7 +20,7 @@ from typing import Any
 
 from grpc import StatusCode
 
-from livectr.kernels.process.logs import REQUEST_ID, add_log_field
+from livectr.system.logs import REQUEST_ID, add_log_field
 
 log = logging.getLogger(__name__)
 

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from multiprocessing.context import ForkProcess
 from types import FrameType
 
-from livectr.kernels.errors import ConfigError, ConnectError, UserError
-from livectr.kernels.process.children import follow_parent
-from livectr.kernels.process.logs import add_log_field, tell
-from livectr.kernels.process.signals import SignalEvent, end_at_sigterm
 from livectr.serving.options import ServeOptions
 from livectr.serving.probes import NoProbes, PipeProbes, Probes, ProbeServer, WorkerProbes
+from livectr.system.children import follow_parent
+from livectr.system.errors import ConfigError, ConnectError, UserError
+from livectr.system.logs import add_log_field, tell
+from livectr.system.signals import SignalEvent, end_at_sigterm
 
 MISTAKE, AWAY = 2, 4
 """Exit codes of a worker, which become those of its supervisor."""

@@ -123,8 +123,8 @@ def pytest_collection_finish() -> None:
 
     Freeze what was imported and collected: garbage collections would go through it for nothing.
     """
-    if "livectr.serving.client" in sys.modules:
-        sys.modules["livectr.serving.client"].Client.__init__.__defaults__ = (CALL_S,)
+    if "livectr.client.clients" in sys.modules:
+        sys.modules["livectr.client.clients"].Client.__init__.__defaults__ = (CALL_S,)
     if "livectr.serving.version.reader" in sys.modules:
         sys.modules["livectr.serving.version.reader"]._REQUEST_TIMEOUT_S = CALL_S  # type: ignore[attr-defined]
     gc.collect()

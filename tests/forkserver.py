@@ -3,7 +3,7 @@
 None of them starts gRPC, or a thread of Python: a fork has the thread alone that forks.
 """
 
-from livectr.kernels.process.heap import loading
+from livectr.system.heap import loading
 
 with loading(lean=True):
     import livectr.analysis.evaluate

@@ -6,7 +6,7 @@ rank.py MODULE ARGUMENT ...
 import importlib
 import sys
 
-from livectr.kernels.process.heap import loading
+from livectr.system.heap import loading
 
 if __name__ == "__main__":
     with loading():

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from livectr.kernels.process.children import follow_parent
 from livectr.local.gang import Round
 from livectr.local.ports import free_ports
 from livectr.local.ranks import Ranks
+from livectr.system.children import follow_parent
 from livectr.trainer.process import share_cores, stop_signals
 from tests.waiting import left_s
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from livectr.kernels.process.children import with_parent
 from livectr.local.kafka import broker_jars
 from livectr.local.ports import free_ports
+from livectr.system.children import with_parent
 from tests.waiting import left_s
 
 VERSION = "3.0.9"

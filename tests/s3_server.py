@@ -12,8 +12,8 @@ from typing import Self
 import pytest
 from pyarrow import fs
 
-from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
+from livectr.system.children import with_parent
 from tests.waiting import left_s
 
 BUCKET = "clicks"

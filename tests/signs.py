@@ -13,7 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("ingest", "kernels", "models", "protos", "serving", "trainer", "livectr")
+FOLDERS = (
+    "client",
+    "ingest",
+    "kernels",
+    "models",
+    "protos",
+    "serving",
+    "store",
+    "system",
+    "trainer",
+    "livectr",
+)
 BESIDE = ("bench", "tests", "examples")
 """Folders outside of the package; their files count, too."""
 MANY_BY_NATURE = ("ingest/operators", "models")

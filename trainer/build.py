@@ -23,8 +23,8 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.metrics_server import metrics_server
+from livectr.system.errors import ConfigError
+from livectr.system.metrics_server import metrics_server
 from livectr.trainer.checkpoint.arithmetic import settled, tell
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.keeping import KeepRule

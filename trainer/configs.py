@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.models.base import ModelConfig
+from livectr.system.errors import ConfigError
 
 
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:

@@ -9,10 +9,10 @@ from livectr.ingest.content.folders import content_folders
 from livectr.ingest.content.refresh_rule import RefreshRule
 from livectr.ingest.dead_letters.usable import MIN_USABLE
 from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.object_store import is_object_address, local_copy
-from livectr.kernels.process.tls import TlsFiles
 from livectr.kernels.runtime.compiler import thread_count
+from livectr.system.errors import ConfigError
+from livectr.system.object_store import is_object_address, local_copy
+from livectr.system.tls import TlsFiles
 from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
 from livectr.trainer.step_settings import (
     ONLINE,

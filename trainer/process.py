@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from livectr.kernels.process.signals import SignalEvent, kept_handlers
+from livectr.system.signals import SignalEvent, kept_handlers
 
 
 def share_cores() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.join.stats import OF_PROCESS
-from livectr.kernels.errors import UserError
-from livectr.kernels.process.disk import writing
+from livectr.system.disk import writing
+from livectr.system.errors import UserError
 from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import InternalError
-from livectr.kernels.process.heap import tune_malloc
-from livectr.kernels.process.logs import add_log_field
-from livectr.kernels.process.threads import watched_threads
+from livectr.system.errors import InternalError
+from livectr.system.heap import tune_malloc
+from livectr.system.logs import add_log_field
+from livectr.system.threads import watched_threads
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.replicas import check_replicas

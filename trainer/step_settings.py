@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 Mode = Literal["allreduce", "reducescatter"]
 FieldExchange = Literal["partial", "vectors", "rows"]

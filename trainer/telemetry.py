@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from livectr.kernels.process import build_info as build_info
+from livectr.system import build_info as build_info
 
 EXAMPLES = Counter("livectr_examples", "Examples trained on by all ranks.")
 BACKFILL_EXAMPLES = Counter(

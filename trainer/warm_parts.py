@@ -1,6 +1,6 @@
 """The parts of a model that a run may take from another run's checkpoint (trainer.checkpoint.warm_start)."""
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 PARTS = ("network", "content", "embeddings")
 SHORTHANDS = {"partial": ("network",), "full": PARTS, "none": ()}

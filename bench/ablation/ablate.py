@@ -19,7 +19,7 @@ from bench.ablation.span import TEST, Span, span_of
 from bench.ablation.tables import NAMES, Results, markdown, tables_of, values
 from bench.machine import commit, hardware
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.seen import COLD
 
 SEED = "{seed}"

@@ -23,8 +23,8 @@ from bench.ablation.jobs import MISTAKE, Job
 from bench.ablation.measures import TRUTH, measure
 from livectr.config.sources import resolve
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import UserError
 from livectr.simulator.ledger import read_ledger
+from livectr.system.errors import UserError
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import train

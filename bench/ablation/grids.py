@@ -23,11 +23,11 @@ from typing import Final
 
 from bench.ablation.span import Span, only
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.models.aggregators import AggregatorName
 from livectr.models.base import ModelConfig
 from livectr.models.dicm import DICM
 from livectr.models.two_tower import TwoTower
+from livectr.system.errors import ConfigError
 
 GRIDS = ("images", "aggregator", "basic_net", "warm_up", "prerank")
 BEST: Final = "multi_query_attentive"

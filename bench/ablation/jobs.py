@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.ablation.span import Span
 from bench.environment import ROOT
-from livectr.kernels.errors import ConfigError
 from livectr.local.parts import Part, PartError
+from livectr.system.errors import ConfigError
 
 POLL_S = 0.05
 MISTAKE = 2

@@ -19,7 +19,7 @@ from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 TEST = 0.2
 EARLIER = 0.4

@@ -22,7 +22,7 @@ from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.process.heap import loading, tune_malloc
+from livectr.system.heap import loading, tune_malloc
 
 BATCH = 4096
 WAIT_S = 0.1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.environment import ROOT, python
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 PACKAGES = Path(__file__).with_name("peers.txt")
 

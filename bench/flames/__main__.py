@@ -14,8 +14,8 @@ from bench.environment import ROOT
 from bench.flames import flame
 from bench.flames.works import WORKS, Work
 from bench.machine import commit, hardware
-from livectr.kernels.errors import InternalError
-from livectr.kernels.process.children import with_parent
+from livectr.system.children import with_parent
+from livectr.system.errors import InternalError
 
 SECONDS = 15.0
 WARM_S = 300.0

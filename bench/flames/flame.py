@@ -147,6 +147,6 @@ def _group(name: str) -> str:
         return "its kernels"
     if first.startswith(("libtorch", "libmkl", "libgomp", "libhiredis")):
         return "NumPy, PyArrow, PyTorch"
-    if first in ("serving", "ingest", "kernels", "models", "protos", "trainer"):
+    if first in ("client", "ingest", "kernels", "models", "protos", "serving", "store", "system", "trainer"):
         return "LiveCTR"
     return _PACKAGES.get(first, "Python")

@@ -17,9 +17,9 @@ from bench.images.store import random_store
 from bench.peers.ours import OURS, trainer, trainer_ahead
 from bench.peers.workloads import P, W, Workload
 from bench.publish import filled, publish_all, publisher_of
-from livectr.kernels.process.heap import tune_malloc
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
+from livectr.system.heap import tune_malloc
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.comm.control import Control
 

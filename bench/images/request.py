@@ -22,12 +22,12 @@ from bench.rows import row
 from bench.serving.alone import F64
 from bench.serving.process import serving
 from bench.serving.published import NOW_MS, push
+from livectr.client.clients import RankClient
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.extract.extractor import Extractor
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.protos.store import encode_history, encode_lookup_row
-from livectr.serving.client import RankClient
+from livectr.store.layout import encode_history, encode_lookup_row
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import RedisStore

@@ -31,7 +31,7 @@ from bench.images.table_2 import PAPER
 from bench.images.workload import Ads
 from bench.launch import launch
 from bench.rows import row
-from livectr.kernels.process.heap import tune_malloc
+from livectr.system.heap import tune_malloc
 from livectr.trainer.comm.collectives import Collectives, connect
 
 WORLDS = (1, 2, 4)

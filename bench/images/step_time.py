@@ -29,9 +29,9 @@ from bench.peers.workloads import P
 from bench.rows import products, row
 from bench.turns import in_turns
 from livectr.ingest.content.store import F16, ContentStore
-from livectr.kernels.process.heap import tune_malloc
 from livectr.models.dicm import Basic
 from livectr.models.precision import precision
+from livectr.system.heap import tune_malloc
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import Precision, StepSettings

@@ -39,7 +39,7 @@ from bench.images.workload import CLICKED_IMAGES, IMAGE, Ads, Batch
 from bench.launch import launch
 from bench.rows import row
 from livectr.ingest.content.store import ContentStore
-from livectr.kernels.process.heap import tune_malloc
+from livectr.system.heap import tune_malloc
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.step import DesStep
 

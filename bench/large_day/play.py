@@ -19,11 +19,11 @@ import redis
 
 from bench.large_day.log import HOUR_MS, NEW_EARLY, NEW_LATE, START_MS, DayLog
 from bench.large_day.watch import Moment, Trainer
-from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.protos.keyspace import Keyspace
-from livectr.protos.manifest import VersionManifest
+from livectr.store.keyspace import Keyspace
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import InternalError
 
 PIPELINE = Path(__file__).with_name("pipeline.py")
 TABLES = ("seen", "user_x_seen")

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from bench.environment import ROOT, cache
 from bench.planted import Planted
-from livectr.kernels.errors import ConfigError
 from livectr.simulator.traffic import Traffic, TrafficOptions
 from livectr.simulator.truth import AGE_BOUNDS, World
+from livectr.system.errors import ConfigError
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems
+from livectr.client.clients import PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.simulator.records import CONTEXTS, QUERIES
 from livectr.simulator.truth import PAGES, POSITIONS, SEARCH
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.environment import ROOT
 from bench.network.namespaces import DEVICE, Wires
-from livectr.kernels.process.children import with_parent
+from livectr.system.children import with_parent
 
 PORT = 29500
 LONGEST_S, ENDS_S = 1200, 20

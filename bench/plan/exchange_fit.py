@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.plan.fit import MOST_RANKS
 from bench.plan.runs import Run, scaling
-from livectr.kernels.errors import InternalError
+from livectr.system.errors import InternalError
 from livectr.trainer.placement.exchange_cost import Work
 
 

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from bench.plan.runs import Run, rates, scaling
-from livectr.kernels.errors import InternalError
+from livectr.system.errors import InternalError
 
 NAMES = ("wait_s", "key_s", "value_s", "mac_s")
 MOST_RANKS = 2

@@ -13,9 +13,9 @@ from bench.plan.check import steps_of_others
 from bench.plan.fit import fit, fitted_runs
 from bench.plan.runs import network, rates, result, scaling
 from bench.serving.ids import pipeline as serving_pipeline
-from livectr.kernels.errors import InternalError
 from livectr.plan.model import of_pipeline
 from livectr.plan.points import Point
+from livectr.system.errors import InternalError
 
 FILE = ROOT / "livectr" / "plan" / "points.json"
 RANK = "rank 400 of 20,000 ads, 16 ids, DeepFM 256-128"

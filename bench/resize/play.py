@@ -23,13 +23,13 @@ import redis
 from bench.resize.log import ADS, RATE, Log, Traffic
 from bench.rows import bounded
 from bench.serving.process import serving
+from livectr.client.clients import RankClient
 from livectr.local.kafka import Broker
 from livectr.local.parts import Part, PartError, descendants
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace
-from livectr.serving.client import RankClient
+from livectr.store.layout import Keyspace
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import newest_manifest
 
 PIPELINE = Path(__file__).with_name("pipeline.py")

@@ -17,10 +17,10 @@ from bench.rows import bounded
 from bench.serving.pipeline import pipeline
 from bench.serving.process import serving
 from bench.serving.published import NOW_MS, publish
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.client import PreRankClient, RankClient
 
 RANK_CANDIDATES = 400
 PRERANK_CANDIDATES = 4_000

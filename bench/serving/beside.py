@@ -28,9 +28,9 @@ from bench.serving.alone import percentiles
 from bench.serving.load import F64, Ask, grpc_client, http_client, line_client, together
 from bench.serving.process import ready, running, serving, talking, wait_for_port
 from bench.serving.requests import CANDIDATES, requests, warm_up
-from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
+from livectr.system.errors import InternalError
 
 PEERS = Path(__file__).parent / "peers"
 PIPELINE = "bench/serving/ids.py"

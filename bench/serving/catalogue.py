@@ -10,9 +10,9 @@ import numpy as np
 from bench.serving.alone import RANK_CANDIDATES, latencies_ms, percentiles, visit_of
 from bench.serving.process import serving
 from bench.serving.published import publish
+from livectr.client.clients import PreRankClient
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.serving.client import PreRankClient
 
 OUT = 32
 GOALS_MS = {50: None, 99: 25.0}

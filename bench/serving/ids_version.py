@@ -20,7 +20,7 @@ from bench.serving.ids import pipeline
 from bench.serving.published import push
 from bench.serving.sizes import AD, USER, VISIT
 from livectr.ingest.extract.extractor import Extractor
-from livectr.protos.store import encode_lookup_row
+from livectr.store.layout import encode_lookup_row
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values

@@ -23,10 +23,10 @@ from bench.rows import bounded
 from bench.serving.memory_stages import LAST_STEP
 from bench.serving.private_pages import KINDS, private_mib
 from bench.serving.process import ROOT, started, talking
+from livectr.client.clients import RankClient
 from livectr.local.parts import descendants
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.serving.client import RankClient
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.truth import PAGES, POSITIONS
 

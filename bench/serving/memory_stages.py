@@ -36,7 +36,7 @@ def steps(pipeline_file: str) -> Iterator[str]:
             importlib.import_module(module)
         yield name
     from livectr.ingest.pipeline import load_pipeline
-    from livectr.kernels.process.lean_pyarrow import keep_pandas_out
+    from livectr.system.lean_pyarrow import keep_pandas_out
 
     keep_pandas_out()
     pipeline = load_pipeline(Path(pipeline_file))

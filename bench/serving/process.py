@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from livectr.kernels.process.children import with_parent
+from livectr.system.children import with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -33,11 +33,11 @@ from bench.serving.load import grpc_client, together
 from bench.serving.process import started
 from bench.serving.requests import requests, warm_up
 from livectr.demo.scrape import Samples, scrape, value
-from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.protos import livectr_pb2_grpc as rpc
 from livectr.serving.metrics import STAGES
+from livectr.system.errors import InternalError
 
 RESULT = RESULTS / "serving-profile.json"
 PICTURE = ROOT / "docs" / "serving-flame.svg"

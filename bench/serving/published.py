@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bench.serving.pipeline import pipeline
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.pipeline import Pipeline
-from livectr.protos.store import LOOKUP, encode_history, encode_lookup_row
+from livectr.store.layout import LOOKUP, encode_history, encode_lookup_row
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep

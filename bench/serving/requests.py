@@ -10,8 +10,8 @@ import numpy as np
 
 from bench.serving.sizes import AD, USER, VISIT
 from bench.zipf import zipf
+from livectr.client.clients import column_of
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.client import column_of
 
 CANDIDATES = 400
 EXPONENT = 1.05

@@ -25,10 +25,10 @@ from bench.serving.alone import F64, RANK_CANDIDATES, rank_call
 from bench.serving.pipeline import pipeline
 from bench.serving.process import serving, talking
 from bench.serving.published import F32, I64, finish, publisher_of, random_model
-from livectr.kernels.errors import InternalError
+from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.serving.client import RankClient
+from livectr.system.errors import InternalError
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import VersionSnapshot

@@ -29,8 +29,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import is_full, sync_directory
+from livectr.system.disk import is_full, sync_directory
+from livectr.system.errors import ConfigError
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

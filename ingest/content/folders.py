@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def content_folders(text: str | None) -> dict[str, Path]:

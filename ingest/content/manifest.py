@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 MANIFEST = "store.json"
 

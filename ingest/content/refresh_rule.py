@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from livectr.ingest.content.files import (
 )
 from livectr.ingest.content.manifest import create_manifest, read_manifest
 from livectr.ingest.content.places import Places
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
 from livectr.kernels.runtime.gather import gather_rows
+from livectr.system.errors import ConfigError
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

@@ -19,7 +19,7 @@ from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.sources.source import open_source
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 MAX_PICTURE_BYTES = 32 << 20
 """Longer records of pictures become dead letters."""

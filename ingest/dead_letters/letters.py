@@ -39,7 +39,7 @@ from livectr.ingest.addresses import log_folder
 from livectr.ingest.dead_letters.spool import TOPIC, Spool
 from livectr.ingest.dead_letters.usable import RowCounts
 from livectr.ingest.limits import SPOOL_BYTES
-from livectr.kernels.errors import ConfigError, UserError
+from livectr.system.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from livectr.ingest.chunks import Position

@@ -17,8 +17,8 @@ from collections import deque
 from pathlib import Path
 from typing import IO
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import sync_directory
+from livectr.system.disk import sync_directory
+from livectr.system.errors import ConfigError
 
 TOPIC = "livectr.dead_letters"
 """Topic of the lines; of a log of files, the folder that takes its place."""

@@ -21,7 +21,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 from livectr.ingest import metrics
 from livectr.ingest.addresses import MOST_IN_FLIGHT, connect_admin, kafka_options
 from livectr.ingest.dead_letters.spool import TOPIC, Spool
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.ingest.chunks import Position

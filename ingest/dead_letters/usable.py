@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from livectr.kernels.errors import DataError
+from livectr.system.errors import DataError
 
 MIN_USABLE = 0.5
 """Default for the least share of a topic's rows that must be usable."""

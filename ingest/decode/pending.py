@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.decode.rows import Decoded
-from livectr.kernels.errors import UserError
+from livectr.system.errors import UserError
 
 _Letter: TypeAlias = tuple[int, int, int, Reason, str, bytes, int]
 

@@ -26,7 +26,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from livectr.ingest.decode.registry import SchemaRegistry
-from livectr.kernels.errors import ConfigError, UserError
+from livectr.system.errors import ConfigError, UserError
 
 _ROOT = "livectr/registered.proto"
 _KNOWN = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")

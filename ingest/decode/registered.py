@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.decode.registry import HEAD_BYTES, KEY, MARK, UNKNOWN_S, SchemaRegistry, Wanted
 from livectr.ingest.decode.rows import Read, UnreadableError
-from livectr.kernels.errors import ConfigError, UserError
+from livectr.system.errors import ConfigError, UserError
 
 NO_REGISTRY = (
     "it begins like a message of a schema registry; add registry=http://HOST:PORT to the source's address"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.system.errors import ConfigError, ConnectError
 
 MARK = b"\0"
 HEAD_BYTES = 5

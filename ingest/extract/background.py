@@ -12,8 +12,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from livectr.kernels.errors import KernelError
 from livectr.kernels.runtime.compiler import build_host, made_cache_folder
+from livectr.system.errors import KernelError
 
 _NICE = "10"
 _LONGEST_END_S = 5.0

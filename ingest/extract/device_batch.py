@@ -15,9 +15,9 @@ from livectr.ingest.extract.staging import ALIGNMENT, places, staged, struct_wor
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import InternalError
 from livectr.kernels.runtime.columns import THREADS
 from livectr.kernels.runtime.device import Buffer, Device
+from livectr.system.errors import InternalError
 
 Array = npt.NDArray[Any]
 LEAST_POOL, LEAST_KEYS = 1 << 16, 1 << 16

@@ -37,8 +37,8 @@ from livectr.ingest.language.expr import Expr, given
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.ingest.plan.placement import place
-from livectr.kernels.errors import KernelError
 from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, require_gpu
+from livectr.system.errors import KernelError
 
 Array = npt.NDArray[Any]
 

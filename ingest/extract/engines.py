@@ -26,10 +26,10 @@ from livectr.ingest.extract.background import build_in_turn
 from livectr.ingest.extract.host_code import host_source
 from livectr.ingest.extract.program import Program
 from livectr.ingest.operators.user import located
-from livectr.kernels.errors import ConfigError, KernelError, LiveCTRError, NoCompilerError
 from livectr.kernels.extract import program
 from livectr.kernels.runtime.arrays import address
 from livectr.kernels.runtime.compiler import compile_host, find_host
+from livectr.system.errors import ConfigError, KernelError, LiveCTRError, NoCompilerError
 
 if TYPE_CHECKING:
     from livectr.ingest.plan.dag import FeaturePlan

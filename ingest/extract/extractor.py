@@ -17,9 +17,9 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.limits import FeatureLimits
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError, InternalError
 from livectr.kernels.runtime.arrays import address
 from livectr.kernels.runtime.recycled import Recycled
+from livectr.system.errors import ConfigError, InternalError
 
 if TYPE_CHECKING:
     from livectr.ingest.extract.statistics import Statistics

@@ -19,8 +19,8 @@ from livectr.ingest.extract.functions import Function, Terms, function_of, gram_
 from livectr.ingest.extract.transfer import encoded
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import C_TYPES, ColumnRef, Expr, column
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import KERNELS
+from livectr.system.errors import ConfigError
 
 TYPES: Final = tuple(dtype for dtype in dtypes.DTYPES if dtype != "image")
 FILES: Final = ("numbers", "texts", "lists", "tables")

@@ -19,10 +19,10 @@ from livectr.ingest.extract.host_code import recall_bytes
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, width_of
 from livectr.ingest.plan.layout import column_bytes
-from livectr.kernels.errors import InternalError
 from livectr.kernels.extract.program import find_function
 from livectr.kernels.runtime.arrays import address
 from livectr.kernels.runtime.columns import BLOCK_ROWS
+from livectr.system.errors import InternalError
 
 if TYPE_CHECKING:
     from livectr.ingest.plan.dag import FeaturePlan

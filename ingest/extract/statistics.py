@@ -9,7 +9,7 @@ import numpy as np
 
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.resources import Array, Statistic
-from livectr.kernels.errors import MismatchError
+from livectr.system.errors import MismatchError
 
 if TYPE_CHECKING:
     from livectr.ingest.plan.dag import FeaturePlan

@@ -30,7 +30,6 @@ from livectr.ingest.join.row_log import RowLog
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import MismatchError
 from livectr.kernels.keys.keys import combine_keys
 from livectr.kernels.runtime.offsets import offsets_of
 from livectr.kernels.stream.join import (
@@ -47,6 +46,7 @@ from livectr.kernels.stream.join import (
     JoinIndex,
 )
 from livectr.kernels.stream.known import Columns
+from livectr.system.errors import MismatchError
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

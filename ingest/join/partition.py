@@ -20,9 +20,9 @@ from livectr.ingest.join.reorder import Piece
 from livectr.ingest.join.state import PartitionState
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.known import joined
+from livectr.system.errors import ConfigError
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]

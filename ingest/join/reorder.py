@@ -22,7 +22,6 @@ import pyarrow as pa
 from livectr.ingest.chunks import BEGINNING, Chunk, Position
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream
-from livectr.kernels.errors import CheckpointError
 from livectr.kernels.stream.clock import (
     AHEAD,
     BELIEVED,
@@ -36,6 +35,7 @@ from livectr.kernels.stream.clock import (
     judge,
     new_clock,
 )
+from livectr.system.errors import CheckpointError
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]

@@ -15,13 +15,13 @@ import pyarrow as pa
 from livectr.ingest.join.histories import BehaviorHistories, as_table
 from livectr.ingest.join.label_join import HISTORY
 from livectr.ingest.join.lookup import KEY, ROW, TIME, LookupTable
-from livectr.kernels.errors import CheckpointError
 from livectr.kernels.stream.history import Histories, last_of
 from livectr.kernels.stream.join import JoinIndex
 from livectr.kernels.stream.known import COLUMNS, Columns, Places, joined
 from livectr.kernels.stream.row_budget import RowBudget
 from livectr.kernels.stream.timed_rows import rows_that_count
 from livectr.kernels.stream.versions import Entries
+from livectr.system.errors import CheckpointError
 
 TABLES = "tables"
 """Folder of saved look-up rows, beside those of partitions."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 _UNITS: dict[str, int] = {
     "": 1,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.hidden import mark
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 class UnknownColumnError(ConfigError, AttributeError):

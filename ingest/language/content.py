@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.streams import Table
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

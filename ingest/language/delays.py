@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from livectr.ingest.language.durations import duration_ms
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 Delayed = Literal["wait", "vanilla", "fnw", "es_dfm"]
 """See `ingest.language.streams.label_join`."""

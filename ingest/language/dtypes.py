@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 NUMBERS = ("int64", "int32", "float32", "float64")
 FIXED = (*NUMBERS, "bool")

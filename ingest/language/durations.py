@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

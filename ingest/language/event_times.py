@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.language.durations import duration_ms
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 UNITS = ("ms", "s", "us", "ns")
 _YEAR_2000_S, _YEAR_2100_S = 946_684_800, 4_102_444_800

@@ -21,7 +21,7 @@ from typing import Any, Final
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.hidden import hint, refuse
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

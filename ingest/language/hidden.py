@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def hint(name: str = "name") -> str:

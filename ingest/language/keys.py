@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.keys import hash_texts
+from livectr.system.errors import ConfigError
 
 Keys = npt.NDArray[np.int64]
 

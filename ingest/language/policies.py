@@ -8,7 +8,7 @@ from typing import Literal
 
 from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.durations import duration_ms
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 MOST_SIGHTINGS = 127
 SECOND_MS = 1000

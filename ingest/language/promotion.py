@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 PANES = 20
 """Panes of a window: the rule is asked after each, so that many times in a window."""

@@ -25,8 +25,8 @@ from livectr.ingest.language.roots import roots_of as roots_of
 from livectr.ingest.language.tables import AsOf
 from livectr.ingest.language.tables import Lookup as Lookup
 from livectr.ingest.language.tables import Table as Table
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.join import MAX_BYTES
+from livectr.system.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from livectr.ingest.language.columns import Columns
 from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, column
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 AsOf = Literal["event_time", "latest"]
 """See `ingest.language.streams.View.lookup`."""

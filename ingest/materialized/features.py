@@ -26,7 +26,7 @@ from livectr.ingest.materialized.store import AGAIN, Feature, Manifest, feature_
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 BYTES_TOPIC = "materialized features"
 """Label of these bytes in metrics by topic."""

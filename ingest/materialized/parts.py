@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from livectr.ingest.materialized.store import MANIFEST, Manifest
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from livectr.ingest.join.prefetch import Prefetch
 from livectr.ingest.materialized.store import AGAIN, META, Feature, PartFile
 from livectr.ingest.sources.part_file import chunk_bytes
-from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
+from livectr.system.errors import ConfigError, UserError
 
 AHEAD_GROUPS = 1
 """Row groups of a partition that are decoded ahead."""

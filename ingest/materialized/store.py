@@ -25,7 +25,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
 from livectr.ingest.language.streams import roots_of
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 MANIFEST = "manifest.json"
 FORMAT = 1

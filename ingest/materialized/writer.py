@@ -36,7 +36,7 @@ from livectr.ingest.materialized.store import (
 )
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 PART_ROWS = 128 * GROUP_ROWS
 """Rows of a part file."""

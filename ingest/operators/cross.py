@@ -6,7 +6,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import Expr, Operand, as_expr, need
 from livectr.ingest.operators.key import key
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def cross(*inputs: Operand) -> Expr:

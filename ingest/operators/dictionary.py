@@ -15,9 +15,9 @@ from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import C_TYPES, Expr, Operand, as_expr, mapped, need
 from livectr.ingest.language.resources import Resource
 from livectr.ingest.operators.pairs import key_places, read_pairs
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.operators.dictionary import Places
 from livectr.kernels.runtime.columns import MAX_ROW_VALUES
+from livectr.system.errors import ConfigError
 
 U64 = npt.NDArray[np.uint64]
 Value = int | float | bool | str

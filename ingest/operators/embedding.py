@@ -16,8 +16,8 @@ from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import Expr, Operand, as_expr, need
 from livectr.ingest.language.resources import Resource
 from livectr.ingest.operators.pairs import as_array, key_places
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.columns import MAX_ROW_VALUES
+from livectr.system.errors import ConfigError
 
 VECTOR_STEP = 8
 """Rows are padded to a multiple of it, as in kernels/operators/dictionary.cuh."""

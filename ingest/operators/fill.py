@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def fill_null(x: Expr, value: int | float | bool | str) -> Expr:

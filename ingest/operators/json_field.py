@@ -5,7 +5,7 @@ from __future__ import annotations
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import C_TYPES, Expr, Operand, as_expr, mapped, need
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def json_field(x: Operand, path: str, dtype: str) -> Expr:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import Expr, Operand, as_expr
 from livectr.ingest.language.resources import Resource
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.operators.keywords import automaton
+from livectr.system.errors import ConfigError
 
 
 class Words(tuple[str, ...]):

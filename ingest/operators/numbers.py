@@ -9,7 +9,7 @@ import numpy as np
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import C_TYPES, Expr, Operand, as_expr, mapped, need
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def log1p(x: Operand) -> Expr:

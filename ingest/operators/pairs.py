@@ -15,8 +15,8 @@ import pyarrow.parquet
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import key_of
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.operators.dictionary import EqualKeysError, Places, place
+from livectr.system.errors import ConfigError
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc", ".csv")
 

@@ -20,8 +20,8 @@ from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import Expr, Operand, as_expr, need
 from livectr.ingest.language.resources import Array, Statistic
 from livectr.ingest.operators.key import key
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.keys import combine_keys
+from livectr.system.errors import ConfigError
 
 F64 = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import Expr, Operand, as_expr, mapped, need
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def lower(x: Operand) -> Expr:

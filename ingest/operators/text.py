@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import Expr, Operand, as_expr, mapped, need
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def trim(x: Operand) -> Expr:

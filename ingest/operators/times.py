@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import Expr, Operand, as_expr, mapped, need
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import C_TYPES, Expr, Operand, as_expr, mapped
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 _SIGNATURE = re.compile(r"\s*(?P<inputs>[^>]*?)\s*->\s*(?P<output>\w+)\s*")
 _TOKENS = re.compile(

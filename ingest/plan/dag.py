@@ -23,7 +23,7 @@ from livectr.ingest.operators.key import key
 from livectr.ingest.operators.strings import is_grams
 from livectr.ingest.plan.layout import Layout
 from livectr.ingest.plan.recalled import Recalled, recalled
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 class FeaturePlan:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 SERVED = ("rank", "prerank")
 RESERVED = ("adam", "content", "des", "features")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.plan.memory import Memory, Sizes, memory_of, result_bytes, working_set
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.ingest.plan.dag import FeaturePlan

@@ -23,7 +23,7 @@ from livectr.ingest.decode.decoders import Decoding
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.part_file import SUFFIXES, Part, UnreadableError, column_names, open_part
-from livectr.kernels.errors import ConfigError, MismatchError
+from livectr.system.errors import ConfigError, MismatchError
 
 _POLL_S = 0.05
 _GUESSED_RECORD_BYTES = 256

@@ -33,7 +33,7 @@ from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.kafka_batches import bound_batches
 from livectr.ingest.sources.kafka_blocks import RecordBlock, use_blocks
-from livectr.kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
+from livectr.system.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
 
 _CONNECT_TIMEOUT_MS = 5_000
 _POLL_MS = 200

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from livectr.kernels.errors import UserError
+from livectr.system.errors import UserError
 
 _BLOCK_BYTES = 1 << 20
 _PIECE_ROWS = 16_384

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from livectr.ingest.chunks import Chunk, Position, TopicPartition
 from livectr.ingest.sources.background import QUEUE_BYTES
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.ingest.dead_letters.letters import DeadLetters

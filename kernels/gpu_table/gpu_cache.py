@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.device_store import Target
 from livectr.kernels.gpu_table.device_table import Batch, DeviceTable
 from livectr.kernels.runtime.arrays import contiguous
 from livectr.kernels.runtime.device import CudaDevice
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable, Floats, Keys, Missing, Rows
+from livectr.system.errors import ConfigError
 
 SPARE = 16
 """Inverse of the smallest part of the budget that is evicted at once: the choice reads all headers."""

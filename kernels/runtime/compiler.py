@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from livectr.kernels.errors import ConfigError, KernelError, NoCompilerError
-from livectr.kernels.process.cpu import Level, own_levels
+from livectr.system.cpu import Level, own_levels
+from livectr.system.errors import ConfigError, KernelError, NoCompilerError
 
 KERNELS = Path(__file__).resolve().parents[1]
 """Folder where `#include "room/file"` looks."""

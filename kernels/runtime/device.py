@@ -17,9 +17,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.columns import THREADS
 from livectr.kernels.runtime.compiler import cached_cubin, compile_host
+from livectr.system.errors import ConfigError
 
 Bytes = npt.NDArray[np.uint8]
 _DLPACK_CUDA = 2

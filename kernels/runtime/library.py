@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from livectr.kernels.process.cpu import Level, own_levels
 from livectr.kernels.runtime.compiler import (
     KERNELS,
     cache_folder,
@@ -31,6 +30,7 @@ from livectr.kernels.runtime.compiler import (
     text_key,
     thread_count,
 )
+from livectr.system.cpu import Level, own_levels
 
 BUILT = KERNELS / "built"
 """Folder of the libraries that come with the package: BUILT/LEVEL/KEY.so."""

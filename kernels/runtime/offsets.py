@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import InternalError
+from livectr.system.errors import InternalError
 
 MOST = int(np.iinfo(np.int32).max)
 

@@ -4,8 +4,8 @@ import ctypes
 import functools
 from typing import Any
 
-from livectr.kernels.errors import InternalError
 from livectr.kernels.runtime.library import kernel_library
+from livectr.system.errors import InternalError
 
 _POINTER, _INT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _MARK, _SEED = ctypes.c_uint32, ctypes.c_uint64

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Protocol
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.table import layout
 from livectr.kernels.table.layout import SGD, RowLayout, Segment, Values
+from livectr.system.errors import ConfigError
 
 OPTIMISERS: dict[str, type[layout.Optimiser]] = {
     kind.__name__: kind for kind in (layout.SGD, layout.AdaGrad, layout.RowAdaGrad, layout.Adam, layout.FTRL)

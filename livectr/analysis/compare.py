@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from livectr.analysis.paired_auc import Difference, paired_auc, paired_gauc
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, quality
 from livectr.trainer.quality.predictions import read_predictions, roles_of
 from livectr.trainer.quality.seen import is_cold

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from livectr.analysis.compare import MEASURES, Z95, differences
 from livectr.analysis.plots import bars, check_plot, curve
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, gauc_error, quality
 from livectr.trainer.quality.predictions import Records, read_predictions, roles_of
 from livectr.trainer.quality.seen import COLD, is_cold

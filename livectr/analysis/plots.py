@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

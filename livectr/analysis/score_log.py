@@ -36,10 +36,10 @@ from livectr.ingest.materialized.parts import Part, built, complete, parts_of
 from livectr.ingest.materialized.store import MANIFEST
 from livectr.ingest.materialized.writer import until_end
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import thread_count
 from livectr.library.checkpoints import open_checkpoint
 from livectr.library.scoring import ROLE, CheckpointScorer
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import MANIFEST as GENERATION
 from livectr.trainer.checkpoint.manifest import folder_of
 from livectr.trainer.checkpoint.restored import Restored

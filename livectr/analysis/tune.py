@@ -19,11 +19,11 @@ from rich.table import Table
 from livectr.analysis.compare import Z95, differences
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.library.tables import to_pipeline
 from livectr.library.training import train
 from livectr.models.base import ModelConfig
 from livectr.models.learning import OptimiserSpec
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, quality
 from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.quality.seen import is_cold

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from livectr.check.rules import DOUBTFUL, RIGHT, WRONG, Finding
+from livectr.console import make_console
 from livectr.guess.text import ALIKE, prefix_of
-from livectr.inspection.show import make_console
 
 WORDS = {RIGHT: "right", DOUBTFUL: "doubtful", WRONG: "wrong"}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from livectr.config.parsing import nearest
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
 """Does a command with its flags, and returns the exit code."""

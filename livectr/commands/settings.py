@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import logging
 import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from livectr import __version__
 from livectr.config.groups import GROUPS
 from livectr.config.settings import FIELDS, SECRET, TYPES, Settings
 from livectr.config.sources import resolve
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.logs import log_to_stderr
 from livectr.secrets import has_password
+from livectr.system.errors import ConfigError
+from livectr.system.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from livectr.ingest.pipeline import Pipeline
 
 LOG = logging.getLogger(__name__)
-
-Options = TypeVar("Options")
 
 _FEW = 15
 """Flags of a command that need no groups."""
@@ -97,12 +94,6 @@ def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Sett
     assert outer.pipeline is not None
     pipeline = load_pipeline(outer.pipeline)
     return pipeline, resolve(flags, toml=given.config, pipeline=pipeline.settings)
-
-
-def options_of(kind: type[Options], settings: Settings, **more: Any) -> Options:
-    """Options object whose fields are settings of the same names, and `more`."""
-    names = {f.name for f in dataclasses.fields(cast(Any, kind))} - set(more)
-    return kind(**{name: getattr(settings, name) for name in names}, **more)
 
 
 def outer_setting(given: argparse.Namespace, name: str) -> Any:

@@ -7,7 +7,7 @@ that unit or a duration: "500ms", "10s", "2m", "1h", "14d". Memory is in bytes, 
 import dataclasses
 from typing import Any, TypedDict, Unpack
 
-from livectr.protos.redis_url import SCHEMES
+from livectr.store.redis_url import SCHEMES
 
 
 class Limits(TypedDict, total=False):

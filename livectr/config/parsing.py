@@ -9,7 +9,7 @@ from livectr.config.redis_urls import check_redis_url
 from livectr.config.settings import FIELDS, IN_BYTES, SECRET, TYPES
 from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.durations import duration_ms
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def nearest(name: str, known: Any) -> str:

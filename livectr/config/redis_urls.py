@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from livectr.kernels.errors import ConfigError
-from livectr.protos.redis_url import CLUSTER, SENTINEL
-from livectr.protos.redis_url import check_redis_url as check_address
-from livectr.protos.store import without_password
+from livectr.store.layout import without_password
+from livectr.store.redis_url import CLUSTER, SENTINEL
+from livectr.store.redis_url import check_redis_url as check_address
+from livectr.system.errors import ConfigError
 
 
 def check_redis_url(url: str, where: str, schemes: Sequence[str]) -> None:

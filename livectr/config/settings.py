@@ -5,14 +5,16 @@ A name that no setting has is an error in every source: an ignored misspelling w
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from livectr.config.field import EVERY, INSPECT, VERIFY, VERSIONS, setting
 from livectr.config.server_settings import ServeSettings
 from livectr.config.trainer_settings import TrainSettings
-from livectr.kernels.process.logs import FORMATS, LEVELS
 from livectr.serving.options import ServeOptions as S
+from livectr.system.logs import FORMATS, LEVELS
 from livectr.trainer.options import TrainOptions as T
+
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,9 @@ SECRET = ("publish", "redis")
 FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
 TYPES: dict[str, Any] = get_type_hints(Settings)
 IN_BYTES = {"gpu_budget", "rank_memory", *(name for name in FIELDS if name.endswith("_bytes"))}
+
+
+def options_of(kind: type[Options], settings: Settings, **more: Any) -> Options:
+    """Options object whose fields are settings of the same names, and `more`."""
+    names = {f.name for f in dataclasses.fields(cast(Any, kind))} - set(more)
+    return kind(**{name: getattr(settings, name) for name in names}, **more)

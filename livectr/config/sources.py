@@ -9,8 +9,8 @@ from typing import Any
 
 from livectr.config.parsing import parse
 from livectr.config.settings import FIELDS, SECRET, Settings
-from livectr.kernels.errors import ConfigError
 from livectr.secrets import read_password, with_password
+from livectr.system.errors import ConfigError
 
 OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_KERNELS", "LIVECTR_SANITIZE", "LIVECTR_THREADS")
 """Variables of kernels.runtime.compiler, which are no settings."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from livectr.kernels.errors import ConfigError
 from livectr.local.gang import Gang
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings

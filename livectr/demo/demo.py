@@ -35,13 +35,13 @@ from livectr.demo.report import account, last_json_line, report
 from livectr.demo.scrape import quantile, scrape
 from livectr.demo.stopping import stoppable
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.local.parts import Part, PartError
 from livectr.local.ports import free_ports
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace
 from livectr.simulator.ledger import SCHEMA, LedgerTail
 from livectr.simulator.traffic import TICK_MS
+from livectr.store.layout import Keyspace
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import auc
 from livectr.trainer.quality.predictions import read_predictions
 

@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from livectr.serving.client import PreRankClient, RankClient
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.simulator.records import CONTEXTS, QUERIES
 from livectr.simulator.truth import PAGES, POSITIONS, SEARCH
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.checkout import ROOT
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 NAMESPACE = "demo"
 SCRAPE_S = 5

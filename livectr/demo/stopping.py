@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from livectr.kernels.process.signals import kept_handlers
+from livectr.system.signals import kept_handlers
 
 
 @contextmanager

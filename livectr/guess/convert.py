@@ -18,10 +18,10 @@ from livectr.guess.roles import labels
 from livectr.guess.rows import Progress, format_of, read_rows
 from livectr.guess.times import milliseconds
 from livectr.ingest.language.dtypes import arrow_type
-from livectr.kernels.errors import ConfigError
 from livectr.logs.formats import BadRows
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import open_sink
+from livectr.system.errors import ConfigError
 
 PARTITIONS = 4
 FILE_ROWS = 200_000

@@ -15,8 +15,8 @@ from livectr.guess.columns import LEFT_OUT, Use, use_of
 from livectr.guess.roles import Wanted, item_of, numbers_of, of_item, sample_labels, time_of, user_of
 from livectr.guess.rows import Progress, read_rows
 from livectr.guess.times import TimeForm, milliseconds, shown
-from livectr.kernels.errors import ConfigError
 from livectr.logs.formats import BadRows
+from livectr.system.errors import ConfigError
 
 SAMPLE_ROWS = 100_000
 ROW = "row"

@@ -14,7 +14,7 @@ from livectr.guess.convert import write_log
 from livectr.guess.facts import Facts, look
 from livectr.guess.roles import Wanted
 from livectr.guess.text import pipeline_text
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.options import TrainOptions
 
 SHOWN_ITEMS = 3

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from livectr.config.parsing import nearest
 from livectr.guess.columns import as_numbers, listed, shortened
 from livectr.guess.times import BEST, NAMED, TimeForm, form_of
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 NOBODY = "none"
 """Value of --user for a log without users."""

@@ -17,8 +17,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.kernels.errors import ConfigError
 from livectr.logs.formats import LAYOUTS, BadRows, header_of, open_log, read_csv, read_parquet
+from livectr.system.errors import ConfigError
 
 SUFFIXES = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), "csv"),

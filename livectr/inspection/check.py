@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from livectr.commands.settings import options_of
+from livectr.config.settings import options_of
 from livectr.config.supervision import check_supervision, gang_of
 
 if TYPE_CHECKING:

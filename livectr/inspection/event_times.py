@@ -22,8 +22,8 @@ from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.sources.source import Source, open_source
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.clock import AHEAD, FIRST, Horizon, judge, new_clock
+from livectr.system.errors import ConfigError
 
 I64 = npt.NDArray[np.int64]
 

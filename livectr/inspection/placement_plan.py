@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rich.table import Table
 
+from livectr.console import make_console
 from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.pipeline import Pipeline
-from livectr.inspection.show import make_console
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -1,38 +1,24 @@
 """Tables of a pipeline, of a checkpoint and of the published version."""
 
 import json
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from livectr.console import is_piped, make_console
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.drawing import to_svg
 from livectr.ingest.plan.placement import place
 from livectr.inspection.operators_table import show_operators
-from livectr.kernels.errors import CheckpointError, ConfigError
-from livectr.kernels.process.object_store import refuse_objects
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace
-
-PIPED_WIDTH = 160
-"""Width of output that is piped, unless COLUMNS is set."""
-
-
-def make_console() -> Console:
-    """Console as wide as the terminal, or PIPED_WIDTH."""
-    return Console(width=PIPED_WIDTH if _piped() else None)
-
-
-def _piped() -> bool:
-    return not sys.stdout.isatty() and "COLUMNS" not in os.environ
+from livectr.store.layout import Keyspace
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import CheckpointError, ConfigError
+from livectr.system.object_store import refuse_objects
 
 
 def show_pipeline(
@@ -81,7 +67,7 @@ def show_pipeline(
         known = f"within {log.dedup_ms / 1000:g} s"
         once = f"; rows of equal {', '.join(log.dedup)} count once {known}" if log.dedup else ""
         console.print(f"label: column {log.label}{once}", highlight=False, soft_wrap=True)
-    show_operators(placement, console, cut=not _piped())
+    show_operators(placement, console, cut=not is_piped())
     if svg is not None:
         console.print(f"drew {svg}", highlight=False, markup=False, soft_wrap=True)
     fields = Table(title="sparse fields", title_justify="left")
@@ -197,7 +183,7 @@ def show_published(url: str, namespace: str) -> None:
         ConnectError: Redis does not answer.
         ConfigError: nothing is published.
     """
-    from livectr.versions.holding import connected  # imports redis
+    from livectr.store.redis_client import connected
 
     keys = Keyspace(namespace)
     with connected(url) as client:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from livectr.inspection.show import make_console
+from livectr.console import make_console
 from livectr.trainer.report import Report
 
 MOST_TABLES = 12

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from livectr.console import make_console
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.pipeline import Pipeline
 from livectr.inspection.event_times import COVERED, PartitionTimes, measure
-from livectr.inspection.show import make_console
 
 COLUMNS = (
     *(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import CheckpointError, ConfigError
+from livectr.system.errors import CheckpointError, ConfigError
 from livectr.trainer.checkpoint.manifest import check_identity, identity_of, newest_whole
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.stored import placed

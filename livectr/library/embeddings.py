@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.kernels.errors import ConfigError, InternalError
 from livectr.library.checkpoints import open_checkpoint
+from livectr.system.errors import ConfigError, InternalError
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

@@ -15,9 +15,9 @@ from livectr.ingest.language.expr import is_vector, width_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.library.checkpoints import open_checkpoint
 from livectr.library.tables import root_columns, to_pipeline
+from livectr.system.errors import ConfigError
 
 BATCH_ROWS = 8_192
 """Rows that are extracted at once."""

@@ -25,7 +25,6 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.table.rows import values_only
 from livectr.kernels.table.table import DynamicTable
 from livectr.library.checkpoints import open_checkpoint
@@ -34,7 +33,8 @@ from livectr.library.tables import root_columns, to_pipeline
 from livectr.models.base import CTRModel, Gathered, Gathers, Ragged, role_slices, row_segments
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.models.two_tower import TwoTowerModel
-from livectr.protos.store import CONTENT
+from livectr.store.layout import CONTENT
+from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.configs import model_configs
 from livectr.trainer.content.contents import FOLDER

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def to_pipeline(pipeline: Pipeline | str | Path) -> Pipeline:

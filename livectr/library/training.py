@@ -19,10 +19,10 @@ from livectr.config.sources import resolve
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.object_store import is_object_address
 from livectr.library.tables import check_columns, to_pipeline, to_table
 from livectr.simulator.sinks import open_sink
+from livectr.system.errors import ConfigError
+from livectr.system.object_store import is_object_address
 from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.report import Report

@@ -24,9 +24,9 @@ from typing import Self
 from kafka.errors import TopicAlreadyExistsError
 
 from livectr.ingest.addresses import connect_admin
-from livectr.kernels.errors import ConfigError, ConnectError, InternalError
-from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
+from livectr.system.children import with_parent
+from livectr.system.errors import ConfigError, ConnectError, InternalError
 
 KAFKA_VERSION = "4.1.1"
 START_S = 300.0

@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from livectr.kernels.errors import ConfigError
 from livectr.local.gang import BEAT_S, SILENT_S, End, Gang
 from livectr.local.ports import free_ports
+from livectr.system.errors import ConfigError
 
 LOG = logging.getLogger(__name__)
 STRANGE = (OSError, ValueError, KeyError, TypeError, AttributeError)

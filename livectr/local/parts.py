@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from livectr.kernels.errors import InternalError
-from livectr.kernels.process.children import with_parent
-from livectr.kernels.process.signals import SignalEvent
+from livectr.system.children import with_parent
+from livectr.system.errors import InternalError
+from livectr.system.signals import SignalEvent
 
 TAIL_BYTES = 3000
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from livectr.kernels.process.children import with_parent
 from livectr.local.gang import End, Over, Round
+from livectr.system.children import with_parent
 
 UNFINISHED = 5
 """Exit code of a run that was stopped before the log's end; no failure."""

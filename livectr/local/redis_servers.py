@@ -17,10 +17,10 @@ from typing import Any, Self
 
 import redis
 
-from livectr.kernels.errors import InternalError
-from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from livectr.local.valkey import valkey_program
+from livectr.system.children import with_parent
+from livectr.system.errors import InternalError
 
 PATIENCE_S = 300.0
 HANDSHAKE_LOOKS = 100

@@ -26,10 +26,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from livectr.kernels.errors import InternalError
 from livectr.local.gang import End, Gang, Over
 from livectr.local.gathering import Alone, Gathering, Member
 from livectr.local.ranks import CLEAN_S, POLL_S, UNFINISHED, Ranks, how
+from livectr.system.errors import InternalError
 from livectr.trainer.process import stop_signals
 
 LOG = logging.getLogger(__name__)

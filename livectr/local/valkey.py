@@ -16,8 +16,8 @@ from typing import Self
 
 import redis
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.children import with_parent
+from livectr.system.children import with_parent
+from livectr.system.errors import ConfigError
 
 START_S = 300.0
 """Patience with a start; a server that dies ends the wait at once."""

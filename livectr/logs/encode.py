@@ -19,8 +19,8 @@ from livectr.ingest.content.store import ContentStore, shard_of
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.materialized.parts import Part
-from livectr.kernels.errors import ConfigError
 from livectr.logs.pictures import Picture, Pictures, changed_last, open_pictures
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:  # PyTorch takes seconds, which `images show` need not wait for
     from livectr.models.encoders import Encoder

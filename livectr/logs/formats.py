@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 BLOCK_BYTES = 4 << 20
 TYPES = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}

@@ -18,7 +18,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.language.streams import Table
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 I64 = npt.NDArray[np.int64]
 

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from livectr.kernels.errors import ConfigError
 from livectr.logs.formats import LAYOUTS, BadRows, Layout, iso_ms, open_log, read_csv, read_parquet, with_time
 from livectr.logs.json_events import json_events, message_keys
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import Sink, holds, open_sink
+from livectr.system.errors import ConfigError
 
 MESSAGE_ROWS = 1000  # rows of an Arrow message: below 1 MiB, the default limit of brokers
 FILE_ROWS = 200_000  # rows of an Arrow file, over all partitions

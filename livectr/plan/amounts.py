@@ -9,7 +9,7 @@ import argparse
 import re
 
 from livectr.ingest.language.byte_units import parse_bytes
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _NUMBER = r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"

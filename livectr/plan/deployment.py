@@ -8,13 +8,13 @@ from typing import cast
 
 from livectr.config.settings import FIELDS
 from livectr.ingest.language.byte_units import show_bytes
-from livectr.kernels.errors import ConfigError
 from livectr.plan.figure import Beyond, Figure, beyond
 from livectr.plan.load import Load
 from livectr.plan.points import value
 from livectr.plan.serving import Serving
 from livectr.plan.store import Store
 from livectr.plan.trainer import LOAD, MEMORY_SHARE, Step, Trainer
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.table_chain import SWEEP
 
 DEFAULT_BATCH = cast(int, FIELDS["batch_size"].default)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.ingest.pipeline import Pipeline

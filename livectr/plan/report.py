@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.ingest.pipeline import Pipeline

@@ -1,6 +1,6 @@
 """Redis: bytes, nodes, and rows that a version writes.
 
-    row      = 16 + 8 · D + overhead    two slots of D float32 (`protos.store`); the overhead is measured
+    row      = 16 + 8 · D + overhead    two slots of D float32 (`store.layout`); the overhead is measured
     nodes    = least n with ceil(16 / n) · bucket ≤ LOAD · memory
     changed  = F · distinct(rate · interval · keys / F)    distinct keys between two versions
     push     = changed / (measured rows/s · min(ranks, nodes))
@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from livectr.kernels.errors import ConfigError
 from livectr.plan.distinct import distinct
 from livectr.plan.figure import Figure
 from livectr.plan.model import Model
 from livectr.plan.points import value
 from livectr.plan.trainer import Ids
-from livectr.protos.keyspace import BUCKETS
+from livectr.store.keyspace import BUCKETS
+from livectr.system.errors import ConfigError
 
 LOAD = 0.7
 """`maxmemory` of a Redis in k8s/components/redis, as a share of its memory."""

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from livectr.kernels.errors import ConfigError
 from livectr.plan.distinct import distinct
 from livectr.plan.model import Model
 from livectr.plan.points import points, value
+from livectr.system.errors import ConfigError
 from livectr.trainer.placement.exchange_cost import CostModel, Measured
 from livectr.trainer.step_settings import FIELD_EXCHANGES
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from livectr.kernels.errors import ConfigError
 from livectr.simulator.traffic import Columns, Shown
+from livectr.system.errors import ConfigError
 
 SCHEMA = pa.schema(
     [

@@ -21,8 +21,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecordsBuilder
 from numpy.typing import NDArray
 
-from livectr.kernels.errors import ConfigError, InternalError
 from livectr.kernels.stream.record_writer import Written, write_records
+from livectr.system.errors import ConfigError, InternalError
 
 BATCH_BYTES = 256 << 10
 MAX_WAITING_BYTES = 64 << 20

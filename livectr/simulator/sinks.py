@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from livectr.ingest.sources.part_file import SUFFIXES
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import write_all, writing
+from livectr.system.disk import write_all, writing
+from livectr.system.errors import ConfigError
 
 PART_BYTES = 64 << 20  # size at which a partition continues in a new file
 LINGER_MS = 5

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
-from livectr.kernels.process.object_store import refuse_objects
+from livectr.system.errors import CheckpointError, ConfigError, MismatchError
+from livectr.system.object_store import refuse_objects
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     Manifest,

@@ -20,12 +20,12 @@ from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Table
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConnectError
 from livectr.library.tables import root_columns
-from livectr.protos.redis_client import connect_redis
-from livectr.protos.redis_errors import REDIS_ERRORS
-from livectr.protos.redis_url import is_clustered
-from livectr.protos.store import Keyspace, decode_history, decode_lookup_rows, without_password
+from livectr.store.layout import Keyspace, decode_history, decode_lookup_rows, without_password
+from livectr.store.redis_client import connect_redis
+from livectr.store.redis_errors import REDIS_ERRORS
+from livectr.store.redis_url import is_clustered
+from livectr.system.errors import ConnectError
 from livectr.verify.questions import Question
 
 Values = Mapping[bytes, bytes | None]

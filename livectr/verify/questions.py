@@ -21,8 +21,8 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.source import open_source
-from livectr.kernels.errors import ConfigError
 from livectr.protos import livectr_pb2 as pb
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.restored import Restored
 
 Kind = Literal["rank", "prerank"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from livectr.inspection.show import make_console
-from livectr.kernels.process.logs import tell
+from livectr.console import make_console
+from livectr.system.logs import tell
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.verify.judge import Judge, Judgement
 from livectr.verify.vectors import ITEMS

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConnectError
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.redis_client import connect_redis
-from livectr.protos.redis_errors import REDIS_ERRORS
-from livectr.protos.redis_url import is_clustered
-from livectr.protos.store import Keyspace, without_password
-from livectr.protos.vectors import decode_vectors
+from livectr.store.layout import Keyspace, without_password
+from livectr.store.manifest import VersionManifest
+from livectr.store.redis_client import connect_redis
+from livectr.store.redis_errors import REDIS_ERRORS
+from livectr.store.redis_url import is_clustered
+from livectr.store.vectors import decode_vectors
+from livectr.system.errors import ConnectError
 
 ITEMS = "item vectors"
 """Name of the vectors of items, beside names of content."""

@@ -22,10 +22,10 @@ from typing import Any
 
 import grpc
 
+from livectr.client.clients import ClientTls, PreRankClient, RankClient
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
-from livectr.protos.manifest import VersionManifest
-from livectr.serving.client import ClientTls, PreRankClient, RankClient
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import ConfigError, ConnectError, MismatchError
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify.generations import Generations

@@ -1,33 +1,14 @@
-"""Hold and release of a namespace: keys in Redis that its trainer obeys (protos.hold)."""
+"""Hold and release of a namespace: keys in Redis that its trainer obeys (store.hold)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from livectr.kernels.errors import ConfigError, ConnectError
-from livectr.protos.hold import Hold
-from livectr.protos.redis_client import RedisClient, connect_redis
-from livectr.protos.redis_errors import REDIS_ERRORS, refusal
-from livectr.protos.store import Keyspace, without_password
+from livectr.store.hold import Hold
+from livectr.store.layout import Keyspace
+from livectr.store.redis_client import connected
+from livectr.system.errors import ConfigError
 
 RELEASE_LASTS_S = 60
 """Time for which a trainer may find an operator's release; a trainer that starts later has not been asked."""
-
-
-@contextmanager
-def connected(url: str) -> Iterator[RedisClient]:
-    """Client of a Redis.
-
-    Raises:
-        ConnectError: it does not answer or refuses.
-        ConfigError: the URL cannot be used.
-    """
-    try:
-        with connect_redis("operator", url, timeout_s=5) as client:
-            yield client
-    except REDIS_ERRORS as error:
-        raise ConnectError(refusal(without_password(url), error, "--redis")) from None
 
 
 def hold(url: str, namespace: str, reason: str) -> str:
@@ -72,6 +53,6 @@ def release(url: str, namespace: str) -> str:
 
 def served(text: bytes | str) -> int:
     """Number of the version of a manifest's text."""
-    from livectr.protos.manifest import VersionManifest
+    from livectr.store.manifest import VersionManifest
 
     return VersionManifest.from_json(text).version

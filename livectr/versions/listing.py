@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from livectr.inspection.show import make_console
-from livectr.kernels.errors import ConfigError
-from livectr.protos.hold import Hold
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace
-from livectr.versions.holding import connected
+from livectr.console import make_console
+from livectr.store.hold import Hold
+from livectr.store.layout import Keyspace
+from livectr.store.manifest import VersionManifest
+from livectr.store.redis_client import connected
+from livectr.system.errors import ConfigError
 
 COLUMNS = ("where", "version", "written", "examples", "AUC", "calibration", "state")
 

@@ -30,9 +30,9 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError, UserError
-from livectr.protos.hold import Hold
-from livectr.protos.manifest import VersionManifest
+from livectr.store.hold import Hold
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import CheckpointError, ConfigError, MismatchError, UserError
 from livectr.trainer.checkpoint.checkpoint import KEPT_GENERATIONS
 from livectr.trainer.checkpoint.keeping import readable
 from livectr.trainer.checkpoint.manifest import Manifest, check_identity, identity_of, verify_file

@@ -19,9 +19,9 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from livectr.kernels.errors import ConfigError
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.errors import ForbiddenError, UnauthenticatedError
+from livectr.system.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

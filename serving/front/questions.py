@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from livectr.kernels.errors import ConfigError
-from livectr.serving.client import Content, PreRankClient, RankClient, RecommendClient, RecommendItems
+from livectr.client.clients import Content, PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.serving.front import answers
+from livectr.system.errors import ConfigError
 
 EXACT = 2**53
 """JavaScript is exact up to here. Larger integers are texts in answers, and may be in questions."""

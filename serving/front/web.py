@@ -22,10 +22,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from livectr.kernels.errors import ConfigError
-from livectr.serving.calls.failures import CallError
+from livectr.client.failures import CallError
 from livectr.serving.front import answers
 from livectr.serving.front.questions import QUESTIONS, EveryClient
+from livectr.system.errors import ConfigError
 
 PATHS = ("GET /", "GET /v1/describe", *(f"POST /v1/{name}" for name in QUESTIONS))
 

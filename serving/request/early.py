@@ -11,10 +11,10 @@ from collections.abc import Container
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
-from livectr.protos.manifest import VersionManifest
 from livectr.serving.request.parse import RequestColumns
 from livectr.serving.version.early import EarlyKeys
 from livectr.serving.version.near_cache import NearCache
+from livectr.store.manifest import VersionManifest
 
 
 class UserTables:

@@ -16,13 +16,13 @@ from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.protos.store import I64, decode_history
 from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows
 from livectr.serving.request.lookup_table import LookupRoot
 from livectr.serving.request.parse import RequestColumns
 from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.reader import Reader
+from livectr.store.layout import I64, decode_history
 
 _MOST_PARTS = 256
 """Sets of candidate columns whose roots are remembered."""

@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.language.streams import Table
-from livectr.protos.store import I64, LOOKUP
 from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_columns import I32
 from livectr.serving.request.lookup_table import NEVER, LookupRoot, LookupTable
@@ -25,6 +24,7 @@ from livectr.serving.request.user_table import UserTable
 from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.reader import DownError, Reader
+from livectr.store.layout import I64, LOOKUP
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.streams import Table
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
-from livectr.protos.store import I64, decode_lookup_rows
 from livectr.serving.request.lookup_columns import FIRST, I32, LARGEST_BYTES, Column, column_of, grown
+from livectr.store.layout import I64, decode_lookup_rows
 
 Row = list[object] | None
 NEVER = float("-inf")

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.client.pack import FIELDS
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.calls.pack import FIELDS
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import DEFAULT, RequestLimits
 

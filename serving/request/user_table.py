@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.streams import Table
-from livectr.protos.store import I64, decode_lookup_rows
 from livectr.serving.request.lookup_columns import FIRST, I32
 from livectr.serving.request.lookup_table import NEVER, LookupRoot, Row
+from livectr.store.layout import I64, decode_lookup_rows
 
 _RECENT = 64
 """Rows whose columns are kept: a few for each request under way."""

@@ -23,13 +23,13 @@ from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.language.expr import width_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
-from livectr.protos.store import F32, I64
 from livectr.serving import metrics
 from livectr.serving.errors import OverloadError, RequestError
 from livectr.serving.score.inputs import FieldVectors, RankInputs
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.scorer import RankScorer
 from livectr.serving.version.near_cache import RaggedVectors
+from livectr.store.layout import F32, I64
 
 MOST = 8
 """Most candidates of a request whose scores are explained."""

@@ -12,8 +12,8 @@ from torch import Tensor
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.models.base import Gathered, Ragged
 from livectr.models.ragged import RepeatedList
-from livectr.protos.store import F32
 from livectr.serving.version.near_cache import RaggedVectors
+from livectr.store.layout import F32
 
 Lists = Mapping[str, RaggedVectors]
 """Field → ragged vectors."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
 from livectr.kernels.runtime.arrays import address, aligned
-from livectr.protos.store import F32, I64
+from livectr.store.layout import F32, I64
 
 
 class ItemPartials:

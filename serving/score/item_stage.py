@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from livectr.ingest.language.keys import key_of
 from livectr.kernels.network.forward import Kept
-from livectr.protos.redis_errors import REDIS_ERRORS
-from livectr.protos.store import I64
 from livectr.serving import metrics
 from livectr.serving.errors import AnswerError
 from livectr.serving.request.parse import RequestColumns
@@ -24,6 +22,8 @@ from livectr.serving.score.scorer import rank_scorer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache, SupersededError
+from livectr.store.layout import I64
+from livectr.store.redis_errors import REDIS_ERRORS
 
 _PART = 512
 """Items that are computed at a time ahead of requests."""

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from livectr.protos.store import F32, I64, RowStatus
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import PinnedError
@@ -24,6 +23,7 @@ from livectr.serving.version.near_cache import (
     Vectors,
 )
 from livectr.serving.version.reader import U8, DownError, Reader
+from livectr.store.layout import F32, I64, RowStatus
 
 T = TypeVar("T")
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.protos.store import I64
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.request.enrich import EnrichedRequest, Enricher
@@ -21,6 +20,7 @@ from livectr.serving.score.scorer import rank_scorer
 from livectr.serving.version.early import EarlyKeys
 from livectr.serving.version.near_cache import I32, Batch, RaggedVectors
 from livectr.serving.version.reader import Reader
+from livectr.store.layout import I64
 
 
 class PlanStages:

@@ -20,11 +20,9 @@ import pyarrow as pa
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.keys import U32
 from livectr.kernels.network.retrieval import Query, Selection, compile_retrieval, top
 from livectr.protos import livectr_pb2 as pb
-from livectr.protos.store import F32, I64
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
@@ -59,6 +57,8 @@ from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.loader import RoleSpec
 from livectr.serving.version.near_cache import Batch, RaggedVectors
 from livectr.serving.version.reader import Reader
+from livectr.store.layout import F32, I64
+from livectr.system.errors import ConfigError
 
 ROLE = "prerank"
 

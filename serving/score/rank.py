@@ -23,7 +23,6 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.network.forward import Kept
 from livectr.kernels.network.reply import ReplyPacker
 from livectr.protos import livectr_pb2 as pb
-from livectr.protos.store import F32
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
@@ -58,6 +57,7 @@ from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion, RoleSpec
 from livectr.serving.version.reader import Reader
+from livectr.store.layout import F32
 
 ROLE = "rank"
 _RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm"))

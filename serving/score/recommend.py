@@ -26,7 +26,6 @@ from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
 from livectr.protos import livectr_pb2 as pb
-from livectr.protos.store import I64
 from livectr.serving import metrics
 from livectr.serving.errors import DeadlineError, RequestError
 from livectr.serving.limits import RequestLimits
@@ -56,6 +55,7 @@ from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion, RoleSpec
 from livectr.serving.version.reader import Reader
+from livectr.store.layout import I64
 
 ROLE = "recommend"
 

@@ -17,7 +17,6 @@ from torch.nn.functional import pad
 
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.network.forward import Kept
 from livectr.kernels.table.layout import RowLayout, Values
 from livectr.kernels.table.rows import values_only
@@ -32,14 +31,15 @@ from livectr.models.base import (
 )
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import F32, FEATURES
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.score.inputs import FieldVectors, Lists, gathered_content, ragged, slices
 from livectr.serving.score.user_tower import UserTower
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
+from livectr.store.layout import F32, FEATURES
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import ConfigError, MismatchError
 
 _COPIED_BYTES = 8 << 20
 """Most bytes of the copies of a shared list in a call of the model; more rows take several calls."""

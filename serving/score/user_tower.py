@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from livectr.models.two_tower import SOFT_NORM, TwoTowerModel
-from livectr.protos.store import F32
 from livectr.serving.score.inputs import Lists, gathered_content
+from livectr.store.layout import F32
 
 
 class UserTower:

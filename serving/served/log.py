@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConnectError
 from livectr.serving import metrics
 from livectr.serving.canary import SIDE
 from livectr.serving.options import ServeOptions
 from livectr.serving.served.record import Answer, encode
 from livectr.serving.served.sinks import Outcome, Sink, open_sink
+from livectr.system.errors import ConnectError
 
 QUEUE_BYTES = 32 << 20
 """Most bytes of records that wait or are under way."""

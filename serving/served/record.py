@@ -34,8 +34,8 @@ import numpy.typing as npt
 
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import DataError
 from livectr.serving.canary import STABLE
+from livectr.system.errors import DataError
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]

@@ -22,9 +22,9 @@ from livectr.ingest.addresses import (
     log_folder,
     topic_address,
 )
-from livectr.kernels.errors import ConfigError, ConnectError
-from livectr.kernels.process.disk import write_all
 from livectr.serving.canary import SIDE
+from livectr.system.disk import write_all
+from livectr.system.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer

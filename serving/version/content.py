@@ -27,13 +27,13 @@ from livectr.ingest.content.folders import content_folders
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError, MismatchError, UserError
 from livectr.models.embedding import SubModel, SubNetwork
-from livectr.protos.store import CONTENT, F32, I64
-from livectr.protos.vectors import Blob, decode_vectors
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.version.id_vectors import IdVectors, joined
+from livectr.store.layout import CONTENT, F32, I64
+from livectr.store.vectors import Blob, decode_vectors
+from livectr.system.errors import ConfigError, MismatchError, UserError
 
 F16 = npt.NDArray[np.float16]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import F32, I64
+from livectr.store.layout import F32, I64
+from livectr.store.manifest import VersionManifest
 
 U8 = npt.NDArray[np.uint8]
 

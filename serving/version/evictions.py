@@ -8,11 +8,11 @@ import time
 
 import redis
 
-from livectr.protos.evictions import Evictions
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.redis_client import RedisClient
-from livectr.protos.redis_errors import is_forbidden
 from livectr.serving import metrics
+from livectr.store.evictions import Evictions
+from livectr.store.manifest import VersionManifest
+from livectr.store.redis_client import RedisClient
+from livectr.store.redis_errors import is_forbidden
 
 log = logging.getLogger(__name__)
 

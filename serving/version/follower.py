@@ -32,10 +32,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from livectr.kernels.errors import MismatchError
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
-from livectr.protos.store import I64, KEPT_VERSIONS
 from livectr.serving import metrics
 from livectr.serving.canary import SIDE, STABLE
 from livectr.serving.deadlines import end_of_wait
@@ -45,6 +41,10 @@ from livectr.serving.version.loader import ModelVersion, RoleSpec, VersionLoader
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
 from livectr.serving.version.staleness import Staleness
+from livectr.store.layout import I64, KEPT_VERSIONS
+from livectr.store.manifest import VersionManifest
+from livectr.store.redis_errors import REDIS_ERRORS, Outcome, outcome_of
+from livectr.system.errors import MismatchError
 
 log = logging.getLogger(__name__)
 

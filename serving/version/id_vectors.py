@@ -10,7 +10,7 @@ import numpy.typing as npt
 from livectr.kernels.keys.keys import MISSING, U32, KeyNumbers
 from livectr.kernels.network.retrieval import Query, Selection, best_of_keys, best_rows
 from livectr.kernels.runtime.arrays import aligned
-from livectr.protos.store import F32, I64
+from livectr.store.layout import F32, I64
 
 
 def joined(parts: Sequence[tuple[I64, F32]]) -> tuple[I64, F32]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from livectr.protos.store import F32, I64
-from livectr.protos.vectors import Blob, decode_vectors
 from livectr.serving.version.id_vectors import IdVectors, joined
+from livectr.store.layout import F32, I64
+from livectr.store.vectors import Blob, decode_vectors
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from safetensors.torch import load as load_tensors
 
-from livectr.kernels.errors import MismatchError
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import F32, I64, RowStatus, decode_changed
 from livectr.serving.version.content import Contents, ContentVectors
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.items import ItemVectors
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
+from livectr.store.layout import F32, I64, RowStatus, decode_changed
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import MismatchError
 
 
 @dataclass(frozen=True)

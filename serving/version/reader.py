@@ -5,7 +5,7 @@ half of what is left of the request's deadline). Circuit breaker: after a failed
 for a moment, so a dead Redis costs a single time-out instead of a time-out for each request.
 
 Every read of rows, look-up rows or histories also reads the sentinels of their buckets, after the values. A
-value counts only if the sentinel shows that its bucket is complete (`protos.store`). A read is one round trip
+value counts only if the sentinel shows that its bucket is complete (`store.layout`). A read is one round trip
 of each server that has a key.
 """
 
@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import redis
 
-from livectr.kernels.errors import ConnectError
-from livectr.protos.hold import Hold
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.redis_client import RedisClient, connect_redis
-from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
-from livectr.protos.redis_url import is_clustered
-from livectr.protos.store import (
+from livectr.serving.deadlines import current_call
+from livectr.serving.errors import RefusedError, foreign_values
+from livectr.serving.version.early import EarlyKeys, EarlyRows
+from livectr.serving.version.evictions import EvictionWatch
+from livectr.serving.version.health import HealthIssue
+from livectr.store.hold import Hold
+from livectr.store.layout import (
     BUCKETS,
     F32,
     I64,
@@ -37,11 +37,11 @@ from livectr.protos.store import (
     decode_rows,
     without_password,
 )
-from livectr.serving.deadlines import current_call
-from livectr.serving.errors import RefusedError, foreign_values
-from livectr.serving.version.early import EarlyKeys, EarlyRows
-from livectr.serving.version.evictions import EvictionWatch
-from livectr.serving.version.health import HealthIssue
+from livectr.store.manifest import VersionManifest
+from livectr.store.redis_client import RedisClient, connect_redis
+from livectr.store.redis_errors import REDIS_ERRORS, Outcome, outcome_of
+from livectr.store.redis_url import is_clustered
+from livectr.system.errors import ConnectError
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Reader:
     """Reads of a pipeline's namespace in Redis. Thread-safe.
 
     Args:
-        url: of `protos.redis_url`.
+        url: of `store.redis_url`.
         namespace: prefix of the Redis keys.
         fingerprint: of the pipeline; its look-up rows and histories carry it.
 

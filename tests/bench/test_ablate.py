@@ -24,11 +24,11 @@ from livectr import EventTime, Pipeline, Stream, labelled
 from livectr.cli import main
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.pipeline import load_pipeline
-from livectr.kernels.errors import ConfigError, UserError
 from livectr.models.dnn import DNN
 from livectr.simulator.simulate import SimulateOptions, simulate
 from livectr.simulator.traffic import TrafficOptions
 from livectr.simulator.truth import World
+from livectr.system.errors import ConfigError, UserError
 from livectr.trainer.options import TrainOptions
 
 ROOT = Path(__file__).parent.parent.parent

@@ -11,7 +11,7 @@ from bench.freshness.report import report
 from bench.freshness.search import NEAR, largest
 from bench.run import run_benchmark
 from livectr.demo.scrape import Samples
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def delays(quick: float, slow: float) -> Samples:

@@ -7,10 +7,10 @@ import pytest
 from bench import gpu, gpu_tables
 from bench.run import ROW
 from livectr.ingest.extract.codegen import device_source
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.device_store import table_source
 from livectr.kernels.runtime.compiler import compile_cubin
 from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, gpu_available
+from livectr.system.errors import ConfigError
 
 
 @pytest.mark.full

@@ -24,7 +24,7 @@ from bench.network.namespaces import DEVICE, Wires, network
 from bench.network.page import page, picture
 from bench.network.predict import FRAMING, Line, crossing, measured_crossing
 from bench.peers.workloads import P
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from tests.waiting import left_s, until
 
 RECEIVE = """

@@ -8,7 +8,7 @@ from bench.peers.compare import BESIDE_TBE, CONTESTS, MCH, TABLE_WISE, TBE, TORC
 from bench.peers.ours import OURS, trainer
 from bench.peers.workloads import P, W
 from bench.turns import in_turns
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.comm.collectives import Collectives
 
 

@@ -18,10 +18,10 @@ from bench.publish import (
     rows_of,
 )
 from bench.run import _complete
-from livectr.kernels.errors import InternalError
 from livectr.local.redis_servers import Cluster
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import slot_bytes
+from livectr.store.layout import slot_bytes
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import InternalError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.redis_store import RedisStore
 from tests.trainer.publishing import Trainer, snapshot

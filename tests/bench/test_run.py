@@ -13,7 +13,7 @@ from bench.machine import hardware
 from bench.run import ROW, _complete
 from livectr.cli import main
 from livectr.commands.measure.bench import NAMES
-from livectr.kernels.errors import InternalError
+from livectr.system.errors import InternalError
 
 
 @pytest.mark.parametrize("name", NAMES)

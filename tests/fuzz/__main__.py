@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from livectr.kernels.errors import ConfigError, LiveCTRError
 from livectr.kernels.runtime.compiler import cache_folder
+from livectr.system.errors import ConfigError, LiveCTRError
 from tests.fuzz import native
 from tests.fuzz.targets import CORPUS, TARGETS, Target
 

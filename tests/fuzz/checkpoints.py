@@ -7,10 +7,10 @@ import json
 import tempfile
 from pathlib import Path
 
-from livectr.kernels.errors import LiveCTRError
 from livectr.kernels.table.layout import SGD, RowLayout, Segment
 from livectr.kernels.table.native import table_library
 from livectr.kernels.table.table import DynamicTable
+from livectr.system.errors import LiveCTRError
 from livectr.trainer.checkpoint.manifest import FileEntry, Manifest, path_of
 from livectr.trainer.checkpoint.restored import Restored
 from tests.fuzz.memory import MEMORY

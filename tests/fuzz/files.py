@@ -7,8 +7,8 @@ from pathlib import Path
 
 from livectr.guess.rows import read_rows
 from livectr.ingest.sources.part_file import SUFFIXES, UnreadableError, open_part
-from livectr.kernels.errors import LiveCTRError
 from livectr.logs.formats import LAYOUTS, BadRows, open_log, read_csv, with_time
+from livectr.system.errors import LiveCTRError
 from tests.fuzz.memory import MEMORY
 
 _GUESSED = (".csv", ".tsv", ".jsonl", ".csv.gz")

@@ -10,7 +10,7 @@ import numpy as np
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.literals import array, literal
-from livectr.kernels.errors import LiveCTRError
+from livectr.system.errors import LiveCTRError
 
 _STRING = re.compile(r'\(Str\{\(const uint8_t\*\)"((?:\\[0-3][0-7]{2})*)", (\d+)\}\)')
 _WHOLE = re.compile(r"\((int32_t|int64_t)\)\((?:(-?\d+)ll|\(-9223372036854775807ll - 1\))\)")

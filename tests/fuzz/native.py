@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import (
     KERNELS,
     cache_folder,
@@ -21,6 +20,7 @@ from livectr.kernels.runtime.compiler import (
     run_compiler,
     text_key,
 )
+from livectr.system.errors import ConfigError
 from tests.fuzz.targets import NATIVE
 
 _SANITIZERS = "address,undefined"

@@ -10,11 +10,11 @@ from contextlib import suppress
 import numpy as np
 
 from livectr.ingest.language.streams import Table
-from livectr.kernels.errors import MismatchError
-from livectr.protos.hold import Hold
-from livectr.protos.keyspace import Keyspace
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import (
+from livectr.serving.request.lookup_table import LookupTable
+from livectr.serving.request.user_table import UserTable
+from livectr.store.hold import Hold
+from livectr.store.keyspace import Keyspace
+from livectr.store.layout import (
     RowStatus,
     decode_changed,
     decode_erased,
@@ -25,9 +25,9 @@ from livectr.protos.store import (
     encode_history,
     encode_slots,
 )
-from livectr.protos.vectors import decode_vectors, encode_vectors
-from livectr.serving.request.lookup_table import LookupTable
-from livectr.serving.request.user_table import UserTable
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import decode_vectors, encode_vectors
+from livectr.system.errors import MismatchError
 from livectr.trainer.publish.log.entries import LogEntry
 
 TABLE = Table(

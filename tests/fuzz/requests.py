@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from livectr.kernels.errors import LiveCTRError
+from livectr.client.failures import CallError
+from livectr.client.pack import FIELDS, column_of, content_of, set_items
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.calls.failures import CallError
-from livectr.serving.calls.pack import FIELDS, column_of, content_of, set_items
 from livectr.serving.errors import RequestError
 from livectr.serving.front.questions import QUESTIONS
 from livectr.serving.limits import RequestLimits
@@ -20,6 +19,7 @@ from livectr.serving.score.prerank import PreRanker
 from livectr.serving.score.rank import Ranker
 from livectr.serving.score.recommend import Recommender
 from livectr.serving.server import _parse
+from livectr.system.errors import LiveCTRError
 from tests.serving.display_pipeline import pipeline
 from tests.serving.hostile_pipeline import pipeline as hostile
 

@@ -49,7 +49,7 @@ class Target:
 
 _FILES = ("livectr.guess", "livectr.logs", "livectr.ingest.sources.part_file", "tests.fuzz.files")
 _DECODE = ("livectr.ingest.decode", "livectr.ingest.dead_letters", "tests.fuzz.rows")
-_REDIS = ("livectr.protos", "livectr.trainer.publish.log", "tests.fuzz.redis_values")
+_REDIS = ("livectr.store", "livectr.trainer.publish.log", "tests.fuzz.redis_values")
 _REQUEST = ("livectr.serving.request", "livectr.serving.score", "tests.fuzz.requests")
 
 TARGETS: dict[str, Target] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.device import CudaDevice
+from livectr.system.errors import ConfigError
 from livectr.trainer.tables.gpu_tables import GpuTables
 from tests.trainer import gpu_tables_checks as checks
 

@@ -29,9 +29,9 @@ from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.sources.background import BackgroundSource
 from livectr.ingest.sources.kafka import KafkaSource
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.clock import LAST
 from livectr.local.kafka import create_topics
+from livectr.system.errors import ConfigError
 from tests.ingest.joined_logs import Expected, Log, Logs, expected, pipeline, random_logs, rows_of, write_logs
 from tests.ingest.test_examples import close as close_all
 from tests.ingest.test_examples import drain, open_ranks

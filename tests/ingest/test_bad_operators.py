@@ -18,8 +18,8 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError, KernelError
 from livectr.kernels.runtime.compiler import compile_cubin
+from livectr.system.errors import ConfigError, KernelError
 
 HEAD = """\
 from livectr.ingest.operators import *

@@ -10,7 +10,7 @@ from livectr.ingest.join.histories import BehaviorHistories
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, recent
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from tests.tiers import examples
 
 clicks = Stream(

@@ -10,8 +10,8 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.operators import bucketize, cross, hour, length, log1p, quantile_bins, zscore
 from livectr.ingest.pipeline import Field, Pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.groups import Bytes, group_rows
+from livectr.system.errors import ConfigError
 
 ROWS, USERS = 200, 20
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from livectr.ingest.content import files as content_files
 from livectr.ingest.content.files import list_chunks
 from livectr.ingest.content.store import ContentStore, digest_of, shard_of
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from tests.tiers import examples
 
 WIDTH = 6

@@ -10,8 +10,8 @@ from livectr.ingest.content.store import digest_of
 from livectr.ingest.content.topic import ContentTopic, Picture
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.content import Content
-from livectr.kernels.errors import ConfigError
 from livectr.models.embedding import EmbeddingModel
+from livectr.system.errors import ConfigError
 from tests.trainer.pictures import CONTENT, colour_of, line, picture, write
 
 

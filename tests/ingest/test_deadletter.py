@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from livectr.ingest.chunks import Position
 from livectr.ingest.dead_letters.letters import EXAMPLE, MAX_VALUE_BYTES, TOPIC, DeadLetters, Reason
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def put(

@@ -20,8 +20,8 @@ from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.materialized.writer import until_end
 from livectr.ingest.pipeline import Pipeline
 from livectr.inspection.show import show_pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.models import LR
+from livectr.system.errors import ConfigError
 from tests.ingest.partition_reader import Reader
 from tests.tiers import examples
 

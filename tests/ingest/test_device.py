@@ -16,8 +16,8 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.expr import ColumnRef, column
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.device import Bytes, EmulatedDevice, gpu_available
+from livectr.system.errors import ConfigError
 from tests.ingest import device_checks as checks
 from tests.ingest.test_operators import F64, I64
 from tests.ingest.test_plan import random_batch

@@ -28,9 +28,9 @@ from livectr.ingest.language.expr import ColumnRef, column
 from livectr.ingest.operators import operator
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.extract.program import find_function, library
 from livectr.kernels.runtime.compiler import KERNELS, compile_host
+from livectr.system.errors import ConfigError
 from tests.ingest.operator_check import ENGINES, without_users_operators
 from tests.ingest.test_operators import EXPRESSIONS
 from tests.ingest.test_plan import ROOTS, random_batch, random_dag

@@ -14,7 +14,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.event_times import LIKELY, EventTime, milliseconds
 from livectr.ingest.language.streams import Stream
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 MS = 1_700_000_000_123
 

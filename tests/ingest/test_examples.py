@@ -18,10 +18,10 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.delays import Delayed
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import CheckpointError, ConfigError
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.local.kafka import create_topics
+from livectr.system.errors import CheckpointError, ConfigError
 from tests.ingest.joined_logs import Expected, Log, expected, pipeline, random_logs, rows_of, write_logs
 from tests.tiers import examples, few
 from tests.waiting import left_s

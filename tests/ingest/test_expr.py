@@ -9,7 +9,7 @@ import pytest
 
 from livectr.ingest import operators as op
 from livectr.ingest.language.expr import ColumnRef, Expr, column
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def root(name: str, dtype: str) -> Expr:

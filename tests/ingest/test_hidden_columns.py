@@ -9,7 +9,7 @@ import pytest
 from livectr import Pipeline, Stream, Table, label_join, labelled, ops
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.streams import View
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 def view(log: View, **features: Any) -> Pipeline:

@@ -19,7 +19,7 @@ from livectr.ingest.decode.arrow_size import plain_bytes, read_messages
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.limits import RecordLimits
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from tests.ingest.decoding import ARROW, STREAM, USED, Letters, arrow, decode, event
 from tests.tiers import examples
 

@@ -22,11 +22,11 @@ from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.models import LR
 from livectr.simulator.simulate import SimulateOptions, simulate
 from livectr.simulator.traffic import TrafficOptions
 from livectr.simulator.truth import World
+from livectr.system.errors import ConfigError
 from tests.tiers import examples
 
 PICTURES = Table("ad_images", key="image_id", columns={"image_id": "int64", "image": "image"})

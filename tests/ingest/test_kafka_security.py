@@ -18,10 +18,10 @@ from livectr.ingest.chunks import BEGINNING
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.sources.source import open_source
-from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.local.kafka import Broker, create_topics
 from livectr.local.ports import free_ports
 from livectr.simulator.sinks import KafkaSink, holds
+from livectr.system.errors import ConfigError, ConnectError
 from livectr.trainer.run import TrainOptions, train
 from tests.serving.certificates import Authority
 from tests.trainer.ad_logs import PARTITIONS, ad_pipeline, events
@@ -172,7 +172,7 @@ def test_the_whole_way_with_a_password(broker: Secured, tmp_path: Path) -> None:
 
 def test_every_client_takes_the_options_of_its_address() -> None:
     root, found = Path(__file__).parents[2], 0
-    for folder in ("ingest", "trainer", "serving", "livectr"):
+    for folder in ("ingest", "trainer", "serving", "store", "livectr"):
         for path in (root / folder).rglob("*.py"):
             for _, call in re.findall(
                 r"(Kafka(?:Consumer|Producer|AdminClient))\((.{0,80})", path.read_text(), re.S

@@ -17,8 +17,8 @@ from livectr.ingest.addresses import connect_admin, kafka_servers
 from livectr.ingest.chunks import Position
 from livectr.ingest.dead_letters import letters as deadletter
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.local.kafka import Broker, create_topics
+from livectr.system.errors import ConfigError, ConnectError, MismatchError
 from tests.ingest.reading import Read, Send, assign, event, poll_until, rows, stream, to_end
 from tests.waiting import left_s
 
@@ -76,7 +76,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.chunks import BEGINNING
 from livectr.ingest.sources.source import open_source
 from livectr.ingest.language.streams import Stream
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 source = open_source("{kafka_url}", [Stream("{topic}", key="user_id", columns=dict(user_id="int64"))],
                      until_end=True, dead_letters=DeadLetters(None))
 source.topics()
@@ -186,7 +186,7 @@ def test_an_unreachable_broker_is_reported_within_seconds(url: str) -> None:
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.sources.source import open_source
 from livectr.ingest.language.streams import Stream
-from livectr.kernels.errors import ConnectError
+from livectr.system.errors import ConnectError
 try:
     open_source("{url}", [Stream("t", key="a", columns=dict(a="int64"))], until_end=True,
                 dead_letters=DeadLetters(None))

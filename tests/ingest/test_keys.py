@@ -13,7 +13,7 @@ from livectr.ingest.language.keys import hash_strings, key_of
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.operators import key
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.operators.dictionary import EqualKeysError, place
+from livectr.system.errors import ConfigError
 from tests.tiers import examples
 
 

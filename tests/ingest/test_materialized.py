@@ -25,7 +25,7 @@ from livectr.ingest.materialized.store import MANIFEST, Manifest
 from livectr.ingest.operators import cross, length, log1p, lower, split
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError, MismatchError, UserError
+from livectr.system.errors import ConfigError, MismatchError, UserError
 from tests.ingest.joined_logs import TYPES, random_logs, write_logs
 
 BASIC = ("query", "words", "long", "name", "age", "activity")

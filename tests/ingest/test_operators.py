@@ -19,7 +19,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from tests.ingest.list_expressions import LIST_EXPRESSIONS
 from tests.ingest.operator_check import ENGINES, OperatorCheck
 from tests.ingest.reference import lower_character

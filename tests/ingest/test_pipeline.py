@@ -15,7 +15,7 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.operators import bucketize, cross, hour, log1p
 from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 EVENT = dict(request_id="string", user_id="int64", ad_id="int32", ts="int64")
 IMPRESSIONS = Stream("impressions", columns=EVENT, key="user_id", time="ts")

@@ -16,7 +16,7 @@ from livectr.ingest.language.resources import Array, Resource, Statistic
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.memory import Memory, Sizes, memory_of, resident_bytes, result_bytes, working_set
 from livectr.ingest.plan.placement import DevicePlacement, place
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 A, TEXT = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
 FLAG = column(ColumnRef("t", "f"), "bool")

@@ -22,8 +22,8 @@ from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import compile_cubin, ptxas_report
+from livectr.system.errors import ConfigError
 from tests.ingest.operator_check import check, plan_of
 from tests.ingest.test_operators import EXPRESSIONS, L64, ROOTS
 from tests.kernel_budgets import LAYER_BUDGET, PIPELINE_BUDGETS, over_budget, usages

@@ -9,7 +9,7 @@ import pytest
 from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from tests.ingest.test_pipeline import build
 
 OLD = TablePolicy(max_age="30d")

@@ -13,7 +13,7 @@ from livectr.ingest.decode.protobuf_files import file_of
 from livectr.ingest.decode.registered import RegisteredRows
 from livectr.ingest.decode.registry import SchemaRegistry, Wanted, id_path
 from livectr.ingest.decode.rows import UnreadableError
-from livectr.kernels.errors import ConfigError, UserError
+from livectr.system.errors import ConfigError, UserError
 from tests.confluent import Confluent
 from tests.ingest.protobuf_messages import COLUMNS, FIELDS, descriptor, message, message_class, proto
 

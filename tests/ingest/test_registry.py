@@ -19,8 +19,8 @@ from livectr.ingest.decode.registry import SchemaRegistry
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.sources.source import open_source
-from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.local.kafka import create_topics
+from livectr.system.errors import ConfigError, ConnectError
 from tests.ingest.reading import Read, Send, assign, to_end
 from tests.registry import Registry
 from tests.waiting import left_s, until

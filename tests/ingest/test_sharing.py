@@ -17,7 +17,7 @@ from livectr.ingest.language.expr import ColumnRef, column
 from livectr.ingest.limits import FeatureLimits
 from livectr.ingest.operators import cross, key, split
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import InternalError
+from livectr.system.errors import InternalError
 from tests.ingest.operator_check import ENGINES, without_users_operators
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import pipeline

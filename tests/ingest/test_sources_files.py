@@ -18,7 +18,7 @@ from livectr.ingest.limits import RecordLimits
 from livectr.ingest.sources import files
 from livectr.ingest.sources import part_file as parts
 from livectr.ingest.sources.source import Source, open_source
-from livectr.kernels.errors import ConfigError, MismatchError, UserError
+from livectr.system.errors import ConfigError, MismatchError, UserError
 from tests.ingest.reading import assign, event, poll_until, rows, stream, to_end
 
 TOPIC = "impressions"

@@ -16,8 +16,8 @@ from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
 from livectr.ingest.dead_letters.spool import SEGMENT_BYTES, Spool
 from livectr.ingest.sources.source import open_source
-from livectr.kernels.errors import ConfigError, UserError
 from livectr.local.kafka import Broker
+from livectr.system.errors import ConfigError, UserError
 from tests.ingest.reading import assign, event, stream
 from tests.waiting import left_s, until
 

@@ -21,8 +21,8 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.operators.statistics import CountMinSketch, Moments
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.runtime.compiler import compile_cubin
+from livectr.system.errors import ConfigError, MismatchError
 from tests.ingest.operator_check import ENGINES
 from tests.ingest.reference import evaluate
 from tests.ingest.test_operators import NUMBER

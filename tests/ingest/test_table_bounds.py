@@ -7,8 +7,8 @@ import pytest
 
 from livectr.ingest import metrics
 from livectr.ingest.language.streams import Stream, Table, labelled
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.row_budget import KEY_BYTES
+from livectr.system.errors import ConfigError
 from tests.ingest.joined_logs import expected, pipeline, random_logs, write_logs
 from tests.ingest.test_examples import close as close_all
 from tests.ingest.test_examples import drain, open_ranks

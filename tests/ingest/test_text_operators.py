@@ -20,8 +20,8 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import compile_cubin
+from livectr.system.errors import ConfigError
 from tests.ingest.operator_check import ENGINES, OperatorCheck, plan_of
 from tests.ingest.reference import evaluate
 from tests.ingest.reference_text import levenshtein

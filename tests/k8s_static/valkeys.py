@@ -18,8 +18,8 @@ from typing import Any
 
 import redis
 
-from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
+from livectr.system.children import with_parent
 from tests.k8s_static.rendering import K8S
 from tests.serving.certificates import Authority
 

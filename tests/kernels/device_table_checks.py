@@ -11,7 +11,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.device_store import LOAD, Target
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
@@ -29,6 +28,7 @@ from livectr.kernels.table.layout import (
     Values,
 )
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
+from livectr.system.errors import ConfigError
 from tests.kernels.reference import initial_row, updated_row
 from tests.kernels.test_fields import FIELDS, ragged, tables
 from tests.kernels.test_fields import LAYOUT as FIELD_LAYOUT

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from livectr.kernels.errors import ConfigError, KernelError
 from livectr.kernels.runtime import compiler
 from livectr.kernels.runtime.compiler import KERNELS, cached_cubin, compile_cubin, compile_host
+from livectr.system.errors import ConfigError, KernelError
 
 HASHES = """
 #include "runtime/hash.cuh"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.device_store import HEADER_BYTES, KERNELS, Slabs, table_source
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import GpuCache
@@ -14,6 +13,7 @@ from livectr.kernels.runtime.compiler import ptxas_report
 from livectr.kernels.runtime.device import EmulatedDevice, gpu_available
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import DynamicTable
+from livectr.system.errors import ConfigError
 from tests.kernel_budgets import TABLE_BUDGETS, over_budget, usages
 from tests.kernels import device_table_checks as checks
 from tests.kernels.pinned_device import PinnedDevice

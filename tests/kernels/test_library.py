@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from livectr.kernels.errors import ConfigError, KernelError
-from livectr.kernels.process.cpu import own_levels
 from livectr.kernels.runtime import compiler, library
 from livectr.kernels.runtime.library import build, has_library, kernel_library
+from livectr.system.cpu import own_levels
+from livectr.system.errors import ConfigError, KernelError
 
 ONE = 'extern "C" int one() { return 1; }\n'
 HALF = '// flags: -DHALF=0.5\n#include "shared.hpp"\nextern "C" double half() { return TIMES * HALF; }\n'

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from livectr.ingest.extract.transfer import _texts
-from livectr.kernels.errors import InternalError
 from livectr.kernels.runtime.offsets import MOST, check_offsets, offsets_of
+from livectr.system.errors import InternalError
 
 
 def test_offsets_reach_to_the_last_int32() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import (
     FTRL,
     SGD,
@@ -22,6 +21,7 @@ from livectr.kernels.table.layout import (
 from livectr.kernels.table.rows import optimiser as optimiser_of
 from livectr.kernels.table.table import DynamicTable
 from livectr.models.learning import OptimiserSpec, adagrad, adam, ftrl, rowwise_adagrad, sgd
+from livectr.system.errors import ConfigError
 from tests.kernels.reference import initial_row, stream, updated_row
 
 KINDS: list[Optimiser] = [

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process import cpu
-from livectr.kernels.process.cpu import LEVELS, level, levels_of, own_levels
 from livectr.kernels.runtime import compiler
 from livectr.kernels.runtime.compiler import compile_host, noting, prebuild
+from livectr.system import cpu
+from livectr.system.cpu import LEVELS, level, levels_of, own_levels
+from livectr.system.errors import ConfigError
 
 SOURCE = """extern "C" int wide() {
 #ifdef __AVX2__

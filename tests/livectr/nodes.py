@@ -94,7 +94,7 @@ class Nodes:
         program = f"""
 import logging, sys
 from pathlib import Path
-from livectr.kernels.errors import LiveCTRError
+from livectr.system.errors import LiveCTRError
 from livectr.local import gathering, meeting
 from livectr.local.gang import Gang
 from livectr.local.ranks import Ranks

@@ -15,8 +15,8 @@ import psutil
 import pytest
 import redis
 
-from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
+from livectr.system.children import with_parent
 from tests.trainer.ad_logs import write_files
 from tests.waiting import alive, until
 

@@ -7,8 +7,8 @@ import pytest
 from livectr.config.groups import GROUPS
 from livectr.config.settings import FIELDS, Settings
 from livectr.config.sources import resolve
-from livectr.kernels.errors import ConfigError
 from livectr.serving.options import ServeOptions
+from livectr.system.errors import ConfigError
 from livectr.trainer.options import TrainOptions
 
 

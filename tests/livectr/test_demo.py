@@ -127,7 +127,7 @@ def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> 
 
 def test_the_demo_needs_a_pipeline_that_joins_clicks(tmp_path: Path) -> None:
     from livectr.demo.demo import DemoOptions, demo
-    from livectr.kernels.errors import ConfigError
+    from livectr.system.errors import ConfigError
 
     with pytest.raises(ConfigError, match="is not there"):
         demo(DemoOptions(pipeline=str(tmp_path / "nothing.py")))

@@ -9,9 +9,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from livectr.ingest.addresses import connect_admin, kafka_servers
-from livectr.kernels.errors import ConfigError
 from livectr.local import kafka
 from livectr.local.kafka import Broker, create_topics
+from livectr.system.errors import ConfigError
 
 
 @pytest.mark.full

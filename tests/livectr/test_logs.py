@@ -81,7 +81,7 @@ def test_the_last_sentence_of_a_command_is_a_line_too(train: list[str], tmp_path
 
 
 def test_an_exception_that_nobody_caught(tmp_path: Path) -> None:
-    program = "from livectr.kernels.process.logs import log_to_stderr\nlog_to_stderr('json', {'release': '', "
+    program = "from livectr.system.logs import log_to_stderr\nlog_to_stderr('json', {'release': '', "
     program += "'role': 'train'})\n1 / 0\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True)
     [line] = lines(done.stderr)

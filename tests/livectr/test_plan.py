@@ -16,7 +16,6 @@ import bench.plan.points
 from bench.plan.check import sent_in_a_step
 from livectr.cli import main
 from livectr.ingest.pipeline import load_pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import FTRL, AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import DynamicTable
 from livectr.plan import amounts
@@ -27,6 +26,7 @@ from livectr.plan.points import value
 from livectr.plan.serving import Serving
 from livectr.plan.store import Store
 from livectr.plan.trainer import LOAD, MEMORY_SHARE, OWN_EXAMPLES, Ids, Machine, Trainer, wire_s
+from livectr.system.errors import ConfigError
 from tests.livectr.test_inspect import DISPLAY_ADS, table
 
 GIB = 1 << 30

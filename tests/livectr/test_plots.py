@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from livectr.analysis.plots import COLOURS, _ends, bars, curve
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 TIMES = np.datetime64("2026-11-21T10:00", "ms") + 60_000 * np.arange(30)
 SERIES = {

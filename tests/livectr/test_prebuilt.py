@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from livectr.kernels.process.cpu import own_levels
+from livectr.system.cpu import own_levels
 from tests.commands import run
 from tests.serving.test_processes import ready, server
 

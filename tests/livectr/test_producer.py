@@ -16,12 +16,12 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from livectr.ingest.addresses import connect_admin, kafka_options, kafka_servers
-from livectr.kernels.errors import ConfigError, InternalError
 from livectr.kernels.stream.record_writer import write_records
 from livectr.local.kafka import Broker, create_topics
 from livectr.simulator import producer as producing
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.producer import BatchProducer
+from livectr.system.errors import ConfigError, InternalError
 from tests.waiting import left_s
 
 Record = tuple[int, bytes | None, bytes]

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from livectr.kernels.errors import ConfigError
 from livectr.local import pulse
 from livectr.local.ports import free_ports
 from livectr.local.pulse import Pulse
+from livectr.system.errors import ConfigError
 from tests.serving.test_probes import Kubelet
 from tests.waiting import until
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.logs.json_events import json_events, message_keys
 from livectr.logs.replay import ReplayOptions, replay
 from livectr.simulator.sinks import holds
+from livectr.system.errors import ConfigError, ConnectError
 from tests.livectr.log_samples import AVAZU_HEADER, avazu, criteo
 
 

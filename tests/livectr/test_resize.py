@@ -21,9 +21,9 @@ import numpy as np
 import redis
 from kafka import KafkaProducer
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_rows
-from livectr.serving.client import RankClient
+from livectr.client.clients import RankClient
+from livectr.store.layout import Keyspace, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import Manifest, newest_manifest
 from tests.ranks import Processes
 from tests.serving.test_processes import ready, server

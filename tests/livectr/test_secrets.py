@@ -18,11 +18,11 @@ import redis
 
 from livectr.cli import main
 from livectr.config.sources import resolve
-from livectr.kernels.errors import ConfigError
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.protos.store import without_password
 from livectr.secrets import with_password, without_flags
+from livectr.store.layout import without_password
+from livectr.system.errors import ConfigError
 from tests import waiting
 from tests.promtool import checked_scrape
 from tests.trainer.ad_logs import write_files

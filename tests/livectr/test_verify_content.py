@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from livectr.protos.manifest import VersionManifest
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
 from livectr.verify import verify as steps

@@ -18,8 +18,8 @@ from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.language.streams import Stream
 from livectr.inspection.event_times import measure
 from livectr.inspection.watermarks import duration, suggested
-from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import create_topics
+from livectr.system.errors import ConfigError
 from tests.commands import run
 from tests.tiers import examples
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from livectr.kernels.process.cpu import own_levels
+from livectr.system.cpu import own_levels
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
@@ -27,7 +27,7 @@ from livectr.ingest.extract.extractor import Extractor
 
 package = Path(livectr.__file__).parent
 assert package.parent == Path(sys.argv[1]), package
-for module in ("ingest", "kernels", "models", "bench", "trainer", "serving", "protos", "tests", "examples"):
+for module in (*(link.name for link in package.iterdir() if link.is_dir()), "bench", "tests"):
     assert module not in sys.modules, module
 assert livectr.plan.points.points()["join"].value > 0
 pipeline = livectr.load_pipeline(package / "examples" / "criteo" / "pipeline.py")
@@ -97,7 +97,18 @@ def test_one_top_level_package(installed: Path) -> None:
 
 def test_sources_and_data_are_in_it(installed: Path) -> None:
     package = installed / "livectr"
-    for folder in ("ingest", "kernels", "models", "protos", "serving", "trainer", "examples"):
+    for folder in (
+        "client",
+        "ingest",
+        "kernels",
+        "models",
+        "protos",
+        "serving",
+        "store",
+        "system",
+        "trainer",
+        "examples",
+    ):
         kept = (".py", ".pyi", ".cpp", ".cuh", ".hpp", ".html", ".proto", ".md", ".sh")
         ours = {str(p.relative_to(ROOT / folder)) for p in (ROOT / folder).rglob("*") if p.suffix in kept}
         theirs = {str(p.relative_to(package / folder)) for p in (package / folder).rglob("*") if p.is_file()}

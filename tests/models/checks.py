@@ -18,8 +18,8 @@ import torch
 
 from bench.planted import pipeline
 from livectr import models
-from livectr.kernels.errors import ConfigError
 from livectr.models import CTRModel, Gathered, ModelConfig, Ragged, TwoTower
+from livectr.system.errors import ConfigError
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS
 from tests.models.inputs import Inputs, image_dim
 from tests.models.one_rank import OneRank, batch

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from livectr.kernels.network import packed
-from livectr.kernels.process.cpu import maker
 from livectr.models import library as libraries
 from livectr.models.half import half_linear
 from livectr.models.library import Library, library, packs, rates, suited
 from livectr.models.precision import ProductMethod, precision
 from livectr.models.products import SMALL, affine, product
+from livectr.system.cpu import maker
 
 B, WIDTH, HIDDEN = 512, 128, 64
 

@@ -74,7 +74,7 @@ def test_each_way_has_a_name() -> None:
 def test_a_cpu_without_bf16_says_so() -> None:
     """A CPU with AVX2 alone loads its level's kernels, and oneDNN chooses without newer instructions."""
     program = (
-        "from livectr.kernels.process.cpu import level; from livectr.kernels.runtime import library;"
+        "from livectr.system.cpu import level; from livectr.kernels.runtime import library;"
         # one unit of the library: the others take long
         "packed = [unit for unit in library._units() if unit.name == 'network/packed.cpp'];"
         "library._units, library.own_levels = lambda: packed, lambda: [level('x86-64-v3')];"

@@ -10,9 +10,9 @@ import grpc
 import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from livectr.client.clients import RankClient
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from tests.serving.swaps import ADS, USERS, versions_of
 from tests.waiting import left_s, until
 

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 
-from livectr.protos.manifest import Freshness, VersionManifest
-from livectr.protos.store import (
+from livectr.store.layout import (
     LOOKUP,
     encode_changed,
     encode_history,
     encode_lookup_row,
 )
-from livectr.protos.vectors import encode_vectors
+from livectr.store.manifest import Freshness, VersionManifest
+from livectr.store.vectors import encode_vectors
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values
 

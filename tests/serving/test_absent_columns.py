@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from livectr.client.clients import column_of
 from livectr.ingest import operators as op
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
-from livectr.protos.store import encode_history, encode_lookup_row
-from livectr.serving.client import column_of
 from livectr.serving.errors import RequestError
 from livectr.serving.request.enrich import Enricher
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestSchema, to_arrow
 from livectr.serving.version.reader import Reader
+from livectr.store.layout import encode_history, encode_lookup_row
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values
 from tests.ingest.written_out import written_out

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
+from livectr.client.clients import column_of
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
-from livectr.serving.client import column_of
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.waiting import left_s
 

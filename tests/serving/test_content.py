@@ -10,14 +10,14 @@ import grpc
 import numpy as np
 import pytest
 
+from livectr.client.clients import PreRankClient, RankClient, RecommendClient, RecommendItems, column_of
 from livectr.ingest.content.store import ContentStore
-from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems, column_of
 from livectr.serving.version import content as served_content
+from livectr.system.errors import ConfigError, MismatchError
 from tests.serving.content_world import (
     ADS,
     IMAGES,

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from livectr.client.clients import RankClient
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.pipeline import Pipeline
@@ -23,7 +24,6 @@ from livectr.models import Gathered, Gathers, ModelConfig, SegmentSpec, TextProj
 from livectr.models.base import Columns, CTRModel, Part, require_gathered
 from livectr.models.ragged import list_sum
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from tests.serving.publication import Publication
 from tests.serving.swaps import versions_of
 from tests.waiting import until

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
+from livectr.client.clients import column_of
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
-from livectr.serving.client import column_of
 from livectr.serving.deadlines import LONGEST_WAIT_S, Call, deadline_of, end_of_wait
 from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 from livectr.serving.request.admission import Admission

@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from livectr.cli import main
-from livectr.protos.store import Keyspace
-from livectr.serving.client import RankClient
+from livectr.client.clients import RankClient
+from livectr.store.layout import Keyspace
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import Serve, publish, trainer
 from tests.waiting import until

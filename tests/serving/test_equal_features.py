@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
 
+from livectr.client.clients import column_of
 from livectr.ingest import operators as op
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
@@ -28,7 +29,6 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language import dtypes
 from livectr.ingest.plan.features import Features
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.client import column_of
 from livectr.serving.request.enrich import Enricher
 from livectr.serving.request.extract import RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows

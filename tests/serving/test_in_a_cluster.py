@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from livectr.cli import main
+from livectr.client.clients import RankClient
 from livectr.local.redis_servers import Cluster
-from livectr.protos.manifest import VersionManifest
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
+from livectr.store.manifest import VersionManifest
 from livectr.verify.live import LiveInputs
 from tests.redis_servers import ClusterClient
 from tests.serving import test_content, test_integrity, test_rank

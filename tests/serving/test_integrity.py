@@ -14,9 +14,9 @@ import pytest
 import redis
 import safetensors.torch
 
-from livectr.protos.store import Keyspace
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.serving import metrics
-from livectr.serving.client import PreRankClient, RankClient
+from livectr.store.layout import Keyspace
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher

@@ -7,10 +7,10 @@ import pytest
 import redis
 
 from livectr.kernels.network.retrieval import Query
-from livectr.protos.vectors import decode_vectors, encode_vectors
 from livectr.serving.version import reader as reader_module
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.reader import Reader
+from livectr.store.vectors import decode_vectors, encode_vectors
 
 
 @pytest.mark.parametrize("size", [1, (1 << 20) - 1, 1 << 20, (5 << 19) + 7])

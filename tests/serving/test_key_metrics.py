@@ -11,11 +11,11 @@ import pytest
 import redis
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 
-from livectr.kernels.process.histograms import ProbabilityHistogram
+from livectr.client.clients import RankClient, RecommendClient
+from livectr.client.failures import RefusedCallError
 from livectr.serving.app import App
-from livectr.serving.calls.failures import RefusedCallError
-from livectr.serving.client import RankClient, RecommendClient
 from livectr.serving.version.near_cache import COUNTED_LOOKUPS
+from livectr.system.histograms import ProbabilityHistogram
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.waiting import until

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from livectr.kernels.process.children import with_parent
 from livectr.local.parts import descendants
 from livectr.local.ports import free_ports
+from livectr.system.children import with_parent
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
@@ -25,7 +25,7 @@ App("rank", load_pipeline(sys.argv[1]), ServeOptions("redis://127.0.0.1:1", "127
 print(*sys.modules)
 """
 CONVERTS = """
-from livectr.kernels.process.lean_pyarrow import keep_pandas_out
+from livectr.system.lean_pyarrow import keep_pandas_out
 keep_pandas_out()
 import pandas as pd
 import pyarrow as pa

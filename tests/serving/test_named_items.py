@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import redis
 
+from livectr.client.clients import PreRankClient
 from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, TwoTower
 from livectr.models.base import row_segments
-from livectr.protos.store import Keyspace
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient
 from livectr.serving.score.scorer import model_configs
+from livectr.store.layout import Keyspace
 from livectr.trainer.des.step import DesStep
 from tests.serving.publication import Publication
 

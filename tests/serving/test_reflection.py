@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from livectr.client.clients import RankClient
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from tests.serving.display_world import NOW_MS, World, publication
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "reflection_client.py"

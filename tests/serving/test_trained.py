@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.kernels.table.layout import Values
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions

@@ -15,11 +15,11 @@ import redis
 import torch
 from safetensors.torch import load as load_tensors
 
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.models import DNN
 from livectr.models.embedding import EmbeddingModel
-from livectr.protos.vectors import decode_vectors
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient
+from livectr.store.vectors import decode_vectors
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions

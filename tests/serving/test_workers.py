@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from livectr.kernels.errors import ConfigError
+from livectr.client.clients import RankClient
 from livectr.serving.app import serve_rank
-from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
+from livectr.system.errors import ConfigError
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_processes import ready, server
 from tests.waiting import alive, left_s, until

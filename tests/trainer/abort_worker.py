@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from livectr.kernels.errors import ConfigError, InternalError
+from livectr.system.errors import ConfigError, InternalError
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.control import Control
 

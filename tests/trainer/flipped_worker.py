@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from livectr.kernels.errors import InternalError
+from livectr.system.errors import InternalError
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stages import Exchanged, Learned, LearnStage
 from tests.trainer.ad_logs import ad_pipeline

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import redis
 
-from livectr.protos.store import decode_rows
+from livectr.store.layout import decode_rows
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore
 
-from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
+from livectr.system.errors import InternalError
 from livectr.trainer.comm import abort
 from tests.tiers import few
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livectr.kernels.errors import DiskFullError
+from livectr.system.errors import DiskFullError
 from livectr.trainer.checkpoint import table_chain, writer
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest, newest_manifest
 from livectr.trainer.checkpoint.restored import Restored

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import DynamicTable
+from livectr.system.errors import ConfigError
 from livectr.trainer.placement.balance import SLACK, FieldStats, balance, loads
 from livectr.trainer.placement.measured import INDEX_BYTES, field_keys, row_bytes, stats_of
 from tests.tiers import examples

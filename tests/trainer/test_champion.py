@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.language.promotion import PANES, Promotion
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.champion import ChampionPolicy, champion_of
 from tests.tiers import examples
 

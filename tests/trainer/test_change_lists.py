@@ -17,8 +17,8 @@ import redis
 
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_rows
+from livectr.store.layout import Keyspace, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer import commits
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.content import CheckpointState

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from livectr.cli import main
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.age import check_age, in_words
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest, newest_manifest
 from tests.trainer.ad_logs import write_files

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from livectr.local.redis_servers import Cluster, until
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import RowStatus
 from livectr.serving.version.reader import DownError, Reader
+from livectr.store.layout import RowStatus
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish import outcome
 from livectr.trainer.publish.push import Share
 from livectr.trainer.publish.store_types import FencedError

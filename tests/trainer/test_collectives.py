@@ -12,7 +12,7 @@ from livectr.trainer.comm.collectives import Collectives, _Aggregate
 
 JOIN = """
 import sys
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.comm.collectives import connect
 
 try:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from livectr.ingest.language.promotion import Promotion
-from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.models import DIN, FM, LR, DeepFM, TwoTower
+from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.quality.champion import ChampionPolicy

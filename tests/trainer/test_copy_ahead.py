@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from livectr.kernels.table.table import DynamicTable
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_rows
+from livectr.store.layout import Keyspace, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState

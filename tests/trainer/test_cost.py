@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livectr.kernels.errors import ConfigError
 from livectr.models import Gathers
+from livectr.system.errors import ConfigError
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.exchange_choice import exchange_state, saved_exchange
 from livectr.trainer.des.route import route

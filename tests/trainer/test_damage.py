@@ -20,9 +20,9 @@ import redis
 from livectr.cli import main
 from livectr.ingest.content.files import KINDS
 from livectr.ingest.content.store import ContentStore
-from livectr.kernels.errors import CheckpointError, ConfigError, DiskFullError
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace
+from livectr.store.layout import Keyspace
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import CheckpointError, ConfigError, DiskFullError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions

@@ -17,8 +17,8 @@ from livectr.ingest.content.topic import ContentTopic
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.streams import Table
-from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import create_topics
+from livectr.system.errors import ConfigError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content import encoding
 from livectr.trainer.content.contents import Contents, held_by

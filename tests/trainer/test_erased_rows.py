@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.protos.store import RowStatus, decode_rows
+from livectr.store.layout import RowStatus, decode_rows
 from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import VersionSnapshot
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start

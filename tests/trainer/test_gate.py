@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from livectr.ingest.language.promotion import Promotion
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_rows
+from livectr.store.layout import Keyspace, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import Manifest, newest_manifest
 from livectr.trainer.checkpoint.restored import Restored

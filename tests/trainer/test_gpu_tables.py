@@ -13,11 +13,11 @@ import torch
 import livectr.trainer.build
 from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.table import DynamicTable
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, RowStatus, decode_rows, key_of
+from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import ConfigError
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train

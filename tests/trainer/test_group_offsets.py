@@ -14,8 +14,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from livectr.ingest.addresses import connect_admin, kafka_servers
-from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import Broker, create_topics
+from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.options import TrainOptions

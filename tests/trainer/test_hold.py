@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.kernels.errors import ConfigError
-from livectr.protos.hold import NO_REASON, Hold
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, RowStatus
+from livectr.store.hold import NO_REASON, Hold
+from livectr.store.layout import Keyspace, RowStatus
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import ConfigError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore

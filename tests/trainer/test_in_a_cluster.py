@@ -10,11 +10,11 @@ import pytest
 import redis
 
 from livectr.local.redis_servers import Cluster, until
-from livectr.protos.keyspace import BUCKETS, spread_tag
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.measured_cluster import MeasuredCluster
-from livectr.protos.store import RowStatus
 from livectr.serving.version.reader import Reader
+from livectr.store.keyspace import BUCKETS, spread_tag
+from livectr.store.layout import RowStatus
+from livectr.store.manifest import VersionManifest
+from livectr.store.measured_cluster import MeasuredCluster
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import LostError
 from tests.redis_servers import ClusterClient

@@ -13,8 +13,8 @@ import redis
 from livectr.ingest.content.refresh_rule import RefreshRule
 from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.language.streams import Table
-from livectr.protos.manifest import VersionManifest
 from livectr.serving.version.items import ItemVectors
+from livectr.store.manifest import VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.content.item_drift import ItemDrift
 from livectr.trainer.content.item_refresh import ItemPlan, ItemRefresh, item_refresh_of

@@ -12,9 +12,9 @@ import torch
 
 from livectr.models.two_tower import Tower
 from livectr.protos import vectors as blob_vectors
-from livectr.protos.keyspace import Keyspace
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.vectors import decode_vectors
+from livectr.store.keyspace import Keyspace
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import decode_vectors
 from livectr.trainer.des.item_vectors import ItemCopy, item_vectors
 from livectr.trainer.publish.version import Items
 from livectr.trainer.run import TrainOptions, train

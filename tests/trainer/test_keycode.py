@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import InternalError
+from livectr.system.errors import InternalError
 from livectr.trainer.comm import key_codec as keycode
 from livectr.trainer.comm.key_codec import I32, I64, Encoded, Segments
 from tests.commands import run

@@ -17,7 +17,7 @@ import redis
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.sources.source import open_source
 from livectr.kernels.table.table import DynamicTable
-from livectr.protos.store import Keyspace
+from livectr.store.layout import Keyspace
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import redis
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import LOOKUP, Keyspace, decode_changed
+from livectr.store.layout import LOOKUP, Keyspace, decode_changed
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ADS, USERS, ad_pipeline, write_files
 

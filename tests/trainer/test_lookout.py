@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_rows
+from livectr.store.layout import Keyspace, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish import garbage
 from livectr.trainer.publish.garbage import collect_garbage

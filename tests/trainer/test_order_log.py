@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Position
 from livectr.ingest.join.decisions import Decision
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint import order_parts
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.order_parts import ORDER, OrderParts, unpacked

@@ -2,7 +2,7 @@
 
 import pytest
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.placement.placement import place
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.language.policies import TablePolicy
-from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
+from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, RowStatus, decode_rows, key_of
+from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
+from livectr.store.manifest import VersionManifest
 from tests.trainer.ad_logs import ADS, USERS, write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import (

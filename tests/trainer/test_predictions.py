@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.predictions import PredictionLog, layout, read_predictions, records
 
 

@@ -13,7 +13,7 @@ STEPS = 20
 FAULTS = f"""
 import resource
 import numpy as np
-from livectr.kernels.process.heap import tune_malloc
+from livectr.system.heap import tune_malloc
 
 tune_malloc()
 

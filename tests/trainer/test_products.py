@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from livectr.kernels.errors import ConfigError
 from livectr.models import DeepFM
 from livectr.models.library import suited
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint import arithmetic
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
 from livectr.trainer.options import TrainOptions

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import LOOKUP, RowStatus, decode_changed, decode_rows
-from livectr.protos.vectors import decode_vectors
+from livectr.store.layout import LOOKUP, RowStatus, decode_changed, decode_rows
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import decode_vectors
+from livectr.system.errors import ConfigError, ConnectError, MismatchError
 from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import FencedError, LostError, Values

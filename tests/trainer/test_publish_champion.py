@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from livectr.kernels.table.layout import SGD, Segment
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import RowStatus, decode_rows
+from livectr.store.layout import RowStatus, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish.snapshot import served_columns
 from livectr.trainer.publish.version import Published, PublishedModel, VersionSnapshot
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start

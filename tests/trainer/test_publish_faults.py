@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import RowStatus
+from livectr.store.layout import RowStatus
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish import garbage, outcome
 from livectr.trainer.publish.fence import BEGIN, FLIP

@@ -11,9 +11,9 @@ import redis
 
 from livectr.ingest.pipeline import load_pipeline
 from livectr.local.redis_servers import Cluster
-from livectr.protos.keyspace import key_of
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import RowStatus, decode_rows
+from livectr.store.keyspace import key_of
+from livectr.store.layout import RowStatus, decode_rows
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
 from tests.redis_servers import ClusterClient

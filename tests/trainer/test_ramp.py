@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY

@@ -12,11 +12,11 @@ import torch
 
 from livectr.ingest.content.refresh_rule import RefreshRule
 from livectr.ingest.content.store import ContentStore
-from livectr.kernels.errors import ConfigError
 from livectr.models.embedding import EmbeddingModel, SubNetwork
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.vectors import decode_vectors
 from livectr.serving.version.id_vectors import IdVectors, joined
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import decode_vectors
+from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.refresh import ContentRefresh, RefreshPlan, refreshes_of

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.protos.keyspace import Keyspace
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.vectors import decode_vectors
 from livectr.serving.version.items import ItemVectors
+from livectr.store.keyspace import Keyspace
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import decode_vectors
 from tests.ranks import Processes
 from tests.serving.content_world import ADS, make_store
 from tests.serving.test_trained_content import write_logs

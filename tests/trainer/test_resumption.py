@@ -11,7 +11,7 @@ import redis
 from livectr.kernels.stream.history import APPEND, HistoryTable
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
-from livectr.protos.store import RowStatus, decode_changed, encode_changed
+from livectr.store.layout import RowStatus, decode_changed, encode_changed
 from livectr.trainer.publish import push
 from livectr.trainer.publish.log import entries
 from livectr.trainer.publish.log.entries import LogEntry

@@ -17,20 +17,20 @@ import safetensors.numpy
 import torch
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.local.ports import free_ports
 from livectr.models import LR
 from livectr.models.precision import Precision, arithmetic_name
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_history, decode_lookup_rows, decode_rows
-from livectr.protos.vectors import decode_vectors
+from livectr.store.layout import Keyspace, decode_history, decode_lookup_rows, decode_rows
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import decode_vectors
+from livectr.system.errors import ConfigError, ConnectError, MismatchError
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.version import Published
 from livectr.trainer.quality.metrics import auc, gauc
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train
-from tests.kernels.test_metrics_server import REFUSED, scrape, trusting
 from tests.serving.certificates import Authority
+from tests.system.test_metrics_server import REFUSED, scrape, trusting
 from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from livectr.analysis.compare import differences
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality import windows as module
 from livectr.trainer.quality.metrics import gauc_error, quality
 from livectr.trainer.quality.predictions import Records, records

@@ -20,8 +20,8 @@ import pytest
 from kafka import KafkaProducer
 
 from livectr.ingest.language.keys import key_of
-from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import create_topics
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import Folder, Manifest, newest_manifest
 from livectr.trainer.checkpoint.order_parts import lines_of
 from livectr.trainer.options import TrainOptions

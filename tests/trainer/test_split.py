@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bench.planted import pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.models import DeepFM
+from livectr.system.errors import ConfigError
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.des.step import DesStep

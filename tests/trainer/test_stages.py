@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from livectr.protos.manifest import VersionManifest
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.collectives import connect

@@ -9,10 +9,10 @@ import torch
 
 from bench.planted import Planted, pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.table.layout import Values
 from livectr.models import FM, LR, DeepFM, ModelConfig, TwoTower, decay
 from livectr.models.base import prior_log_odds
+from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer import telemetry
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.item_vectors import item_vectors

@@ -16,8 +16,8 @@ import pytest
 
 import livectr
 from livectr.cli import main
-from livectr.kernels.errors import CheckpointError, ConfigError, ConnectError, MismatchError
-from livectr.kernels.process.object_store import ObjectStore
+from livectr.system.errors import CheckpointError, ConfigError, ConnectError, MismatchError
+from livectr.system.object_store import ObjectStore
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.age import check_age
 from livectr.trainer.checkpoint.folder import write_manifest

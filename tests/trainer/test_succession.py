@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import MismatchError, UserError
 from livectr.models.lr import LR
-from livectr.protos.manifest import VersionManifest
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import MismatchError, UserError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.publish.succession import Cursor, refusal
 from livectr.trainer.run import TrainOptions, train

@@ -18,7 +18,7 @@ from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.sources.source import open_source
 from livectr.local.ports import free_ports
 from livectr.local.redis_servers import Servers, until
-from livectr.protos.store import Keyspace
+from livectr.store.layout import Keyspace
 from livectr.trainer import commits
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from livectr.kernels.errors import InternalError
-from livectr.protos.manifest import VersionManifest
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import InternalError
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ad_pipeline, write_files

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bench.planted import pipeline
-from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
+from livectr.system.errors import ConfigError, UserError
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep

@@ -12,8 +12,8 @@ from livectr.ingest.content.store import ContentStore
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
 from livectr.models import LR, DeepFM, adagrad
+from livectr.system.errors import CheckpointError, ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import MANIFEST, newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.biases import BIASES_TRAINED_KEY

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from livectr.ingest.language.policies import TablePolicy
-from livectr.kernels.errors import UserError
+from livectr.system.errors import UserError
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ad_pipeline
 

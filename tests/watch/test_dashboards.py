@@ -17,9 +17,9 @@ import yaml
 from prometheus_client import REGISTRY
 
 import livectr.ingest.metrics
-import livectr.kernels.process.build_info
-import livectr.protos.measured_redis
 import livectr.serving.metrics
+import livectr.store.measured_redis
+import livectr.system.build_info
 import livectr.trainer.telemetry
 from k8s.dashboards import __main__ as dashboards
 from k8s.rules import __main__ as rules
@@ -28,8 +28,8 @@ from tests.watch.expressions import ABSENT_ON_A_LAPTOP, DASHBOARDS, panels
 FILES = sorted(DASHBOARDS.glob("*.json"))
 DECLARE_METRICS = (
     livectr.ingest.metrics,
-    livectr.kernels.process.build_info,
-    livectr.protos.measured_redis,
+    livectr.system.build_info,
+    livectr.store.measured_redis,
     livectr.serving.metrics,
     livectr.trainer.telemetry,
 )

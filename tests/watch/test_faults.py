@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import pytest
 
 from k8s.rules.objectives import LATENCY_S
+from livectr.client.clients import RankClient
 from livectr.demo.demo import PIPELINE
 from livectr.local.ports import free_ports
-from livectr.serving.client import RankClient
 from tests.watch.demos import WatchedDemo
 from tests.watch.drills import drill, hurried_rules, slowed, stopped
 

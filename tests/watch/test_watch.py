@@ -12,7 +12,7 @@ import pytest
 from k8s.rules import __main__ as rules
 from livectr.demo.demo import UNTIL_IDLE_S
 from livectr.demo.prometheus import Target, command, prometheus_program
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from tests.promtool import promtool
 from tests.waiting import left_s
 from tests.watch.demos import DEMO, WatchedDemo

@@ -46,8 +46,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from livectr.kernels.errors import DiskFullError
-from livectr.kernels.process.disk import sync_directory, writing
+from livectr.system.disk import sync_directory, writing
+from livectr.system.errors import DiskFullError
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.content import CheckpointState, Table
 from livectr.trainer.checkpoint.folder import collect, lock, remove_unfinished, write_manifest

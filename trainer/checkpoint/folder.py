@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from livectr.kernels.errors import InUseError, UserError
-from livectr.kernels.process.disk import sync_directory, writing
+from livectr.system.disk import sync_directory, writing
+from livectr.system.errors import InUseError, UserError
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest, folder_of, number
 from livectr.trainer.checkpoint.writer import write_synced
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from livectr.kernels.errors import CheckpointError, MismatchError
+from livectr.system.errors import CheckpointError, MismatchError
 from livectr.trainer.checkpoint.manifest import Folder, Manifest, Place
 
 

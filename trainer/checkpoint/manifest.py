@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import CheckpointError, MismatchError
-from livectr.kernels.process.object_store import refuse_objects
-from livectr.protos.plain import from_plain, read_json
+from livectr.store.plain import from_plain, read_json
+from livectr.system.errors import CheckpointError, MismatchError
+from livectr.system.object_store import refuse_objects
 from livectr.trainer.comm.control import Control
 
 LOG = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from livectr.kernels.process.disk import writing
+from livectr.system.disk import writing
 from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
 from livectr.trainer.checkpoint.stored import PREDICTIONS, Stored
 from livectr.trainer.checkpoint.writer import File, Writer

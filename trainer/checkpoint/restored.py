@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 
 from livectr.ingest.join.state import SourceState
-from livectr.kernels.errors import CheckpointError
+from livectr.system.errors import CheckpointError
 from livectr.trainer.checkpoint.content import Table
 from livectr.trainer.checkpoint.manifest import FileEntry, Folder, Manifest
 from livectr.trainer.placement.placement import owners_by_key

@@ -27,9 +27,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
-from livectr.kernels.errors import CheckpointError, ConnectError, MismatchError
-from livectr.kernels.process.disk import writing
-from livectr.kernels.process.object_store import ObjectStore, is_object_address
+from livectr.system.disk import writing
+from livectr.system.errors import CheckpointError, ConnectError, MismatchError
+from livectr.system.object_store import ObjectStore, is_object_address
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 
 from livectr.ingest.extract.statistics import Statistics
-from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
+from livectr.system.errors import CheckpointError, ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import newest_whole
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.stored import placed

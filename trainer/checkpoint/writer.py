@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
-from livectr.kernels.process.disk import writing
+from livectr.system.disk import writing
 from livectr.trainer.checkpoint.manifest import FileEntry
 
 if TYPE_CHECKING:

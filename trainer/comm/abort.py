@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from livectr.kernels.errors import DataError, InternalError, UserError
+from livectr.system.errors import DataError, InternalError, UserError
 
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.abort import Abort, join
 from livectr.trainer.step_settings import Wire

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from livectr.kernels.errors import InternalError
 from livectr.kernels.runtime.arrays import contiguous
 from livectr.kernels.runtime.library import kernel_library
+from livectr.system.errors import InternalError
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]

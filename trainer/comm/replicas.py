@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
-from livectr.kernels.errors import InternalError
+from livectr.system.errors import InternalError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 

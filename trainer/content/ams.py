@@ -31,11 +31,11 @@ from torch import Tensor
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.language.content import Content as Declared
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.unique import unique_segments
 from livectr.kernels.runtime.recycled import Recycled
 from livectr.models.base import Ragged
 from livectr.models.embedding import SubModel, SubNetwork
+from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.key_codec import Segments, decode, encode, measure

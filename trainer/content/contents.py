@@ -18,8 +18,8 @@ from livectr.ingest.content.topic import ContentTopic
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.content import Content
 from livectr.ingest.limits import LIMITS, RecordLimits
-from livectr.kernels.errors import ConfigError, InternalError
 from livectr.models.encoders import Encoder, load_encoder
+from livectr.system.errors import ConfigError, InternalError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.encoding import Encoding
 

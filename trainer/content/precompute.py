@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 
 from livectr.models.embedding import SubNetwork
-from livectr.protos.vectors import blob_count, blob_rows
+from livectr.store.vectors import blob_count, blob_rows
 from livectr.trainer import telemetry
 from livectr.trainer.content.ams import Features16
 

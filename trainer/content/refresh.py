@@ -27,8 +27,8 @@ import numpy.typing as npt
 from livectr.ingest.content.refresh_rule import RefreshRule
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import ConfigError
 from livectr.models.embedding import SubNetwork
+from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content import precompute

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from livectr.kernels.errors import MismatchError
 from livectr.models.base import CTRModel, ModelConfig, copy_named
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.models.layers import SCALE
+from livectr.system.errors import MismatchError
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

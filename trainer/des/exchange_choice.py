@@ -14,8 +14,8 @@ from torch import Tensor
 
 from livectr.ingest.common_features import CommonFeatures
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.unique import unique_segments
+from livectr.system.errors import ConfigError
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.key_codec import encode
 from livectr.trainer.comm.link import link_gbit

@@ -39,12 +39,12 @@ from torch import Tensor
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
 from livectr.models.base import CTRModel, ModelConfig, role_slices, row_segments
 from livectr.models.losses import LATE, LOSSES, Lesson, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
+from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.configs import model_configs

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from livectr.ingest.language.byte_units import show_bytes
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.placement.placement import FieldPlacement
 
 SLACK = 0.01

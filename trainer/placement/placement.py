@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

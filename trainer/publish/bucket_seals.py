@@ -10,7 +10,7 @@ no other node notices. So each bucket has its own proof that it is whole. Its ke
     {bb-sss}:share:r         mark of the last push whose share rank r has written, set after its last key
     …:sentinel               TEXT:mark of the last push that is whole
 
-A mark is VERSION-EPOCH-CREATED (protos.keyspace.seal_mark), which no two pushes share. The steps of a push:
+A mark is VERSION-EPOCH-CREATED (store.keyspace.seal_mark), which no two pushes share. The steps of a push:
 
     1  begin     epoch, highest number and mark in the namespace's slot; `begun` in every bucket
     2  write     each rank writes rows and values, then its `share` in every bucket. A bucket whose server is
@@ -53,9 +53,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from livectr.protos.keyspace import BUCKETS, VALUES, Keyspace, seal_mark
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.measured_redis import ScriptCall
+from livectr.store.keyspace import BUCKETS, VALUES, Keyspace, seal_mark
+from livectr.store.manifest import VersionManifest
+from livectr.store.measured_redis import ScriptCall
 from livectr.trainer.publish.fence import CLAIM, FENCE, OPEN, PUSHED, SEAL
 
 CLAIM_BUCKET = """

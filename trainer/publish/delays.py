@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from livectr.protos.manifest import Freshness
+from livectr.store.manifest import Freshness
 
 DIGITS = 3
 """Significant digits of a delay, so that few different ones are kept however long a run is."""

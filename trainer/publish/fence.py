@@ -6,7 +6,7 @@
     {namespace}:pushing    version that is being pushed; its flip removes the mark
     {namespace}:log:v      entry of version v in the publish log (trainer.publish.log.entries)
     {namespace}:pushed:r   mark of the last share that rank r has written, set after its last key: its push,
-                           as VERSION-EPOCH-CREATED (protos.keyspace.seal_mark), since a version that was
+                           as VERSION-EPOCH-CREATED (store.keyspace.seal_mark), since a version that was
                            held is pushed again under its number
 
 A command whose answer was lost may have been carried out. It may also be carried out later, when a connection
@@ -17,7 +17,7 @@ A failover to a replica keeps a prefix of what was written, and connections that
 break. So a share counts when the server that has taken its mark is the server that took its first key (its
 run id), and a flip needs the marks of all ranks: a server that has them has all that was written before them.
 
-While the namespace is held (protos.hold), no version is flipped, and a trainer that was fenced out by a
+While the namespace is held (store.hold), no version is flipped, and a trainer that was fenced out by a
 rollback of its own run waits: RENEW would fence out the rollback. The scripts look at the hold themselves, so
 that a hold counts from the moment at which its key is there.
 

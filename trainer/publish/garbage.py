@@ -6,8 +6,8 @@ import logging
 import math
 from threading import Event, Thread
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import BUCKETS, KEPT_VERSIONS
+from livectr.store.layout import BUCKETS, KEPT_VERSIONS
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish.log.entries import PublishLog
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import STORE_ERRORS

@@ -6,8 +6,8 @@ import logging
 import time
 from threading import Event
 
-from livectr.kernels.errors import MismatchError
-from livectr.protos.manifest import VersionManifest
+from livectr.store.manifest import VersionManifest
+from livectr.system.errors import MismatchError
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError
 from livectr.trainer.publish.version import Pending, Push

@@ -21,7 +21,7 @@ finds out, however long Redis is away: it takes a new epoch, which fences out al
     Redis emptied   the number is skipped, since a reader may have seen it
     rolled back     the numbers up to the rollback's are skipped; the next version is complete
 
-A held namespace (protos.hold) refuses a flip; the version is repeated once the hold is gone. A rollback
+A held namespace (store.hold) refuses a flip; the version is repeated once the hold is gone. A rollback
 writes under an epoch of its own and leaves the owner as it is. So a trainer that finds itself fenced takes a
 new epoch if the owner is still its own word, and is told to end if it is not.
 """
@@ -37,10 +37,10 @@ from threading import Event
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConnectError, MismatchError
-from livectr.protos.evictions import Evictions
-from livectr.protos.hold import Hold
-from livectr.protos.manifest import Freshness, VersionManifest
+from livectr.store.evictions import Evictions
+from livectr.store.hold import Hold
+from livectr.store.manifest import Freshness, VersionManifest
+from livectr.system.errors import ConnectError, MismatchError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.names import described, names_of

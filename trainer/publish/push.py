@@ -17,9 +17,9 @@ from threading import Event
 import numpy as np
 import numpy.typing as npt
 
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import decode_erased, encode_changed
-from livectr.protos.vectors import encode_vectors
+from livectr.store.layout import decode_erased, encode_changed
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import encode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.names import tag_of

@@ -1,4 +1,4 @@
-"""Fenced writes of the published layout (protos.store) to Redis.
+"""Fenced writes of the published layout (store.layout) to Redis.
 
 Every write runs inside a script that first compares the epoch of its bucket with the trainer's. A trainer
 that was replaced finds a higher epoch and is refused (`FencedError`). A trainer whose Redis was emptied finds
@@ -17,12 +17,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import MismatchError
-from livectr.protos.evictions import Evictions
-from livectr.protos.keyspace import seal_mark
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.packed_calls import PackedCall, framed
-from livectr.protos.store import (
+from livectr.store.evictions import Evictions
+from livectr.store.keyspace import seal_mark
+from livectr.store.layout import (
     BUCKETS,
     VALUES,
     erased_slot,
@@ -31,6 +28,9 @@ from livectr.protos.store import (
     slot_bytes,
     slot_head,
 )
+from livectr.store.manifest import VersionManifest
+from livectr.store.packed_calls import PackedCall, framed
+from livectr.system.errors import MismatchError
 from livectr.trainer.publish.bucket_seals import (
     begin_buckets,
     claim_buckets,
@@ -71,7 +71,7 @@ class RedisStore(StoreConnection):
     """Connection of a trainer process to Redis.
 
     Args:
-        url: of `protos.redis_url`.
+        url: of `store.redis_url`.
         namespace: prefix of all keys: letters, digits, - and _.
         full_rate: most rows a second that this process writes of a complete version; 0: no limit.
 

@@ -1,6 +1,6 @@
 """Fenced Lua scripts that write rows and unversioned values to Redis, each in one bucket.
 
-A row's value holds the slots of at most two versions, the newer first (protos.store). A version that is
+A row's value holds the slots of at most two versions, the newer first (store.layout). A version that is
 pushed again replaces its slot, and slots of pushes that were cut off and never flipped. Every script begins
 with the fence (trainer.publish.fence): its first key is the bucket's epoch, its first argument the trainer's.
 """

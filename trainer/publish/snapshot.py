@@ -31,7 +31,7 @@ from livectr.kernels.stream.history import Histories
 from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.models.base import served_roles
-from livectr.protos.store import (
+from livectr.store.layout import (
     CONTENT,
     FEATURES,
     HISTORY,
@@ -234,7 +234,7 @@ class Snapshotter:
 
     def keys_since(self, since: Boundary) -> dict[str, I64]:
         """Keys of this rank's rows and users that changed or left after `since`, by table; histories have the
-        prefix `protos.store.HISTORY`.
+        prefix `store.layout.HISTORY`.
         """
         found = {}
         for name, table in self._tables:

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import UserError
 from livectr.kernels.table.table import CHUNK, DynamicTable
+from livectr.system.errors import UserError
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

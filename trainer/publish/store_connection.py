@@ -6,12 +6,12 @@ Every script begins with the fence of its bucket (trainer.publish.fence). What i
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from livectr.kernels.errors import ConfigError, ConnectError
-from livectr.protos.measured_redis import ScriptCall
-from livectr.protos.redis_client import connect_redis
-from livectr.protos.redis_errors import REDIS_ERRORS, refusal
-from livectr.protos.redis_url import is_clustered
-from livectr.protos.store import Keyspace, without_password
+from livectr.store.layout import Keyspace, without_password
+from livectr.store.measured_redis import ScriptCall
+from livectr.store.redis_client import connect_redis
+from livectr.store.redis_errors import REDIS_ERRORS, refusal
+from livectr.store.redis_url import is_clustered
+from livectr.system.errors import ConfigError, ConnectError
 from livectr.trainer.publish.store_types import FencedError, HeldError, LostError
 
 CHUNKS_IN_FLIGHT = 16
@@ -21,7 +21,7 @@ class StoreConnection:
     """Connection to a namespace.
 
     Args:
-        url: of `protos.redis_url`.
+        url: of `store.redis_url`.
         namespace: prefix of all keys: letters, digits, - and _.
 
     Attributes:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import redis
 
-from livectr.kernels.errors import InternalError, UserError
-from livectr.protos.redis_errors import OUTCOMES, is_forbidden
-from livectr.protos.store import by_bucket
+from livectr.store.layout import by_bucket
+from livectr.store.redis_errors import OUTCOMES, is_forbidden
+from livectr.system.errors import InternalError, UserError
 
 T = TypeVar("T")
 I64 = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class GivenUpError(InternalError):
 
 
 class HeldError(InternalError):
-    """The namespace is held (protos.hold): Redis has refused a flip, or a new epoch."""
+    """The namespace is held (store.hold): Redis has refused a flip, or a new epoch."""
 
 
 @dataclass(frozen=True)

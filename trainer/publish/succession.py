@@ -11,7 +11,7 @@ the version that is served: the served version never goes back.
 
 from dataclasses import dataclass
 
-from livectr.protos.manifest import VersionManifest
+from livectr.store.manifest import VersionManifest
 
 LOST_NUMBERS = 1_000_000
 """Numbers to skip if Redis has lost its record of used numbers, and only a checkpoint knows some. No run

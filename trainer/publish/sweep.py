@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from livectr.protos.store import key_of
+from livectr.store.layout import key_of
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values
 

@@ -6,7 +6,7 @@ import logging
 import uuid
 from dataclasses import dataclass
 
-from livectr.kernels.errors import MismatchError
+from livectr.system.errors import MismatchError
 from livectr.trainer.publish.log.resumption import Resumption, resumption_at
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.succession import LOST_NUMBERS, Cursor, refusal

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.models.base import served_roles
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import KEPT_VERSIONS
-from livectr.protos.vectors import blob_count, blob_rows
+from livectr.store.layout import KEPT_VERSIONS
+from livectr.store.manifest import VersionManifest
+from livectr.store.vectors import blob_count, blob_rows
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.names import item_names
 from livectr.trainer.content.precompute import Precompute
@@ -49,7 +49,7 @@ class Push(IntEnum):
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """Model of all versions of a trainer; every manifest names it (protos.manifest.VersionManifest).
+    """Model of all versions of a trainer; every manifest names it (store.manifest.VersionManifest).
 
     Attributes:
         fingerprint: of the pipeline.

@@ -3,7 +3,7 @@
 A push finds out by itself that Redis was emptied. But there may be nothing to push for hours, and a push may
 touch other buckets than the lost buckets. So rank 0 checks the manifest, the sentinels of all buckets and the
 count of evictions. After a loss the next version is complete. The same thread reads the operator's words: a
-hold of the namespace, and its release (protos.hold).
+hold of the namespace, and its release (store.hold).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 
-from livectr.protos.evictions import Evictions
-from livectr.protos.hold import Hold
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.redis_errors import REDIS_ERRORS
+from livectr.store.evictions import Evictions
+from livectr.store.hold import Hold
+from livectr.store.manifest import VersionManifest
+from livectr.store.redis_errors import REDIS_ERRORS
 from livectr.trainer import telemetry
 from livectr.trainer.publish.outcome import superseding
 from livectr.trainer.publish.redis_store import RedisStore

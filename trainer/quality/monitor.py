@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from livectr.protos.manifest import VersionManifest
+from livectr.store.manifest import VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
 

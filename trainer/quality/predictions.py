@@ -26,8 +26,8 @@ from typing import BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import write_all, writing
+from livectr.system.disk import write_all, writing
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import Quality, run_report
 from livectr.trainer.quality.seen import is_cold
 

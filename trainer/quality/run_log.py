@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import write_all, writing
+from livectr.system.disk import write_all, writing
+from livectr.system.errors import ConfigError
 
 LOG = logging.getLogger(__name__)
 FORMAT = "livectr run log"

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.protos.manifest import VersionManifest
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 from livectr.trainer.options import TrainOptions

@@ -17,7 +17,7 @@ from livectr.ingest.dead_letters.usable import TopicRows, complaint, merged
 from livectr.ingest.hints import hints
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.errors import DataError
+from livectr.system.errors import DataError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 from livectr.trainer.stream.batcher import Flags

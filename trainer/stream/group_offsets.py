@@ -19,7 +19,7 @@ from kafka.structs import OffsetAndMetadata
 
 from livectr.ingest.addresses import connect_admin
 from livectr.ingest.chunks import TopicPartition as Place
-from livectr.kernels.errors import UserError
+from livectr.system.errors import UserError
 from livectr.trainer import telemetry
 
 LOG = logging.getLogger(__name__)

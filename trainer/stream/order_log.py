@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from livectr.ingest.join.decisions import Decision
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 BatchSettings = Mapping[str, int | None]
 """Settings that a replay must share: name → value."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import torch
 
 from livectr.ingest.language.policies import TablePolicy
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.device_store import (
     BUCKET_BYTES,
     BUCKET_SLOTS,
@@ -30,6 +29,7 @@ from livectr.kernels.gpu_table.gpu_cache import GpuCache
 from livectr.kernels.runtime.device import CudaDevice, free_memory
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import DynamicTable
+from livectr.system.errors import ConfigError
 from livectr.trainer.options import TrainOptions
 
 FREE_SHARE = 0.5

@@ -27,9 +27,9 @@ import numpy.typing as npt
 from prometheus_client import Counter
 
 from livectr.ingest.language.policies import TablePolicy
-from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.table.table import DynamicTable, Keys
 from livectr.kernels.table.usage import LAST_STAMP
+from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer import telemetry
 
 SLICE = 20

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.tiers.row_log import RowLog
+from livectr.system.errors import ConfigError, UserError
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]

@@ -24,10 +24,10 @@ from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.writer import until_end
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import thread_count
 from livectr.library.checkpoints import open_checkpoint
 from livectr.library.scoring import ROLE, CheckpointScorer
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.final_labels import with_final_labels
 from livectr.trainer.quality.metrics import auc, example_losses
 from livectr.trainer.quality.predictions import Records, records

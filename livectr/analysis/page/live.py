@@ -22,7 +22,7 @@ from typing import Any
 
 from livectr.analysis.page.page import content, frame
 from livectr.analysis.page.reading import lines_of, run_of, thinned_samples, whole_lines
-from livectr.kernels.errors import ConfigError, InUseError
+from livectr.system.errors import ConfigError, InUseError
 
 LOG = logging.getLogger(__name__)
 PORT = 8350

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST
 from livectr.trainer.quality.predictions import FORMAT as PREDICTIONS
 from livectr.trainer.quality.run_log import VERSION, is_run_log

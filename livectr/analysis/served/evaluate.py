@@ -26,9 +26,9 @@ from livectr.analysis.served.report import Counts, ServedReport, VersionQuality
 from livectr.analysis.served.show import show
 from livectr.analysis.served.skew import skew
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError, DataError
 from livectr.serving.canary import CANARY, STABLE
 from livectr.serving.served.record import F32, U32, Record, decode, request_of
+from livectr.system.errors import ConfigError, DataError
 from livectr.trainer.quality.metrics import quality
 
 MOST_VERSIONS = 8

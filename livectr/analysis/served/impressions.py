@@ -22,8 +22,8 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.materialized.writer import until_end
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.errors import ConfigError
 from livectr.serving.served.record import F32, U32, digests
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.final_labels import with_final_labels
 from livectr.trainer.quality.predictions import Records, layout, records
 from livectr.trainer.quality.seen import NOT_COUNTED

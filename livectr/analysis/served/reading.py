@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from livectr.ingest.addresses import kafka_options, log_folder, no_answer, topic_address
-from livectr.kernels.errors import ConfigError
 from livectr.serving.options import check_served_log
+from livectr.system.errors import ConfigError
 
 _TIMEOUT_MS = 5_000
 _POLL_MS = 500

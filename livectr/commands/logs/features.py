@@ -6,7 +6,7 @@ from typing import Any
 
 from livectr.commands.flags import command, group
 from livectr.commands.settings import add_log_flags
-from livectr.kernels.process.heap import loading
+from livectr.system.heap import loading
 
 ABOUT = """\
 Features that cost much and hardly change can be computed once (materialized features). `materialize` reads

@@ -6,7 +6,7 @@ from typing import Any
 
 from livectr.commands.flags import command, count, group
 from livectr.commands.settings import add_log_flags
-from livectr.kernels.process.heap import loading
+from livectr.system.heap import loading
 
 ABOUT = """\
 A fixed network turns a picture into numbers (features) once; a small sub-model on these numbers is trained

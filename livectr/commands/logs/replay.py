@@ -8,8 +8,8 @@ from typing import Any
 
 from livectr.commands.flags import command, count, positive
 from livectr.commands.settings import add_log_flags
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.heap import loading
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
 
 EXAMPLES = """\
   livectr replay train.txt --format criteo --to kafka://localhost:9092

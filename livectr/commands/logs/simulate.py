@@ -8,8 +8,8 @@ from typing import Any
 
 from livectr.commands.flags import command, count, duration_s, positive, seed
 from livectr.commands.settings import add_log_flags
-from livectr.kernels.errors import ConfigError, ConnectError
-from livectr.kernels.process.heap import loading
+from livectr.system.errors import ConfigError, ConnectError
+from livectr.system.heap import loading
 
 EXAMPLES = """\
   livectr simulate --to file:/tmp/logs --seconds 60 --fast --ledger /tmp/ledger.arrows

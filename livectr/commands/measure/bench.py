@@ -7,7 +7,7 @@ from typing import Any
 from livectr.checkout import import_from_checkout
 from livectr.commands.flags import command, duration_s, positive
 from livectr.config.parsing import nearest
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 NAMES = (
     "ingest",

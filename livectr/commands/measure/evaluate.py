@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, duration_s
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.heap import loading
-from livectr.kernels.process.logs import log_to_stderr
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
+from livectr.system.logs import log_to_stderr
 
 MEASURES = ("gauc", "auc", "cold_gauc", "cold_auc", "logloss", "calibration")
 EXAMPLES = """\

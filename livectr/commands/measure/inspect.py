@@ -11,9 +11,9 @@ from livectr.commands.flags import command, count
 from livectr.commands.settings import add_settings, given_settings
 from livectr.config.parsing import parse
 from livectr.config.sources import resolve
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.heap import loading
 from livectr.secrets import read_password, with_password
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from livectr.commands.flags import command, count, duration_s, positive
 from livectr.config.settings import FIELDS
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.heap import loading
 from livectr.plan import amounts
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
 
 EXAMPLES = """\
   livectr plan --rate 1M/s --ids 1e10 --dim 16 --cores 32 --memory 256GiB --network 25Gbit/s

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import writing
-from livectr.kernels.process.heap import loading
+from livectr.system.disk import writing
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
 
 EXAMPLES = """\
   livectr train … --run-log run.log

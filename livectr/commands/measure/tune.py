@@ -5,7 +5,7 @@ from typing import Any
 
 from livectr.commands.flags import command
 from livectr.commands.settings import add_log_flags
-from livectr.kernels.process.heap import loading
+from livectr.system.heap import loading
 
 EXAMPLES = """\
   livectr tune --pipeline p.py --source file:logs --grid dense_lr=1e-3,3e-3

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from livectr.commands.flags import command, count
-from livectr.kernels.process.heap import loading
+from livectr.system.heap import loading
 
 EXAMPLES = """\
   livectr check --pipeline p.py --source file:/data/logs

@@ -11,7 +11,7 @@ def show_described(described: Any) -> None:
     """Print a DescribeResponse."""
     from rich.console import Console
 
-    from livectr.inspection.show import make_console
+    from livectr.console import make_console
     from livectr.serving.front import answers
 
     console = Console()

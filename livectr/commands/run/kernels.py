@@ -6,9 +6,9 @@ from typing import Any
 
 from livectr.commands.flags import command
 from livectr.config.sources import resolve
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.cpu import level, own_levels
-from livectr.kernels.process.heap import loading
+from livectr.system.cpu import level, own_levels
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
 
 EXAMPLES = """\
   livectr kernels                                      # the library of this CPU, in a checkout

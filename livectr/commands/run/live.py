@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.object_store import local_copy
+from livectr.system.errors import ConfigError
+from livectr.system.object_store import local_copy
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings

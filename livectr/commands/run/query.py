@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from livectr.commands.flags import command, count, duration_s, group
 from livectr.commands.run.described import show_described
 from livectr.commands.run.explained import explained, show
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from livectr.serving.client import ClientTls, RecommendClient
+    from livectr.client.clients import ClientTls, RecommendClient
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "int64": int,
@@ -123,7 +123,7 @@ def run(given: argparse.Namespace) -> int:
     Raises:
         CallError: the server refuses the request, or none answers.
     """
-    from livectr.serving.client import PreRankClient, RankClient, RecommendClient
+    from livectr.client.clients import PreRankClient, RankClient, RecommendClient
     from livectr.serving.front import answers
 
     if given.role == "describe":
@@ -201,7 +201,7 @@ def _recommended(
     candidates: Any,
     server: Any,
 ) -> Any:
-    from livectr.serving.client import RecommendItems
+    from livectr.client.clients import RecommendItems
 
     dtype = next(column.dtype for column in server.columns if _is_item(column))
     excluded = [_value("--exclude", one, {"--exclude": dtype}) for one in given.exclude.split(",") if one]
@@ -211,7 +211,7 @@ def _recommended(
 
 
 def _describe(given: argparse.Namespace) -> int:
-    from livectr.serving.client import RankClient
+    from livectr.client.clients import RankClient
     from livectr.serving.front import answers
 
     with RankClient(given.server, given.timeout, **access_of(given)) as client:
@@ -232,7 +232,7 @@ def access_of(given: argparse.Namespace) -> dict[str, Any]:
 
 def tls_of(given: argparse.Namespace) -> "ClientTls | None":
     """Files of the flags; None: no TLS. Raises ConfigError: a flag is missing."""
-    from livectr.serving.client import ClientTls
+    from livectr.client.clients import ClientTls
 
     if (given.tls_cert is None) != (given.tls_key is None):
         raise ConfigError("a certificate needs its key: say --tls-cert and --tls-key.")

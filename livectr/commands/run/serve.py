@@ -6,9 +6,10 @@ from typing import Any
 
 from livectr.commands.flags import command, group
 from livectr.commands.run import serve_json
-from livectr.commands.settings import add_settings, options_of, settings_of, start_log
-from livectr.kernels.process.heap import loading
-from livectr.kernels.process.signals import end_at_sigterm
+from livectr.commands.settings import add_settings, settings_of, start_log
+from livectr.config.settings import options_of
+from livectr.system.heap import loading
+from livectr.system.signals import end_at_sigterm
 
 ROLES = {
     "rank": "predict CTR of candidates and order them by expected revenue",

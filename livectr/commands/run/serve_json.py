@@ -8,8 +8,8 @@ from typing import Any
 from livectr.commands.flags import command, count, duration_s
 from livectr.commands.run.query import add_tls, tls_of
 from livectr.commands.settings import add_log_flags
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.signals import end_at_sigterm
+from livectr.system.errors import ConfigError
+from livectr.system.signals import end_at_sigterm
 
 EXAMPLES = """\
   livectr serve json --target localhost:50051

@@ -16,21 +16,20 @@ from livectr.commands.run.live import add_live, shown_live
 from livectr.commands.settings import (
     add_settings,
     given_settings,
-    options_of,
     outer_setting,
     settings_of,
     start_log,
 )  # fmt: skip
-from livectr.config.settings import SECRET
+from livectr.config.settings import SECRET, options_of
 from livectr.config.supervision import check_supervision, gang_of
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.children import follow_parent
-from livectr.kernels.process.heap import loading
-from livectr.kernels.process.logs import tell
-from livectr.kernels.process.object_store import local_copy
-from livectr.kernels.process.signals import end_at_sigterm
 from livectr.local.ranks import UNFINISHED
 from livectr.secrets import without_flags
+from livectr.system.children import follow_parent
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
+from livectr.system.logs import tell
+from livectr.system.object_store import local_copy
+from livectr.system.signals import end_at_sigterm
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings

@@ -7,8 +7,8 @@ from typing import Any
 from livectr.commands.flags import command, count, duration_s, positive, seed
 from livectr.commands.run.query import access_of, add_server_flags
 from livectr.commands.settings import add_settings, settings_of
-from livectr.kernels.process.heap import loading
-from livectr.kernels.process.logs import log_to_stderr
+from livectr.system.heap import loading
+from livectr.system.logs import log_to_stderr
 
 EXAMPLES = """\
   livectr verify --pipeline p.py --server localhost:50051 --checkpoint /data/c

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from livectr.commands.flags import command, count, group
 from livectr.commands.settings import add_settings, given_settings, settings_of, start_log
 from livectr.config.sources import resolve
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.heap import loading
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings

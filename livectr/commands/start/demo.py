@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the demo, and show it on the terminal."""
     from livectr.demo.demo import DemoOptions, demo
-    from livectr.kernels.errors import ConfigError
+    from livectr.system.errors import ConfigError
 
     if given.rules and not given.watch:
         raise ConfigError("--rules are Prometheus' rules: say --watch, too.")

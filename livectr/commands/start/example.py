@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command
-from livectr.kernels.errors import ConfigError
+from livectr.system.errors import ConfigError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

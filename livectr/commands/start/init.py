@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command
-from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.heap import loading
+from livectr.system.errors import ConfigError
+from livectr.system.heap import loading
 
 if TYPE_CHECKING:
     from livectr.guess.columns import Use
@@ -83,8 +83,8 @@ def run(given: argparse.Namespace) -> int:
 def _show(made: Made) -> None:
     from rich.table import Table
 
+    from livectr.console import make_console
     from livectr.guess.columns import listed
-    from livectr.inspection.show import make_console
 
     facts, console = made.facts, make_console()
     table = Table(title=f"{facts.path.name}: guessed from {facts.rows:,} rows", title_justify="left")

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from livectr.protos.keyspace import seal_mark
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.plain import from_plain, read_json
+from livectr.store.keyspace import seal_mark
+from livectr.store.manifest import VersionManifest
+from livectr.store.plain import from_plain, read_json
 
 LOGGED_KEYS = 1_000_000
 """Keys that the log may always name, however few rows there are."""
@@ -33,7 +33,7 @@ class LogEntry:
 
     Attributes:
         row_set, step, epoch: of its manifest.
-        mark: of this push (protos.keyspace.seal_mark).
+        mark: of this push (store.keyspace.seal_mark).
         changed: blobs of the keys that it changed, of all ranks.
         keys: rows that it wrote.
         before: version that it extends; 0: it is complete.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.join.examples import ExampleSource
-from livectr.protos.store import HISTORY, decode_changed
+from livectr.store.layout import HISTORY, decode_changed
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import owners_by_key

@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from livectr.protos.keyspace import seal_mark
-from livectr.protos.manifest import VersionManifest
+from livectr.store.keyspace import seal_mark
+from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish.log.entries import LogEntry, digest
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.succession import Cursor

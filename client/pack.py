@@ -1,0 +1,109 @@
+"""Packing of Python values into the messages of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.protos import livectr_pb2 as pb
+from livectr.system.errors import ConfigError
+
+Content = Mapping[str, Mapping[int, npt.ArrayLike]]
+"""Content name → id → raw features f[width]; `describe` names the width."""
+
+FIELDS = {
+    "int64": "ints",
+    "int32": "ints",
+    "float64": "doubles",
+    "float32": "doubles",
+    "bool": "bools",
+    "string": "strings",
+    "binary": "bytes",
+}
+"""Type of a column's elements → field of a Column message."""
+
+
+def set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) -> None:
+    """Set the ids or names of a request."""
+    named = len(items) > 0 and isinstance(items[0], str)
+    target = getattr(request, f"{prefix}{'names' if named else 'ids'}")
+    target.SetInParent()
+    try:
+        target.values.extend(items)
+    except (TypeError, ValueError):
+        raise ColumnError("items must be ids of int64, or names, and not both") from None
+
+
+def content_of(content: Content | None) -> list[Any]:
+    """ContentFeatures messages of raw features, converted to float16. Raises ColumnError for other values."""
+    try:
+        return [
+            pb.ContentFeatures(
+                name=name, ids=list(rows), features=np.array(list(rows.values()), "<f2").tobytes()
+            )
+            for name, rows in (content or {}).items()
+        ]
+    except (TypeError, ValueError) as error:
+        raise ColumnError(
+            f"content must be ids of int64 with rows of numbers, of one length: {error}"
+        ) from None
+
+
+class ColumnError(ConfigError, TypeError):
+    """Values that a column cannot hold."""
+
+
+def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> pb.Column:
+    """Column message with a value for each row.
+
+    Args:
+        dtype: type of the column; None: inferred from the first value.
+
+    Raises:
+        ColumnError: the column cannot hold the values.
+    """
+    try:
+        return _column(name, values, dtype)
+    except ColumnError:
+        raise
+    except (TypeError, ValueError):  # protobuf's words are about its messages
+        for value in values:
+            try:
+                _column(name, [value], dtype)
+            except (TypeError, ValueError):
+                raise ColumnError(f"{name} is {value!r}, but must be {dtype or 'of one type'}") from None
+        raise ColumnError(f"{name} has values of more than one type") from None
+
+
+def _column(name: str, values: Sequence[Any], dtype: str | None) -> pb.Column:
+    column = pb.Column(name=name)
+    flat: Any = values
+    listed = dtype.startswith("list<") if dtype else len(values) > 0 and isinstance(values[0], (list, tuple))
+    if listed:
+        if any(isinstance(row, str | bytes) for row in values):
+            raise TypeError  # not a list of characters
+        column.offsets.extend(np.cumsum([0, *map(len, values)]).tolist())
+        flat = [item for row in values for item in row]
+    element = dtype.removeprefix("list<").removesuffix(">") if dtype else None
+    kind = FIELDS[element] if element is not None else _kind(name, flat)
+    target = getattr(column, kind)
+    target.SetInParent()
+    target.values.extend(flat.tolist() if isinstance(flat, np.ndarray) else flat)
+    return column
+
+
+def _kind(name: str, values: Any) -> str:
+    first = values[0] if len(values) else 0
+    for types, kind in (
+        ((bool, np.bool_), "bools"),
+        ((int, np.integer), "ints"),
+        ((float, np.floating), "doubles"),
+        ((str,), "strings"),
+        ((bytes,), "bytes"),
+    ):
+        if isinstance(first, types):
+            return kind
+    raise ColumnError(f"{name}: {type(first).__name__} is no type of a column")

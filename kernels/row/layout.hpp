@@ -107,6 +107,8 @@ class RowLayout {
             if (values_ == FP16) short_ = ShortValues::of<Half, N>();
             if (values_ == BF16) short_ = ShortValues::of<BFloat, N>();
         });
+        is_weight_and_vector_ = in_place() && segments == 2 && segments_[0].dim == 1 && dim_ > 1 &&
+                                description[1] == ADAGRAD && description[4] == ADAGRAD;
         value_bytes_ = values_ == FP32 ? ::value_bytes<float>(dim_) : ::value_bytes<Half>(dim_);
     }
 
@@ -116,6 +118,9 @@ class RowLayout {
     int64_t state_bytes() const { return int64_t{4} * (stride_ - dim_); }
     int64_t stored_bytes() const { return value_bytes_ + state_bytes(); }
     bool in_place() const { return values_ == FP32; }  // a stored row is float[STRIDE]
+
+    // A weight and a vector of floats, both with AdaGrad: the layout of most models' tables.
+    bool is_weight_and_vector() const { return is_weight_and_vector_; }
 
     // Initial values of a new key.
     void values(float* row, uint64_t stream, const float* h) const {
@@ -189,6 +194,8 @@ class RowLayout {
     }
 
   private:
+    static constexpr int64_t ADAGRAD = 1;  // in with_optimiser
+    bool is_weight_and_vector_ = false;
     Values values_;
     int dim_ = 0, stride_ = 0;
     int64_t value_bytes_ = 0;
@@ -227,7 +234,7 @@ class RowLayout {
     static void with_optimiser(int64_t number, Call&& call) {
         switch (number) {
             case 0: return call(SGD());
-            case 1: return call(AdaGrad());
+            case ADAGRAD: return call(AdaGrad());
             case 2: return call(RowAdaGrad());
             case 3: return call(Adam());
             case 4: return call(FTRL());

@@ -17,6 +17,11 @@ struct Fixed {
     constexpr operator int() const { return N; }
 };
 
+template <typename N>
+constexpr bool is_fixed = false;
+template <int N>
+constexpr bool is_fixed<Fixed<N>> = true;
+
 template <int N>
 struct Lanes {
     typedef float Type __attribute__((vector_size(4 * N)));

@@ -65,6 +65,59 @@ inline void copy_values(const Table& table, const int64_t* keys, const uint32_t*
     with_values(table, zeros, keys, rows, n, [&](auto dim, auto values) { copy_values(dim, values, n, out); });
 }
 
+// Optimiser steps of rows of any layout, eight rows at a time. A step takes a stored row and its gradient float[D],
+// which may be in `sum`; `finish` follows the last.
+template <typename N>
+class BlockStep {
+  public:
+    BlockStep(N dim, const Table& table)
+        : dim_(dim), table_(&table), sums_(RowBlock::SIZE * dim), scratch_(table.layout().scratch()) {}
+
+    float* sum() { return sums_.data() + block_.size * dim_; }
+    __forceinline__ void operator()(char* stored, const float* gradient) {
+        block_.stored[block_.size] = stored;
+        block_.gradients[block_.size] = gradient;
+        if (++block_.size == RowBlock::SIZE) finish();
+    }
+    void finish() {
+        const RowLayout& layout = table_->layout();
+        if (!layout.in_place()) {
+            for (int r = 0; r < block_.size; ++r) {
+                block_.streams[r] = initial_stream(table_->seed(), header_of(block_.stored[r])->key);
+            }
+        }
+        layout.update(block_, table_->hyper(), scratch_.data());
+        block_.size = 0;
+    }
+
+  private:
+    N dim_;
+    const Table* table_;
+    RowBlock block_;
+    Scratch sums_, scratch_;
+};
+
+// Of rows of the usual layout (RowLayout::is_weight_and_vector). Each row at once: its divisions and roots run while
+// the rows and gradients after it come from memory.
+template <typename N>
+class WeightAndVectorStep {
+  public:
+    explicit WeightAndVectorStep(const Table& table) : h_(table.hyper()) {}
+
+    float* sum() { return sum_; }
+    __forceinline__ void operator()(char* stored, const float* gradient) const {
+        float* const row = reinterpret_cast<float*>(stored);
+        AdaGrad::update(1, row, row + DIM, gradient, h_ + 1);
+        AdaGrad::update(DIM - 1, row + 1, row + DIM + 1, gradient + 1, h_ + RowLayout::HYPERS + 1);
+    }
+    void finish() {}
+
+  private:
+    static constexpr int DIM = N();
+    const float* h_;
+    float sum_[DIM];
+};
+
 class Batch {
   public:
     // Call order: `begin`; `add` the keys of every field, n in all; `group`; `put` the cell of every key; `open`, or
@@ -159,7 +212,15 @@ class Batch {
 
     // Optimiser step of chunk c; grads: float[cells, D].
     void apply(Table& table, const float* grads, int64_t c) {
-        with_row_width(table.layout().dim(), [&](auto dim) { apply(dim, table, grads, c); });
+        with_row_width(table.layout().dim(), [&](auto dim) {
+            using N = decltype(dim);
+            if constexpr (is_fixed<N>) {
+                if (table.layout().is_weight_and_vector()) {
+                    return apply(dim, table, grads, c, WeightAndVectorStep<N>(table));
+                }
+            }
+            apply(dim, table, grads, c, BlockStep<N>(dim, table));
+        });
     }
 
     // Copies to each unique row the last of its occurrences; source: float[cells, STRIDE].
@@ -202,11 +263,10 @@ class Batch {
     std::pair<int64_t, int64_t> chunk(int64_t c) const { return {c * GRAIN, std::min(size(), (c + 1) * GRAIN)}; }
     uint32_t first_of(int64_t u) const { return u ? ends_[u - 1] : 0; }
 
-    template <typename N>
-    SEPARATE void apply(N dim, Table& table, const float* grads, int64_t c) {
+    template <typename N, typename Step>
+    SEPARATE void apply(N dim, Table& table, const float* grads, int64_t c, Step step) {
         const RowsView view = table.rows();
         const Prefetch prefetch_row = table.prefetch_rows();
-        const RowLayout& layout = table.layout();
         const uint32_t generation = table.generation();
         const auto [begin, end] = chunk(c);
         const auto grad_of = [&](uint32_t cell) { return grads + int64_t{cell} * dim; };
@@ -216,18 +276,6 @@ class Batch {
         const uint32_t *const rows = rows_.data(), *const ends = ends_.data(), *const cells = cells_.data();
         uint32_t* const touched = touched_.data() + begin;
         uint32_t count = 0;  // of touched rows
-        RowBlock block;
-        Scratch sums(RowBlock::SIZE * dim), scratch(layout.scratch());
-        const auto update = [&](int size) {
-            block.size = size;
-            if (!layout.in_place()) {
-                for (int r = 0; r < size; ++r) {
-                    block.streams[r] = initial_stream(table.seed(), header_of(block.stored[r])->key);
-                }
-            }
-            layout.update(block, table.hyper(), scratch.data());
-        };
-        int size = 0;
         uint32_t last = first_of(begin);
         for (int64_t u = begin; u < end; ++u) {
             if (u + AHEAD < end) {
@@ -240,18 +288,16 @@ class Batch {
             if (Table::touch(header_of(stored), generation)) touched[count++] = row;
             const float* grad = grad_of(cells[first]);
             if (last - first > 1) {
-                float* const sum = sums.data() + size * dim;
+                float* const sum = step.sum();
                 add_vectors(dim, sum, first, last, [&](uint32_t at) INLINED {
                     if (at + AHEAD < last) prefetch_grad(cells[at + AHEAD]);
                     return grad_of(cells[at]);
                 });
                 grad = sum;
             }
-            block.stored[size] = stored;
-            block.gradients[size] = grad;
-            if (++size == RowBlock::SIZE) update(std::exchange(size, 0));
+            step(stored, grad);
         }
-        update(size);
+        step.finish();
         touched_counts_[c] = count;
     }
 };

@@ -41,6 +41,7 @@ from livectr.trainer.content.contents import Contents
 from livectr.trainer.content.item_refresh import item_refresh_of
 from livectr.trainer.content.refresh import refreshes_of
 from livectr.trainer.delayed.heads import Heads
+from livectr.trainer.des.exchange_choice import named_exchange
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Closable, Extraction, Parts
@@ -132,6 +133,8 @@ def build(
     if warm is not None:
         warm.load(step, policies)
         progress.seen = warm.seen
+    if follows is not None:
+        step.prescribed = named_exchange(follows.exchange(progress.steps, collectives.world), step.fields)
     publisher = None
     if store is not None:
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)

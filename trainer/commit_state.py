@@ -100,7 +100,9 @@ def _order(parts: Parts) -> bytes:
     own = {p: [(n, d.as_json()) for n, d in made] for p, made in parts.source.take_decisions().items()}
     ranks = parts.control.gather_json(own)
     began, cuts = parts.cuts.take()
-    return lines(cuts, ranks, began) if parts.control.rank == 0 else b""
+    chosen = parts.step.take_choice()
+    exchange = None if chosen is None else (parts.cuts.first_step, parts.control.world, chosen)
+    return lines(cuts, ranks, began, exchange) if parts.control.rank == 0 else b""
 
 
 def _checkpoint_state(parts: Parts, boundary: Boundary, held: str, order: bytes) -> CheckpointState:

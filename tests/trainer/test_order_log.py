@@ -144,6 +144,17 @@ def test_other_settings_or_topics_are_refused() -> None:
         OrderLog(9, {}, {0: [MADE]}, [settings_]).check(settings_, 1)
 
 
+def test_the_exchange_of_a_step_is_that_of_so_many_ranks() -> None:
+    """Two ranks, then three, then two again: one that began with each number of ranks goes on as they did."""
+    text = lines({}, [], None, (0, 2, ["rows"])) + lines({3: {0: 1}}, [])
+    text += lines({}, [], None, (5, 3, ["vectors"])) + lines({}, [], None, (9, 2, ["partial"]))
+    order = OrderLog.parse([b'["from",0]\n', text], 12, "x")
+    found = [order.exchange(step, ranks) for step, ranks in ((0, 2), (4, 2), (5, 3), (7, 3), (9, 2), (12, 2))]
+    assert found == [["rows"], ["rows"], ["vectors"], ["vectors"], ["partial"], ["partial"]]
+    assert order.exchange(4, 3) is None and order.exchange(12, 1) is None
+    assert OrderLog.parse([b'["from",0]\n'], 12, "x").exchange(12, 2) is None, "of an older program"
+
+
 def test_lines_are_read_as_they_were_written() -> None:
     text = lines({4: {0: 3, 11: 2}}, [{"1": [(0, MADE.as_json())]}, {"0": [(0, MADE.as_json())]}])
     order = OrderLog.parse([b'["from",0]\n', text], 7, "x")

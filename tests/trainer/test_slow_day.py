@@ -24,12 +24,13 @@ from livectr.local.kafka import create_topics
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import Folder, Manifest, newest_manifest
 from livectr.trainer.checkpoint.order_parts import lines_of
+from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import train
 from livectr.trainer.stream.order_log import OrderLog
 from tests.ranks import Processes
-from tests.trainer.ad_logs import PARTITIONS, START_MS, ad_pipeline, events, write_kafka
+from tests.trainer.ad_logs import PARTITIONS, START_MS, ad_pipeline, events, write_files, write_kafka
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import Result, assert_close, assert_same
 from tests.waiting import until
@@ -222,6 +223,34 @@ def test_a_replay_of_a_slow_day_learns_the_same(
     found = Result(alone).predictions
     assert not np.array_equal(found["instance"], live.predictions["instance"]), "the clock decided nothing"
     assert np.array_equal(np.sort(found["instance"]), np.sort(ids))
+
+
+def test_a_replay_has_the_field_exchange_of_its_run(tmp_path: Path) -> None:
+    """Ranks on several machines choose it by a measured link, a clock; here settings stand for it."""
+
+    def trained(name: str, **more: object) -> Result:
+        options = {
+            "source": source,
+            "until_end": True,
+            "batch_size": 64,
+            "batch_ramp": 0,
+            "threads": 1,
+            **more,
+        }
+        finish(start(2, {**options, "checkpoint": str(tmp_path / name)}))
+        return Result(tmp_path / name)
+
+    def exchange(result: Result) -> list[int]:
+        return [int(number) for number in result.dense[FIELD_EXCHANGE_KEY]]
+
+    source = write_files(tmp_path / "logs", 600)
+    live, chosen = trained("live", field_exchange="rows"), trained("chosen")
+    assert exchange(live) != exchange(chosen), "the same would be chosen"
+    replay = trained("replay", order_of=str(tmp_path / "live"))
+    assert exchange(replay) == exchange(live)
+    assert_same(replay, live)
+    assert order_of(tmp_path / "replay").exchanges == order_of(tmp_path / "live").exchanges
+    assert order_of(tmp_path / "chosen").exchange(0, 2) != order_of(tmp_path / "live").exchange(0, 2)
 
 
 def test_a_replay_is_killed_and_goes_on(

@@ -68,6 +68,13 @@ def saved_exchange(
     return None
 
 
+def named_exchange(names: Sequence[str] | None, fields: Sequence[str]) -> list[FieldExchange] | None:
+    """Exchange of every field by names; None where another program has written them, or of other fields."""
+    if names is None or len(names) != len(fields) or not set(names) <= set(FIELD_EXCHANGES):
+        return None
+    return [FIELD_EXCHANGES[FIELD_EXCHANGES.index(name)] for name in names]
+
+
 def exchange_state(field_exchange: Sequence[FieldExchange], world: int) -> dict[str, Tensor]:
     """Entry of a checkpoint that `saved_exchange` reads."""
     saved = [world, *(FIELD_EXCHANGES.index(exchange) for exchange in field_exchange)]
@@ -105,6 +112,7 @@ def choose(
     cost: CostModel,
     never_partial: Collection[int],
     least: int,
+    prescribed: Sequence[FieldExchange] | None = None,
 ) -> list[FieldExchange] | None:
     """Fastest exchange of every field, by the sizes of a batch and the link between ranks. Collective.
 
@@ -113,10 +121,13 @@ def choose(
         cost: model of the run, without the link.
         never_partial: fields that cannot be partial.
         least: examples of a batch that may choose; None of a smaller batch.
+        prescribed: exchange that such a batch takes, in place of the fastest.
     """
     measured = measure_batch(exchange, features)
     if measured.samples < least:
         return None
+    if prescribed is not None:
+        return list(prescribed)
     linked = replace(cost, gbit=link_gbit(exchange.collectives))
     chosen = linked.fastest(measured, never_partial)
     if exchange.collectives.rank == 0:

@@ -98,6 +98,8 @@ class DesStep:
         placement: rank of each field
         route: exchange of each field
         undecided: a batch will choose `route`, in its `prepare`
+        prescribed: exchange of every field that this batch shall choose, as another run has
+            (trainer.stream.order_log); None: the fastest
         ams: content that models read; None where they read none
     """
 
@@ -169,8 +171,11 @@ class DesStep:
         )
         setting, world = self.settings.field_exchange, self.collectives.world
         self.undecided = setting == "auto" and self.settings.aggregate == "reducescatter" and world > 1
+        self.prescribed: Sequence[FieldExchange] | None = None
         self._biases_trained = False
         self._build(None if setting == "auto" else exchange_choice.forced_exchange(setting, self.fields))
+        forced = setting != "auto" and self.route.scatter
+        self._choice: Sequence[FieldExchange] | None = self.route.field_exchange if forced else None
 
     # ── the field exchange ──
 
@@ -179,12 +184,18 @@ class DesStep:
         what the networks have learned. Collective."""
         gathered = *self.route.pooled, *self.route.sequences, *self.placement.split_fields(self.table_of)
         least, cost = self.settings.choose_from, self.cost
-        if (chosen := exchange_choice.choose(self.exchange, features, cost, gathered, least)) is None:
+        chosen = exchange_choice.choose(self.exchange, features, cost, gathered, least, self.prescribed)
+        if chosen is None:
             return
         learned = exchange_choice.gather_state(self.collectives, self.state_dense())
         self._build(chosen)
-        self.undecided = False
+        self.undecided, self._choice = False, chosen
         self.dense.load(learned)
+
+    def take_choice(self) -> Sequence[FieldExchange] | None:
+        """Return the exchange of every field if settings or a batch have chosen it since the last call."""
+        chosen, self._choice = self._choice, None
+        return chosen
 
     @property
     def cost(self) -> CostModel:

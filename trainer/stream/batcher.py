@@ -167,6 +167,7 @@ class Batcher:
             batch_min=ramp.least,
             batch_interval_ms=times.interval_ms,
         )
+        self.first_step = steps
         self._began: tuple[int, BatchSettings] | None = (steps, settings)
         self._noted: dict[int, dict[int, int]] = {}
         self._recorded, self._follows = recorded, follows

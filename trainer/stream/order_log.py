@@ -2,12 +2,15 @@
 
 Batches are a function of the logs, but for two decisions: the merge of a partition goes on without a topic
 that is silent (ingest.join.decisions), and a batch is cut before it is full, or below a frontier that a
-silent partition does not hold back. A run with a checkpoint keeps these decisions in it, as lines of JSON:
+silent partition does not hold back. The field exchange is a third one: ranks on several machines choose it by
+a measured link (trainer.comm.link), and each exchange adds floats in an order of its own. A run with a
+checkpoint keeps these decisions in it, as lines of JSON:
 
     ["from", step]                           the parts from here on hold all decisions since this step
     ["batches", step, settings]              sizes of batches from this step on (`BatchSettings`)
     ["clock", partition, number, decision]   the merge of a partition went on (`Decision.as_json`)
     ["cut", step, {partition: examples}]     the batch of this step
+    ["exchange", step, ranks, [exchange]]    of every field, of ranks that began at this step
 
 A batch that is not there follows from the logs. A checkpoint may hold the cut of a batch that was not learned
 when its process ended; the next process cut that step anew, and may not have noted it. So a line of
@@ -63,6 +66,7 @@ class OrderLog:
         cuts: step → examples of each partition, of batches that do not follow from the logs.
         decisions: partition → its decisions, in order.
         settings: sizes of batches of each of its processes.
+        exchanges: step at which ranks began, their number, and the exchange of every field that they chose.
         name: of the checkpoint, for messages.
     """
 
@@ -71,6 +75,14 @@ class OrderLog:
     decisions: Mapping[int, Sequence[Decision]]
     settings: Sequence[BatchSettings] = ()
     name: str = ""
+    exchanges: Sequence[tuple[int, int, Sequence[str]]] = ()
+
+    def exchange(self, step: int, ranks: int) -> Sequence[str] | None:
+        """Exchange of every field that so many ranks had, which began at `step` or last before it; None: none
+        is known.
+        """
+        known = [chosen for began, number, chosen in self.exchanges if number == ranks and began <= step]
+        return known[-1] if known else None
 
     def check(self, settings: BatchSettings, topics: int) -> None:
         """Raise ConfigError unless a run with these settings and so many topics forms the same batches."""
@@ -95,6 +107,7 @@ class OrderLog:
         cuts: dict[int, str] = {}
         decisions: dict[int, dict[int, Decision]] = {}
         settings: list[BatchSettings] = []
+        exchanges: list[tuple[int, int, Sequence[str]]] = []
         begin: int | None = None
         for line in (line for part in parts for line in part.decode().splitlines()):
             if line.startswith('["cut",'):
@@ -107,6 +120,8 @@ class OrderLog:
                 settings.append(values[1])
                 while cuts and next(reversed(cuts)) >= values[0]:
                     cuts.popitem()
+            elif kind == "exchange":
+                exchanges.append((values[0], values[1], values[2]))
             else:
                 partition, number, decision = values
                 decisions.setdefault(partition, {})[number] = Decision.from_json(decision)
@@ -116,13 +131,14 @@ class OrderLog:
                 "name a checkpoint whose run has kept its order log from its first step on"
             )
         ordered = {p: [made[n] for n in sorted(made)] for p, made in decisions.items()}
-        return OrderLog(until, Cuts(cuts), ordered, settings, name)
+        return OrderLog(until, Cuts(cuts), ordered, settings, name, tuple(exchanges))
 
 
 def lines(
     cuts: Mapping[int, Mapping[int, int]],
     made: Iterable[Made],
     began: tuple[int, BatchSettings] | None = None,
+    exchange: tuple[int, int, Sequence[str]] | None = None,
 ) -> bytes:
     """Lines of new decisions.
 
@@ -130,8 +146,11 @@ def lines(
         began: step at which a process began, and its settings; None: not since the last call.
         cuts: step → examples of each partition.
         made: decisions of each rank.
+        exchange: step at which the process began, number of ranks, and exchange of every field; None: nothing
+            new.
     """
     found: list[list[Any]] = [] if began is None else [["batches", *began]]
+    found += [] if exchange is None else [["exchange", *exchange]]
     found += [
         ["clock", int(partition), number, decision]
         for own in made

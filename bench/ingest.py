@@ -130,7 +130,7 @@ def join_in_memory(
                 part = batch.select(list(used)).slice(begin, BATCH)
                 offset = begin + np.arange(part.num_rows)
                 at = Position(begin + part.num_rows, 0)
-                chunk = Chunk(name, number, part, offset, np.zeros(len(offset), np.int32), 0, at)
+                chunk = Chunk(name, number, part, offset, np.zeros(len(offset), np.int32), at)
                 chunks.append((int(part.column("ts")[0].as_py()), index, chunk))
     chunks.sort(key=lambda entry: entry[:2])
     lookups = Lookups(pipeline.tables, f"file:{tables}", until_end=True, dead_letters=DeadLetters(None))

@@ -81,7 +81,7 @@ def train(
     """
     port = free_ports(1)
     command = [*_livectr(), "train", "--pipeline", pipeline, "--source", logs, "--until-end"]
-    command += ["--checkpoint", str(checkpoint), "--publish", redis, "--metrics-port", str(port)]
+    command += ["--checkpoint", str(checkpoint), "--publish", redis, "--set", f"metrics_port={port}"]
     errors = checkpoint.with_suffix(".log")
     samples: list[Sample] = []
     with errors.open("wb") as log:

@@ -51,7 +51,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
             return time.monotonic()
 
         def train(variables: Mapping[str, str]) -> float:
-            words = ("--pipeline", TRAINED, "--source", logs, "--until-end", "--max-steps", "1")
+            words = ("--pipeline", TRAINED, "--source", logs, "--until-end", "--set", "max_steps=1")
             _run("train", *words, variables=variables)
             return time.monotonic()
 

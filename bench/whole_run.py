@@ -82,7 +82,7 @@ def _step_s() -> float:
 def _learn(folder: Path, name: str) -> _Ran:
     report, before = folder / f"{name}.json", _children_s()
     source = ["--pipeline", str(PIPELINE), "--source", f"file:{folder}/{name}", "--until-end"]
-    _livectr(["train", *source, "--batch-ramp", "0", "--threads", "1", "--report", str(report)])
+    _livectr(["train", *source, "--set", "batch_ramp=0", "threads=1", "--report", str(report)])
     spent, found = _children_s() - before, json.loads(report.read_text())
     return _Ran(spent, found["examples_trained"], sum(found["field_keys"].values()))
 

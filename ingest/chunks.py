@@ -54,7 +54,6 @@ class Chunk:
             rejects are removed.
         offset: int64[n], offset of each row.
         index: int32[n], index within the Arrow message. Positions (offset, index) increase strictly.
-        read_ms: wall clock in ms when the records were read.
         next: position after the last record READ, whether or not it survived; n may be 0.
         deleted: bool[n] for a table whose log holds deletes, else None. A deleted row has its key and nulls.
     """
@@ -64,7 +63,6 @@ class Chunk:
     batch: pa.RecordBatch
     offset: npt.NDArray[np.int64]
     index: npt.NDArray[np.int32]
-    read_ms: int
     next: Position
     deleted: npt.NDArray[np.bool_] | None = None
 

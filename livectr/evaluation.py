@@ -1,4 +1,4 @@
-"""Quality of predictions: read the log of `livectr train --predictions`; measure AUC, GAUC and log loss."""
+"""Quality of predictions: read the log of predictions of `livectr train`; measure AUC, GAUC and log loss."""
 
 from livectr.trainer.quality.metrics import Quality, quality
 from livectr.trainer.quality.predictions import PredictionLog, read_predictions, records

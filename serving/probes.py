@@ -79,7 +79,7 @@ class ProbeServer:
         try:
             port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
-            raise ConfigError(f"cannot answer probes on {listen}: choose another --health-listen") from error
+            raise ConfigError(f"cannot answer probes on {listen}: choose another health_listen") from error
         self.address = f"{listen.rpartition(':')[0]}:{port}"
         self._server.start()
 

@@ -178,7 +178,7 @@ class Sides:
         if side not in _ANOTHER:
             raise RequestError("side", f"is {side!r}, but must be {STABLE}, {CANARY} or empty")
         if side == CANARY and self.canary is None:
-            raise SideError(side, "but this server has none; start it with --canary, or leave side out")
+            raise SideError(side, "but this server has none; start it with a canary, or leave side out")
         if side == CANARY and self.canary is not None and self.canary.follower.current is None:
             raise SideError(side, f"which cannot answer: {self.canary.follower.trouble}")
         return side

@@ -142,7 +142,7 @@ def refusal(url: str, error: BaseException, flag: str) -> str:
         flag: option that names the server.
     """
     if isinstance(error, redis.AuthenticationError | redis.NoPermissionError):
-        return f"Redis at {url} refuses ({error}); correct its user and password (--redis-password-file)"
+        return f"Redis at {url} refuses ({error}); correct its user and password (redis_password_file)"
     return f"Redis at {url} does not answer ({error}); start it or change {flag}"
 
 

@@ -36,11 +36,6 @@ def add_log_field(name: str, value: Callable[[], object]) -> None:
     _fields[name] = value
 
 
-def log_fields() -> dict[str, object]:
-    """Fields that every JSON line has at present, such as for a child that shall have them, too."""
-    return {name: value() for name, value in _fields.items()}
-
-
 def log_to_stderr(format: str, fields: Mapping[str, object] | None = None, level: str = "info") -> None:
     """Write log messages to standard error; a later call replaces an earlier one.
 

@@ -44,17 +44,17 @@ class TlsFiles:
         """Files of three settings; None: all are left out.
 
         Args:
-            prefix: of the settings' flags, "metrics-" for `--metrics-tls-cert`.
+            prefix: of the settings' names, "metrics_" for `metrics_tls_cert`.
 
         Raises:
             ConfigError: a setting needs another one.
         """
-        flags = f"--{prefix}tls-cert and --{prefix}tls-key"
+        names = f"{prefix}tls_cert and {prefix}tls_key"
         if (cert is None) != (key is None):
-            raise ConfigError(f"TLS needs both files: say {flags}")
+            raise ConfigError(f"TLS needs both files: set {names}")
         if cert is None or key is None:
             if client_ca is not None:
-                raise ConfigError(f"clients show certificates only over TLS: say {flags}, too")
+                raise ConfigError(f"clients show certificates only over TLS: set {names}, too")
             return None
         return cls(cert, key, client_ca)
 

@@ -3,16 +3,18 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from livectr.ingest.content.folders import content_folders
 from livectr.ingest.content.refresh_rule import RefreshRule
 from livectr.ingest.dead_letters.usable import MIN_USABLE
-from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
+from livectr.ingest.limits import LIMITS, MOST_DEPTH, SPOOL_BYTES, RecordLimits
 from livectr.kernels.runtime.compiler import thread_count
+from livectr.store.redis_url import SCHEMES as REDIS
 from livectr.system.errors import ConfigError
 from livectr.system.object_store import is_object_address, local_copy
-from livectr.system.tls import TlsFiles
+from livectr.system.process_options import BASICS, WATCHING, ProcessOptions
+from livectr.system.settings import check, setting
 from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
 from livectr.trainer.step_settings import (
     ONLINE,
@@ -25,180 +27,319 @@ from livectr.trainer.step_settings import (
 )
 from livectr.trainer.warm_parts import parse_warm_parts
 
+LEARNING, VERSIONS, RANKS = "Learning", "Freshness and versions", "Ranks"
+MEMORY, GPU, RECORDS = "Memory", "GPU", "Bad records"
+
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(ProcessOptions):
     """Settings of one training run, the same on every rank.
-
-    Args:
-        source: kafka://HOST:PORT[,…] or file:DIR.
-        until_end: end where the log ended when the run started.
-        until_idle_s: end when nothing came for so long.
-        idle_partition_s: silence after which a partition does not hold the others back.
-        batch_size: B, most examples of a step over all ranks.
-        batch_ramp, batch_min: batches grow from `batch_min` with the examples seen
-            (trainer.ramp.BatchRamp); a ramp of 0 keeps them at `batch_size`.
-        online_batch: largest batch with orders learned example by example (trainer.des.online).
-        batch_interval_ms: event time that a batch may not cross. A slow stream is then trained without
-            waiting for full batches.
-        batch_wait_s: longest time by the clock that examples wait for a full batch; 0: for as long as it
-            takes; None: 1 second on a live kafka:// log, else 0.
-        checkpoint: folder, or s3://BUCKET/PREFIX; None: nothing is kept.
-        checkpoint_copy: folder of the working copy of a checkpoint in an object store; None: a folder of the
-            address below LIVECTR_CACHE_DIR.
-        group: consumer group for which rank 0 commits the offsets of checkpoints to the broker, for Kafka's
-            tools alone (trainer.stream.group_offsets); None: none.
-        checkpoint_interval_s: least time between checkpoints; 0: one with each publish, as long as they take
-            a tenth of the time at most.
-        warm_start: another run's checkpoint, whose model a new run begins with; a resumed run ignores it.
-        warm_parts: parts of that model: "network,embeddings", or partial, full, none
-            (trainer.checkpoint.warm_start).
-        order_of: another run's checkpoint, whose batches are formed again as its order log says
-            (trainer.stream.order_log); None: the clock decides where the logs do not.
-        publish: redis:// URL; None: nothing is published.
-        publish_interval_s: least time between commits.
-        publish_rate: most rows that a complete version writes in a second, over all ranks; 0: no limit.
-        min_examples: least examples of a model that is published; those of the warm start count.
-        publish_gate_auc: no version is published while the AUC of the newest window is below the usual AUC by
-            more (trainer.quality.gate); 0: never held.
-        publish_gate_calibration: nor while predicted clicks exceed observed clicks by a larger share, or
-            observed clicks predicted; 0: never held.
-        publish_gate_clicks: nor while observed clicks exceed the usual, or the usual observed, by a larger
-            share; 0: never held.
-        publish_gate_window: examples of that window.
-        keep_versions: older generations of the checkpoint that are kept for a rollback.
-        keep_every_s: least time between them.
-        take_over: replace the version of another run, pipeline or newer checkpoint
-            (trainer.publish.succession).
-        metrics_window_s: sliding window of the quality gauges, in event time.
-        predictions: file for the log of test-then-train predictions.
-        report: file for the report (JSON).
-        run_log: file for the run log (trainer.quality.run_log); None: none is kept.
-        dead_letters: folder or URL for records that cannot be used; None: beside the source.
-        dead_letter_spool_bytes: most bytes of letters that wait for their topic, beside the checkpoint.
-        max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see
-            ingest.limits.RecordLimits.
-        min_usable: least share of usable rows of a topic, judged from 10,000 rows on; 0: not judged.
-        materialized: folder of materialized features, which are read; None: all features are computed.
-        placement: of fields on ranks: "mod" is round-robin (DES §5), "balanced" uses measured keys and bytes.
-        rank_memory: most bytes of tables on a rank with "balanced"; None: no limit.
-        dram_bytes: memory for the embedding rows of a rank; None: all rows are in memory.
-        spill: folder on an SSD for the other rows. Both or neither of the two.
-        device: computes features and trains tables.
-        gpu_budget: most bytes of GPU memory for features; None: all.
-        gpu_rows: most rows of a rank's tables on the GPU, the others are in host memory; 0: all are there;
-            None: see trainer.tables.gpu_tables.FREE_SHARE.
-        common_features: compute, send and pool the common features of a user's examples once a batch.
-        aggregate, field_exchange, wire, precision, products: execution of a step
-            (trainer.step_settings.StepSettings). "auto" products have the checkpoint's library, in a first
-            run the one that suits rank 0's CPU.
-            field_exchange may name fields: "user=rows,ad=vectors".
-        content: folders with the features of the pipeline's content, "images=DIR,texts=DIR2"
-            (ingest.content.store). The default for content with a topic is a folder beside the checkpoint, or
-            a temporary folder.
-        content_refresh_s, content_tolerance: which vectors of content and items a version computes again
-            (ingest.content.refresh_rule.RefreshRule).
-        metrics_port: Prometheus endpoint; rank r of a machine answers at port + r; 0: none.
-        metrics_listen: its address.
-        metrics_tls_cert, metrics_tls_key: PEM files with which it answers by https; None: by http.
-        metrics_tls_client_ca: PEM file of the authorities of its clients, which then need a certificate.
-        threads: CPU threads of this process; None: LIVECTR_THREADS of the environment, else an equal share of
-            this machine's cores for each rank.
-        max_steps: end after so many steps; None: no limit.
 
     Raises:
         ConfigError: a value cannot work, or two do not go together.
     """
 
-    source: str
-    until_end: bool = False
-    until_idle_s: float | None = None
-    idle_partition_s: float = 2.0
-    batch_size: int = 4096
-    batch_ramp: int = SLOPE
-    batch_min: int = LEAST
-    online_batch: int = ONLINE
-    batch_interval_ms: int | None = None
-    batch_wait_s: float | None = None
-    seed: int = 1
-    namespace: str = "livectr"
-    checkpoint: str | None = None
-    checkpoint_copy: str | None = None
-    group: str | None = None
-    checkpoint_interval_s: float = 0.0
-    warm_start: str | None = None
-    warm_parts: str = "partial"
-    order_of: str | None = None
-    publish: str | None = None
-    publish_interval_s: float = 2.0
-    publish_rate: int = 0
-    min_examples: int = 1000
-    publish_gate_auc: float = 0.0
-    publish_gate_calibration: float = 0.0
-    publish_gate_clicks: float = 0.0
-    publish_gate_window: int = 20_000
-    keep_versions: int = 2
-    keep_every_s: float = 3600.0
-    take_over: bool = False
-    metrics_window_s: float = 3600.0
-    predictions: str | None = None
-    report: str | None = None
-    run_log: str | None = None
-    dead_letters: str | None = None
-    dead_letter_spool_bytes: int = SPOOL_BYTES
-    max_record_bytes: int = LIMITS.record_bytes
-    max_record_depth: int = LIMITS.depth
-    max_message_rows: int = LIMITS.message_rows
-    max_unpacked_bytes: int = LIMITS.unpacked_bytes
-    min_usable: float = MIN_USABLE
-    materialized: str | None = None
-    placement: Literal["mod", "balanced"] = "mod"
-    rank_memory: int | None = None
-    dram_bytes: int | None = None
-    spill: str | None = None
-    device: Literal["cpu", "gpu"] = "cpu"
-    gpu_budget: int | None = None
-    gpu_rows: int | None = None
-    common_features: bool = True
-    aggregate: Mode = "reducescatter"
-    field_exchange: str = "auto"
-    wire: Wire = "fp32"
-    precision: Precision = "fp32"
-    products: Products = "auto"
-    content: str | None = None
-    content_refresh_s: float = 0.0
-    content_tolerance: float = 0.0
-    metrics_port: int = 0
-    metrics_listen: str = "127.0.0.1"
-    metrics_tls_cert: str | None = None
-    metrics_tls_key: str | None = None
-    metrics_tls_client_ca: str | None = None
-    threads: int | None = None
-    max_steps: int | None = None
+    source: str = setting(
+        "",
+        "the logs: kafka://HOST:PORT[,…] or file:DIR",
+        BASICS,
+        scheme=("kafka://", "file:"),
+        example="URL",
+        commands=("train", "versions"),
+        flag=True,
+    )
+    until_end: bool = setting(False, "stop at the end that the logs had at the start", BASICS, flag=True)
+    until_idle_s: float | None = setting(None, "stop when no record has come for this time", BASICS, above=0)
+    seed: int = setting(1, "seed of initial values", BASICS, least=0)
+    max_steps: int | None = setting(None, "stop after this number of steps", BASICS, least=1)
+    checkpoint: str | None = setting(
+        None,
+        "keep checkpoints here, a folder or s3://BUCKET/PREFIX, and resume from the newest",
+        BASICS,
+        example="DIR",
+        commands=("train", "versions"),
+        flag=True,
+        see="checkpoint.md#keep-it-in-s3",
+    )
+    publish: str | None = setting(
+        None,
+        "publish versions to this Redis (redis://, redis+sentinel:// or redis+cluster://)",
+        BASICS,
+        scheme=REDIS,
+        example="URL",
+        flag=True,
+        see="deploy.md#redis-urls",
+    )
+    predictions: str | None = setting(
+        None, "keep the log of predictions, which are made before learning", BASICS, example="FILE"
+    )
+    report: str | None = setting(
+        None, "write the report (JSON) here at the end", BASICS, example="FILE", flag=True
+    )
+    run_log: str | None = setting(
+        None,
+        "log of the run while it goes on, for `livectr report`",
+        BASICS,
+        example="FILE",
+        see="evaluation.md#a-page-of-a-run",
+    )
+    batch_size: int = setting(
+        4096, "most examples in a step, over all ranks", LEARNING, least=1, commands=("train", "inspect")
+    )
+    batch_ramp: int = setting(
+        SLOPE,
+        "examples seen for each example of a batch; batches grow to batch_size (0: no ramp)",
+        LEARNING,
+        least=0,
+        see="#batches",
+    )
+    batch_min: int = setting(LEAST, "size of the first batches of a ramp", LEARNING, least=1)
+    online_batch: int = setting(
+        ONLINE,
+        "largest batch whose first and second order are learned example by example (0: none)",
+        LEARNING,
+        least=0,
+        see="#batches",
+    )
+    metrics_window_s: float = setting(
+        3600.0, "event time of the window in which AUC and other measures are watched", LEARNING, above=0
+    )
+    warm_start: str | None = setting(
+        None,
+        "start a new run with parts of the model in the checkpoint directory of another run",
+        LEARNING,
+        example="DIR",
+        flag=True,
+    )
+    warm_parts: str = setting(
+        "partial",
+        "parts of warm_start: network, content, embeddings, or partial (all but embeddings), full, none",
+        LEARNING,
+    )
+    materialized: str | None = setting(
+        None,
+        "read features from this folder (livectr features materialize), and compute the others",
+        LEARNING,
+        example="DIR",
+    )
+    common_features: bool = setting(
+        True, "compute the features that examples of a user share once for a batch", LEARNING
+    )
+    precision: Precision = setting("fp32", "operands of matrix products: fp32 or bf16", LEARNING)
+    products: Products = setting(
+        "auto", "library of fp32 products: auto, torch or packed", LEARNING, see="#library-of-fp32-products"
+    )
+    idle_partition_s: float = setting(
+        2.0, "a partition that is silent for this time no longer holds the watermark back", VERSIONS, above=0
+    )
+    batch_interval_ms: int | None = setting(
+        None, "also end a batch at every multiple of this event time", VERSIONS, least=1
+    )
+    batch_wait_s: float | None = setting(
+        None,
+        "longest time that examples wait for a full batch (0: no limit; default: 1s on a live kafka:// log)",
+        VERSIONS,
+        least=0,
+    )
+    checkpoint_copy: str | None = setting(
+        None,
+        "folder for the working copy of a checkpoint in S3 [one below LIVECTR_CACHE_DIR]",
+        VERSIONS,
+        example="DIR",
+    )
+    checkpoint_interval_s: float = setting(
+        0.0, "least time between checkpoints (0: a checkpoint with each publish)", VERSIONS, least=0
+    )
+    order_of: str | None = setting(
+        None,
+        "form the batches of the run with this checkpoint again, where a clock had decided them",
+        VERSIONS,
+        example="DIR",
+        see="#replays",
+    )
+    publish_interval_s: float = setting(
+        2.0, "time between commits, which publish a version", VERSIONS, above=0
+    )
+    publish_rate: int = setting(
+        0,
+        "most rows a second that a complete version writes, over all ranks (0: no limit)",
+        VERSIONS,
+        least=0,
+        see="deploy.md#redis",
+    )
+    min_examples: int = setting(
+        1000,
+        "publish no model that has learned fewer examples (those of a warm start count)",
+        VERSIONS,
+        least=0,
+    )
+    publish_gate_auc: float = setting(
+        0.0,
+        "publish no version while AUC is below the usual AUC by more, such as 0.05 (0: always publish)",
+        VERSIONS,
+        least=0,
+        most=1,
+        see="operate.md#versions",
+    )
+    publish_gate_calibration: float = setting(
+        0.0,
+        "nor while predicted and observed clicks differ by a larger share, such as 0.5 (0: always publish)",
+        VERSIONS,
+        least=0,
+    )
+    publish_gate_clicks: float = setting(
+        0.0,
+        "nor while the click rate differs from the usual by a larger share, such as 1 (0: always publish)",
+        VERSIONS,
+        least=0,
+    )
+    publish_gate_window: int = setting(
+        20000, "newest examples that the publish gate measures", VERSIONS, least=10
+    )
+    keep_versions: int = setting(
+        2,
+        "checkpoints that are kept for `livectr versions rollback`, beside the newest two",
+        VERSIONS,
+        least=0,
+    )
+    keep_every_s: float = setting(
+        3600.0, "least time between two checkpoints that are kept for a rollback", VERSIONS, least=0
+    )
+    take_over: bool = setting(
+        False,
+        "replace the version of another run, another pipeline or a newer checkpoint in the namespace",
+        VERSIONS,
+        flag=True,
+    )
+    content_refresh_s: float = setting(
+        0.0,
+        "event time in which vectors of images, texts and items are made anew, such as 1h (0: each version)",
+        VERSIONS,
+        least=0,
+        see="models.md#many-items",
+    )
+    content_tolerance: float = setting(
+        0.0,
+        "compute vectors again before, once a sample of them has moved by more, such as 0.05 (0: never)",
+        VERSIONS,
+        least=0,
+    )
+    threads: int | None = setting(
+        None,
+        "CPU threads of a rank (default: `LIVECTR_THREADS`, else the cores shared by the ranks)",
+        RANKS,
+        least=1,
+    )
+    placement: Literal["mod", "balanced"] = setting(
+        "mod",
+        "placement of fields on ranks: mod (round-robin) or balanced (by measured keys and bytes)",
+        RANKS,
+        commands=("train", "inspect"),
+    )
+    aggregate: Mode = setting(
+        "reducescatter", "collective that adds partial results: reducescatter or allreduce", RANKS
+    )
+    field_exchange: str = setting(
+        "auto",
+        "how a field reaches the rank of the example: auto, partial, vectors, rows; or user=rows,ad=vectors",
+        RANKS,
+        see="scaling.md#how-auto-chooses",
+    )
+    wire: Wire = setting("fp32", "numbers between ranks: fp32 or bf16", RANKS)
+    rank_memory: int | None = setting(
+        None,
+        "memory for tables of a rank in placement balanced; larger ones are split by key (default: no limit)",
+        MEMORY,
+        least=0,
+        example="BYTES",
+        commands=("train", "inspect"),
+        memory=True,
+    )
+    dram_bytes: int | None = setting(
+        None,
+        "DRAM for embedding rows of a rank; the other rows go to spill (default: no limit)",
+        MEMORY,
+        least=1,
+        example="BYTES",
+    )
+    spill: str | None = setting(
+        None, "folder on an SSD for embedding rows beyond dram_bytes", MEMORY, example="DIR"
+    )
+    device: Literal["cpu", "gpu"] = setting(
+        "cpu",
+        "device that extracts features and trains tables: cpu or gpu (needs livectr[gpu])",
+        GPU,
+        flag=True,
+    )
+    gpu_budget: int | None = setting(
+        None,
+        "device memory for features; operators that do not fit run on the CPU (default: no limit)",
+        GPU,
+        least=0,
+        example="BYTES",
+        commands=("train", "inspect"),
+        memory=True,
+    )
+    gpu_rows: int | None = setting(
+        None,
+        "most rows of a rank's tables on its GPU; the others are in host memory (0: all of them; "
+        "default: as many as half of the GPU memory holds that is free at the start)",
+        GPU,
+        least=0,
+        example="ROWS",
+    )
+    dead_letters: str | None = setting(
+        None,
+        "target of records that cannot be used (default: a place beside the source)",
+        RECORDS,
+        example="DIR",
+    )
+    dead_letter_spool_bytes: int = setting(
+        SPOOL_BYTES,
+        "dead letters that may wait on disk for their topic; when it is full, reading waits",
+        RECORDS,
+        least=1,
+    )
+    max_record_bytes: int = setting(
+        LIMITS.record_bytes, "longest JSON record; a longer one is a dead letter", RECORDS, least=1
+    )
+    max_record_depth: int = setting(
+        LIMITS.depth,
+        "deepest nesting of objects and lists in a JSON record",
+        RECORDS,
+        least=1,
+        most=MOST_DEPTH,
+    )
+    max_message_rows: int = setting(LIMITS.message_rows, "most rows of an Arrow message", RECORDS, least=1)
+    max_unpacked_bytes: int = setting(
+        LIMITS.unpacked_bytes,
+        "largest Arrow message, or batch of messages, once it is decompressed",
+        RECORDS,
+        least=1,
+    )
+    min_usable: float = setting(
+        MIN_USABLE,
+        "least share of a topic's rows that must be usable, else training ends with exit code 3 (0: never)",
+        RECORDS,
+        least=0,
+        most=1,
+    )
+    group: str | None = setting(
+        None,
+        "consumer group whose lag Kafka's tools show: offsets are committed after each checkpoint",
+        WATCHING,
+        example="NAME",
+        see="operate.md#lag-in-kafkas-own-tools",
+    )
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
-        if self.batch_ramp < 0:
-            raise ConfigError(f"batch_ramp is {self.batch_ramp}; it must be at least 0 (0: no ramp)")
-        if self.batch_min < 1:
-            raise ConfigError(f"batch_min is {self.batch_min}; it must be at least 1")
-        if self.online_batch < 0:
-            raise ConfigError(f"online_batch is {self.online_batch}; it must be at least 0 (0: none)")
-        if self.batch_interval_ms is not None and self.batch_interval_ms < 1:
-            raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
-        if self.batch_wait_s is not None and self.batch_wait_s < 0:
-            raise ConfigError(f"batch_wait_s is {self.batch_wait_s}; it must be at least 0 (0: no limit)")
+        check(self)
+        if not self.source:
+            raise ConfigError("source is not set: name the logs, kafka://HOST:PORT[,…] or file:DIR")
         if self.group is not None:
             check_group(self.group, self.source, self.checkpoint)
         if self.checkpoint_copy is not None and not is_object_address(self.checkpoint):
             raise ConfigError("checkpoint_copy is for a checkpoint in S3 (s3://BUCKET/PREFIX); leave it out")
-        if self.device not in ("cpu", "gpu"):
-            raise ConfigError(f"device is {self.device!r}; it must be cpu or gpu")
-        if self.gpu_rows is not None and self.gpu_rows < 0:
-            raise ConfigError(
-                f"gpu_rows is {self.gpu_rows}; it must be at least 0 (0: tables in host memory)"
-            )
         if self.gpu_rows and self.device == "cpu":
             raise ConfigError(f"gpu_rows is {self.gpu_rows}, but device is cpu: set device to gpu")
         check_placement(self.placement, self.rank_memory)
@@ -208,24 +349,8 @@ class TrainOptions:
             raise ConfigError(
                 "spill needs dram_bytes: how much memory the rows may take before others go there"
             )
-        for name, known in (
-            ("aggregate", Mode),
-            ("wire", Wire),
-            ("precision", Precision),
-            ("products", Products),
-        ):
-            if (value := getattr(self, name)) not in get_args(known):
-                raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
         _ = self.metrics_tls, self.content_rule
-        if not 0 <= self.min_usable <= 1:
-            raise ConfigError(f"min_usable is {self.min_usable}; it must be a share from 0 to 1")
-        if self.min_examples < 0:
-            raise ConfigError(f"min_examples is {self.min_examples}; it must be at least 0")
-        if self.publish_interval_s <= 0:
-            raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
-        if self.publish_rate < 0:
-            raise ConfigError(f"publish_rate is {self.publish_rate}; it must be at least 0")
 
     @property
     def longest_wait_s(self) -> float | None:
@@ -269,13 +394,6 @@ class TrainOptions:
     def content_rule(self) -> RefreshRule:
         """Vectors that a version computes. Raises ConfigError for values that cannot work."""
         return RefreshRule(int(self.content_refresh_s * 1000), self.content_tolerance)
-
-    @property
-    def metrics_tls(self) -> TlsFiles | None:
-        """Files of the metrics endpoint. Raises ConfigError for settings that do not go together."""
-        return TlsFiles.of_settings(
-            self.metrics_tls_cert, self.metrics_tls_key, self.metrics_tls_client_ca, prefix="metrics-"
-        )
 
     @property
     def logged(self) -> bool:

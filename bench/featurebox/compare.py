@@ -175,7 +175,7 @@ def _train(module: str, folder: str, cores: int, *, keep_bytecode: bool = False)
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_oublock
     command = [sys.executable, "-m", "livectr", "train", "--pipeline", f"bench/featurebox/{module}.py"]
     subprocess.run(
-        [*command, "--source", f"file:{folder}", "--until-end", "--batch-ramp", "0"],
+        [*command, "--source", f"file:{folder}", "--until-end", "--set", "batch_ramp=0"],
         cwd=ROOT,
         env=_threads(cores) | {"PYTHONDONTWRITEBYTECODE": "" if keep_bytecode else "1"},
         check=True,

@@ -152,15 +152,15 @@ class _Play:
         trainer = self._part(
             "trainer",
             *("train", "--pipeline", str(PIPELINE), "--source", source, "--publish", redis_url),
-            *("--checkpoint", str(self._folder / "checkpoint"), "--until-idle-s", str(UNTIL_IDLE_S)),
-            *("--start-wait-s", "60", "--min-examples", "0", "--threads", "1", "--report", str(report)),
-            *("--batch-wait-s", "0.5"),
-            *("--metrics-port", str(self._trainer_metrics)),
+            *("--checkpoint", str(self._folder / "checkpoint"), "--set", f"until_idle_s={UNTIL_IDLE_S}"),
+            *("--set", "start_wait_s=60", "min_examples=0", "threads=1", "--report", str(report)),
+            *("--set", "batch_wait_s=0.5"),
+            *("--set", f"metrics_port={self._trainer_metrics}"),
         )
         server = self._part(
             "server",
             *("serve", "rank", "--pipeline", str(PIPELINE), "--redis", redis_url, "--listen", self._server),
-            *("--metrics-port", str(self._server_metrics), "--start-wait-s", "60"),
+            *("--set", f"metrics_port={self._server_metrics}", "start_wait_s=60"),
         )
         self._until(START_S, lambda: "ready on" in server.output())
         simulator.say("go")

@@ -89,7 +89,7 @@ class Trainer:
     """`livectr train`, watched from a thread.
 
     Args:
-        words: of the command line, after `train`, without --metrics-port.
+        words: of the command line, after `train`, without metrics_port.
         port: of the metrics.
         log: file of its output.
 
@@ -100,7 +100,7 @@ class Trainer:
 
     def __init__(self, words: Sequence[str], port: int, log: Path) -> None:
         self.began_s, self.course = time.monotonic(), list[Moment]()
-        command = [sys.executable, "-m", "livectr", "train", *words, "--metrics-port", str(port)]
+        command = [sys.executable, "-m", "livectr", "train", *words, "--set", f"metrics_port={port}"]
         self.part = Part("trainer", command, log)
         self._port, self._ended = port, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)

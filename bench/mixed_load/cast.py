@@ -60,7 +60,7 @@ class Cast:
         self._part(
             "trainer",
             *("train", "--pipeline", str(PIPELINE), "--source", self._logs, "--publish", self._url),
-            *("--checkpoint", str(self._checkpoint), "--start-wait-s", "60", "--threads", "1"),
+            *("--checkpoint", str(self._checkpoint), "--set", "start_wait_s=60", "threads=1"),
         )
         self.servers = [self._start_server(address) for address in self._addresses]
         for server in self.servers:
@@ -106,7 +106,7 @@ class Cast:
         return self._part(
             "server",
             *("serve", "recommend", "--pipeline", str(PIPELINE), "--redis", self._url),
-            *("--listen", address, "--start-wait-s", "60"),
+            *("--listen", address, "--set", "start_wait_s=60"),
         )
 
     def _wait_ready(self, server: Part) -> None:

@@ -187,7 +187,15 @@ class Cast:
             f"trainer of {ranks} ranks",
             [
                 *(sys.executable, "-m", "livectr", "train", "--pipeline", str(PIPELINE)),
-                *("--source", self._broker.url, "--ranks", str(ranks), "--until-stopped", "--threads", "1"),
+                *(
+                    "--source",
+                    self._broker.url,
+                    "--ranks",
+                    str(ranks),
+                    "--set",
+                    "until_stopped=true",
+                    "threads=1",
+                ),
                 *("--checkpoint", str(self._checkpoint), "--publish", self._url),
             ],
             self._folder / f"trainer-{time.monotonic_ns()}.log",

@@ -59,7 +59,7 @@ def measure(quick: bool) -> tuple[dict[str, Any], str]:
         url, port = f"{server.url}/0", free_ports(1)
         ids_version.publish(url, f"{server.url}/1", Path(folder, "model.npz"))
         command = [sys.executable, "-m", "livectr", "serve", "rank", "--pipeline", PIPELINE]
-        options = ["--redis", url, "--listen", "127.0.0.1:0", "--metrics-port", str(port)]
+        options = ["--redis", url, "--listen", "127.0.0.1:0", "--set", f"metrics_port={port}"]
         with started([*command, *options]) as (process, address):
             stages = _stages(address, port, blocks)
             folded = _under_load(address, port, seconds, lambda: flame.record(process.pid, seconds))

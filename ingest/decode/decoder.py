@@ -11,7 +11,6 @@ Any other exception while records are decoded is traced to its record by bisecti
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
@@ -392,8 +391,7 @@ class Decoder:
         """Combine the parts and write pending letters; rows: count of rows read, usable or not."""
         self._pending.write(rows)
         part = Decoded.merged(parts, self._cleaner.schema)
-        where = part.offset, part.index, int(time.time() * 1000), after
-        return Chunk(self._topic, partition, part.batch, *where, part.deleted)
+        return Chunk(self._topic, partition, part.batch, part.offset, part.index, after, part.deleted)
 
 
 def _raw_text(raw: Callable[[int], bytes], rows: _I64, row: int) -> bytes:

@@ -208,7 +208,6 @@ def split(chunk: Chunk, at: Position) -> tuple[Chunk, Chunk]:
             chunk.batch.slice(begin, end - begin),
             chunk.offset[begin:end],
             chunk.index[begin:end],
-            chunk.read_ms,
             following,
             None if deleted is None else deleted[begin:end],
         )

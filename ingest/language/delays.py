@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from livectr.ingest.language.durations import duration_ms
+from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
 Delayed = Literal["wait", "vanilla", "fnw", "es_dfm"]

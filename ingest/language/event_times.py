@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.language.durations import duration_ms
+from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
 UNITS = ("ms", "s", "us", "ns")

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from livectr.ingest.language.byte_units import parse_bytes
-from livectr.ingest.language.durations import duration_ms
+from livectr.system.byte_units import parse_bytes
+from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
 MOST_SIGHTINGS = 127

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.columns import Columns, UnknownColumnError
 from livectr.ingest.language.delays import Delayed, wait_ms
-from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
 from livectr.ingest.language.hidden import mark
@@ -26,6 +24,8 @@ from livectr.ingest.language.tables import AsOf
 from livectr.ingest.language.tables import Lookup as Lookup
 from livectr.ingest.language.tables import Table as Table
 from livectr.kernels.stream.join import MAX_BYTES
+from livectr.system.byte_units import parse_bytes
+from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.columns import Columns
-from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.system.byte_units import parse_bytes
+from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
 AsOf = Literal["event_time", "latest"]

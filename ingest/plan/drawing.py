@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import ceil
 from xml.sax.saxutils import escape
 
-from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.language.expr import Expr, RecentRef
 from livectr.ingest.plan.dag_layout import Arrangement, arrange
 from livectr.ingest.plan.memory import resident_bytes, result_bytes
 from livectr.ingest.plan.placement import DevicePlacement
+from livectr.system.byte_units import show_bytes
 
 LETTER = 6.63
 """Width of a letter of the 11 px monospace font."""

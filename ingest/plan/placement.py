@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.plan.memory import Memory, Sizes, memory_of, result_bytes, working_set
+from livectr.system.byte_units import show_bytes
 from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,11 +97,6 @@ class DevicePlacement:
     def device_memory(self) -> Memory:
         """Estimated memory of the device; never more than the budget."""
         return memory_of(self.plan, self.rows, self.sizes, stored=self.device_nodes, computed=self.gpu)
-
-    @cached_property
-    def host_memory(self) -> Memory:
-        """Estimated host memory of the CPU's share."""
-        return memory_of(self.plan, self.rows, self.sizes, stored=self.host_nodes, computed=self.host_nodes)
 
     def device_of(self, node: Expr) -> str:
         """Device of a node: "GPU", "CPU", or "both"."""

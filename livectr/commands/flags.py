@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from livectr.config.parsing import nearest
@@ -15,7 +15,13 @@ Run = Callable[[argparse.Namespace], int]
 
 class Parser(argparse.ArgumentParser):
     """Raises ConfigError in place of argparse's usage text: a user's mistake is one sentence, which names the
-    word that was probably meant."""
+    word that was probably meant.
+
+    Attributes:
+        assignable: settings that the command takes by `--set`.
+    """
+
+    assignable: Collection[str] = ()
 
     def error(self, message: str) -> Any:
         meant = self._meant(message)
@@ -26,15 +32,31 @@ class Parser(argparse.ArgumentParser):
         """As argparse; a command refuses a flag that it does not know itself, for it knows the others."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
+            if assigned := self._assigned(unknown):
+                raise ConfigError(f"there is no flag {unknown[0].partition('=')[0]}; say --set {assigned}")
             self.error(
                 f"there is no flag {unknown[0]}" if unknown[0][:1] == "-" else f"{unknown[0]!r} is too much"
             )
         return found, unknown
 
+    def _assigned(self, words: Sequence[str]) -> str:
+        """NAME=VALUE of an unknown flag that is a setting without one; "" if it is none."""
+        flag, equals, value = words[0].partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        if (off := name.removeprefix("no_")) in self.assignable and off != name:
+            return f"{off}=false"
+        if name not in self.assignable or not flag.startswith("--"):
+            return ""
+        following = words[1] if len(words) > 1 and words[1][:1] != "-" else "true"
+        return f"{name}={value if equals else following}"
+
     def _meant(self, message: str) -> str:
         """Message with the nearest known word."""
         if flag := re.fullmatch(r"there is no flag (--[^\s=]+).*", message):
             close = difflib.get_close_matches(flag[1], self._option_string_actions, n=1)
+            if not close:
+                named = difflib.get_close_matches(flag[1][2:].replace("-", "_"), self.assignable, n=1)
+                close = [f"--set {name}=…" for name in named]
             return f"there is no flag {flag[1]}" + (f"; did you mean {close[0]}?" if close else "")
         choice = re.fullmatch(r"argument (\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if choice is None:
@@ -101,7 +123,7 @@ def seed(text: str) -> int:
 
 def duration_s(text: str) -> float:
     """Seconds, from a number of seconds or a duration such as "10m"."""
-    from livectr.ingest.language.durations import duration_ms
+    from livectr.system.durations import duration_ms
 
     try:
         value = _number(text) if text[-1:].isdigit() else duration_ms(text, "flag") / 1000

@@ -6,11 +6,10 @@ import argparse
 import logging
 import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from livectr import __version__
-from livectr.config.groups import GROUPS
-from livectr.config.settings import FIELDS, SECRET, TYPES, Settings
+from livectr.config.settings import SECRET, SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
 from livectr.secrets import has_password
 from livectr.system.errors import ConfigError
@@ -22,38 +21,82 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 _FEW = 15
-"""Flags of a command that need no groups."""
+"""Settings of a command that all have flags of their own."""
 
 
 def add_settings(parser: Any, command: str, only: Collection[str] | None = None) -> None:
-    """Add a flag for every setting of the command. An absent flag leaves the other sources alone.
+    """Add the settings of a command to its parser. An absent flag leaves the other sources alone.
+
+    Few settings have a flag each. Of many, those declared so; `--set NAME=VALUE` sets the others, and
+    `--settings` lists them.
 
     Args:
-        only: settings that get a flag; None: all of the command.
+        only: settings that the command has; None: all.
     """
-    ours = [
-        name for name, field in FIELDS.items()
-        if command in field.metadata["commands"] and (only is None or name in only)
-    ]  # fmt: skip
-    for title, names in GROUPS.items():
-        group = parser.add_argument_group(title) if len(ours) > _FEW else parser
-        if "config" in names:
-            group.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
-        _add_flags(group, [name for name in names if name in ours])
+    ours = {
+        name: declared
+        for name, declared in SETTINGS.items()
+        if command in commands_of(declared) and (only is None or name in only)
+    }
+    many = len(ours) > _FEW
+    flagged = [name for name, declared in ours.items() if not many or declared.metadata["flag"]]
+    parser.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
+    _add_flags(parser, flagged)
+    if many:
+        others = tuple(name for name in ours if name not in flagged)
+        parser.add_argument(
+            "--set",
+            metavar="NAME=VALUE",
+            action="extend",
+            nargs="+",
+            default=[],
+            dest="assigned",
+            help=f"set some of the {len(others)} other settings",
+        )
+        parser.add_argument(
+            "--settings", action=_ListSettings, nargs=0, names=others, help="list the other settings, and end"
+        )
+        parser.assignable = others
 
 
-def _add_flags(group: Any, names: Collection[str]) -> None:
+class _ListSettings(argparse.Action):
+    """Prints the settings of a command that have no flag of their own, by group, and ends."""
+
+    def __init__(self, *, names: Collection[str], **more: Any) -> None:
+        super().__init__(**more)
+        self._names = names
+
+    def __call__(self, *_: Any) -> NoReturn:
+        from rich.markup import escape
+        from rich.padding import Padding
+
+        from livectr.config.page import by_group, shown_default
+        from livectr.console import make_console
+
+        console = make_console()
+        for title, group in by_group(self._names).items():
+            console.print(f"[bold]{title}[/bold]")
+            for declared in group:
+                console.print(f"  {declared.name} [dim]({shown_default(declared)})[/dim]", highlight=False)
+                console.print(
+                    Padding(escape(declared.metadata["help"]), (0, 0, 0, 6), expand=False), highlight=False
+                )
+        raise SystemExit(0)
+
+
+def _add_flags(parser: Any, names: Collection[str]) -> None:
     for name in names:
-        field = FIELDS[name]
-        flag, about = "--" + name.replace("_", "-"), field.metadata["help"]
-        default = "" if field.default in (None, False) else f" [{field.default}]"
+        declared = SETTINGS[name]
+        flag, about = "--" + name.replace("_", "-"), declared.metadata["help"]
+        default = "" if declared.default in (None, False, "") else f" [{declared.default}]"
         keywords: dict[str, Any] = dict(
             default=argparse.SUPPRESS, help=about + default, dest=f"setting_{name}"
         )
-        if TYPES[name] is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
+        if declared.kind is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
         else:
-            group.add_argument(flag, metavar=field.metadata["example"] or name.upper(), **keywords)
+            metavar = declared.metadata["example"] or "|".join(declared.among) or name.upper()
+            parser.add_argument(flag, metavar=metavar, **keywords)
 
 
 def add_log_flags(parser: Any, role: str) -> None:
@@ -67,8 +110,20 @@ def add_log_flags(parser: Any, role: str) -> None:
 
 
 def given_settings(given: argparse.Namespace) -> dict[str, Any]:
-    """Setting → text of its flag, of the flags that were given."""
-    return {n.removeprefix("setting_"): v for n, v in vars(given).items() if n.startswith("setting_")}
+    """Setting → text, of the flags that were given and of `--set`.
+
+    Raises:
+        ConfigError: a `--set` is no NAME=VALUE, or the command has no such setting.
+    """
+    found = {n.removeprefix("setting_"): v for n, v in vars(given).items() if n.startswith("setting_")}
+    for text in getattr(given, "assigned", []):
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text}: say a name and a value, as in --set batch_size=512")
+        if name in SETTINGS and SETTINGS[name].metadata["flag"]:
+            raise ConfigError(f"--set {name}: say --{name.replace('_', '-')} {value}")
+        found[name] = value
+    return found
 
 
 def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Settings]:
@@ -82,14 +137,14 @@ def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Sett
     for name in SECRET:
         if name in flags and has_password(flags[name]):
             LOG.warning(
-                "every user of this machine can read the password in --%s; say --redis-password-file FILE, "
+                "every user of this machine can read the password in --%s; set redis_password_file, "
                 "or set LIVECTR_%s",
                 name,
                 name.upper(),
             )
     outer = resolve(flags, toml=given.config)
     for name in ("pipeline", *needed):
-        if getattr(outer, name) is None:
+        if not getattr(outer, name):
             raise ConfigError(f"say --{name.replace('_', '-')}, or set LIVECTR_{name.upper()}.")
     assert outer.pipeline is not None
     pipeline = load_pipeline(outer.pipeline)
@@ -105,7 +160,7 @@ def outer_setting(given: argparse.Namespace, name: str) -> Any:
         flags = {flag: value for flag, value in given_settings(given).items() if flag == name}
         return getattr(resolve(flags, toml=given.config), name)
     except ConfigError:
-        return FIELDS[name].default
+        return SETTINGS[name].default
 
 
 def start_log(given: argparse.Namespace, role: str) -> None:

@@ -6,10 +6,11 @@ import re
 from typing import Any
 
 from livectr.config.redis_urls import check_redis_url
-from livectr.config.settings import FIELDS, IN_BYTES, SECRET, TYPES
-from livectr.ingest.language.byte_units import parse_bytes
-from livectr.ingest.language.durations import duration_ms
+from livectr.config.settings import SECRET, SETTINGS
+from livectr.system.byte_units import parse_bytes
+from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
+from livectr.system.settings import Setting
 
 
 def nearest(name: str, known: Any) -> str:
@@ -29,37 +30,29 @@ def parse(name: str, value: Any, where: str) -> Any:
     Raises:
         ConfigError: there is no such setting, or the value has another type or is out of its limits.
     """
-    if name not in FIELDS:
-        raise ConfigError(f"{where}: there is no setting {name!r}; {nearest(name, FIELDS)}")
-    metadata, types = FIELDS[name].metadata, TYPES[name]
-    optional = type(None) in getattr(types, "__args__", ())
-    kind = next(t for t in getattr(types, "__args__", (types,)) if t is not type(None))
+    if name not in SETTINGS:
+        raise ConfigError(f"{where}: there is no setting {name!r}; {nearest(name, SETTINGS)}")
+    declared = SETTINGS[name]
     if value is None:
-        if optional:
+        if declared.optional:
             return None
         raise ConfigError(f"{where}: {name} needs a value.")
     try:
-        parsed = _convert(name, value, kind)
+        parsed = _convert(declared, value)
     except ValueError as error:
         raise ConfigError(f"{where}: {name} is {value!r}, but {error}.") from None
-    if metadata["least"] is not None and parsed < metadata["least"]:
-        raise ConfigError(f"{where}: {name} is {value!r}, but must be at least {metadata['least']:g}.")
-    if metadata["most"] is not None and parsed > metadata["most"]:
-        raise ConfigError(f"{where}: {name} is {value!r}, but must be at most {metadata['most']:g}.")
-    if metadata["above"] is not None and parsed <= metadata["above"]:
-        raise ConfigError(f"{where}: {name} is {value!r}, but must be more than {metadata['above']:g}.")
+    if trouble := declared.trouble(parsed):
+        raise ConfigError(f"{where}: {name} is {value!r}, but {trouble}.")
+    scheme = declared.metadata["scheme"]
     if name in SECRET:
-        check_redis_url(str(parsed), f"{where}: {name}", metadata["scheme"])
-    elif metadata["scheme"] and not str(parsed).startswith(metadata["scheme"]):
-        raise ConfigError(
-            f"{where}: {name} is {value!r}, but must begin with {' or '.join(metadata['scheme'])}."
-        )
-    if metadata["among"] and parsed not in metadata["among"]:
-        raise ConfigError(f"{where}: {name} is {value!r}, but must be {' or '.join(metadata['among'])}.")
+        check_redis_url(str(parsed), f"{where}: {name}", scheme)
+    elif scheme and not str(parsed).startswith(scheme):
+        raise ConfigError(f"{where}: {name} is {value!r}, but must begin with {' or '.join(scheme)}.")
     return parsed
 
 
-def _convert(name: str, value: Any, kind: type) -> Any:
+def _convert(declared: Setting, value: Any) -> Any:
+    name, kind = declared.name, declared.kind
     unit = 1000.0 if name.endswith("_s") else 1.0
     timed = name.endswith(("_s", "_ms"))
     if isinstance(value, str) and timed and re.search(r"[a-z]", value):
@@ -67,7 +60,7 @@ def _convert(name: str, value: Any, kind: type) -> Any:
             value = duration_ms(value, name) / unit
         except ConfigError:
             raise ValueError('must be a number or a duration like "500ms", "10s", "14d"') from None
-    if isinstance(value, str) and name in IN_BYTES and re.search(r"[a-zA-Z]\s*$", value):
+    if isinstance(value, str) and declared.in_bytes and re.search(r"[a-zA-Z]\s*$", value):
         try:
             value = parse_bytes(value, name)
         except ConfigError:

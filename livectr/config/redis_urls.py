@@ -26,7 +26,7 @@ def check_redis_url(url: str, where: str, schemes: Sequence[str]) -> None:
     if _is_torn(url):
         raise ConfigError(
             f"{where} is {_shown(url)!r}: a password in a URL must have / ? # [ ] as %2F %3F %23 %5B %5D; "
-            "or leave it out and say --redis-password-file FILE."
+            "or leave it out and set redis_password_file."
         )
     if url.startswith((*SENTINEL, *CLUSTER)):
         try:

@@ -1,102 +1,97 @@
-"""Table of all settings: defaults, help, the commands that have their flags, limits.
+"""All settings: those of trainers and servers, and those of the command line.
 
 A name that no setting has is an error in every source: an ignored misspelling would be found in production.
 """
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast
 
-from livectr.config.field import EVERY, INSPECT, VERIFY, VERSIONS, setting
-from livectr.config.server_settings import ServeSettings
-from livectr.config.trainer_settings import TrainSettings
-from livectr.serving.options import ServeOptions as S
-from livectr.system.logs import FORMATS, LEVELS
-from livectr.trainer.options import TrainOptions as T
+from livectr.serving.options import SERVERS, ServeOptions
+from livectr.system.process_options import BASICS, SECURITY, ProcessOptions, StartOptions
+from livectr.system.settings import Setting, setting, settings_of_class
+from livectr.trainer.options import RANKS, VERSIONS, TrainOptions
 
+TRAIN = ("train",)
+EVERY = (*TRAIN, *SERVERS)
 Options = TypeVar("Options")
 
 
-@dataclass(frozen=True)
-class CommonSettings:
-    """Settings of trainers and servers alike."""
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Pipeline file, and the ranks of a run."""
 
     pipeline: str | None = setting(
-        None, "the pipeline file", commands=EVERY + VERIFY + VERSIONS, example="FILE.py"
+        None,
+        "the pipeline file",
+        BASICS,
+        example="FILE.py",
+        flag=True,
+        commands=(*EVERY, "verify", "versions"),
     )
-    namespace: str = setting(T.namespace, "prefix of all keys in Redis", commands=EVERY + VERIFY + VERSIONS)
-    metrics_port: int = setting(
-        T.metrics_port,
-        "port of Prometheus metrics (0: none; rank r or worker w listens on port + r or w)",
-        commands=EVERY,
-        least=0,
-        most=65535,
+    until_stopped: bool = setting(
+        False,
+        "start all ranks again whenever they end, until this process is told to stop (for pods)",
+        BASICS,
+        see="processes.md#a-trainer-in-pods",
     )
-    metrics_listen: str = setting(
-        T.metrics_listen,
-        "address that the metrics endpoint answers on (0.0.0.0 or :: are all interfaces)",
-        commands=EVERY,
-        example="ADDRESS",
+    max_checkpoint_age_s: float = setting(
+        0.0, "refuse to go on from a checkpoint that is older (0: never)", VERSIONS, least=0
     )
-    metrics_tls_cert: str | None = setting(
-        T.metrics_tls_cert,
-        "certificate chain (PEM) of the metrics endpoint, then by https; read again when it changes",
-        commands=EVERY,
-        example="FILE",
+    accept_stale: bool = setting(
+        False, "go on from a checkpoint that is older than max_checkpoint_age_s", VERSIONS
     )
-    metrics_tls_key: str | None = setting(
-        T.metrics_tls_key, "private key (PEM) of --metrics-tls-cert", commands=EVERY, example="FILE"
+    ranks: int = setting(1, "processes on this machine that train together", RANKS, least=1, flag=True)
+    nodes: int = setting(1, "machines that train together, each with ranks processes", RANKS, least=1)
+    node: str = setting(
+        "0", "number of this machine, from 0; auto: that at the end of its host name", RANKS, example="K"
     )
-    metrics_tls_client_ca: str | None = setting(
-        T.metrics_tls_client_ca,
-        "authorities (PEM) of clients of the metrics endpoint, which then must show a certificate",
-        commands=EVERY,
-        example="FILE",
+    rendezvous: str | None = setting(
+        None, "meeting point of several nodes: a free port of node 0", RANKS, example="HOST:PORT"
     )
-    start_wait_s: float = setting(
-        S.start_wait_s,
-        "time to wait at the start for a broker, a topic or Redis that is not there",
-        commands=EVERY,
+    restarts: int = setting(
+        0,
+        "restart all ranks when a rank dies, at most this often in a row without a new checkpoint",
+        RANKS,
         least=0,
     )
-    log_format: str = setting(
-        S.log_format,
-        "lines on standard error: text, or json with time, level, role, rank, version and request id",
-        commands=EVERY,
-        example="text|json",
-        among=FORMATS,
-    )
-    log_level: str = setting(
-        S.log_level,
-        "least level of messages on standard error",
-        commands=EVERY,
-        example="|".join(LEVELS),
-        among=LEVELS,
-    )
-    health_listen: str | None = setting(
-        S.health_listen,
-        "also answer health checks here, without TLS: services live, startup, ready",
-        commands=EVERY,
-        example="HOST:PORT",
+    generation: str | None = setting(
+        None, "any text; only nodes with the same text train together, others wait", RANKS, example="TEXT"
     )
     redis_password_file: str | None = setting(
         None,
-        "file whose first line is the password of --publish or --redis",
-        commands=EVERY + INSPECT + VERIFY + VERSIONS,
+        "file whose first line is the password of publish or redis",
+        SECURITY,
         example="FILE",
+        commands=(*EVERY, "inspect", "verify", "versions"),
+        see="#passwords-and-addresses",
     )
 
 
 @dataclass(frozen=True)
-class Settings(ServeSettings, TrainSettings, CommonSettings):
-    """Settings of every process; their order is that of `--help`: common, trainer, servers."""
+class Settings(ServeOptions, TrainOptions, RunSettings):
+    """Settings of every process. `options_of` makes the options of one, which are checked together then."""
+
+    def __post_init__(self) -> None:
+        """Check nothing: the source or Redis may be missing, and settings of another process may be there."""
 
 
+SETTINGS: dict[str, Setting] = settings_of_class(Settings)
 SECRET = ("publish", "redis")
 """URLs that may hold a password. A child gets them in its environment, not in its command line."""
-FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
-TYPES: dict[str, Any] = get_type_hints(Settings)
-IN_BYTES = {"gpu_budget", "rank_memory", *(name for name in FIELDS if name.endswith("_bytes"))}
+_COMMANDS: dict[type, tuple[str, ...]] = {
+    TrainOptions: TRAIN,
+    ServeOptions: SERVERS,
+    RunSettings: TRAIN,
+    ProcessOptions: EVERY,
+    StartOptions: EVERY,
+}
+"""Class that declares a setting → the commands that have it, unless the setting says other commands."""
+
+
+def commands_of(declared: Setting) -> tuple[str, ...]:
+    """Commands that have a setting."""
+    return declared.metadata["commands"] or _COMMANDS[declared.owner]
 
 
 def options_of(kind: type[Options], settings: Settings, **more: Any) -> Options:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.config.parsing import parse
-from livectr.config.settings import FIELDS, SECRET, Settings
+from livectr.config.settings import SECRET, SETTINGS, Settings
 from livectr.secrets import read_password, with_password
 from livectr.system.errors import ConfigError
 
@@ -36,7 +36,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         name = variable.removeprefix("LIVECTR_").lower()
         if not variable.startswith("LIVECTR_") or variable in OTHER_ENVIRONMENT:
             continue
-        if name not in FIELDS and SERVICE_LINK.search(variable):
+        if name not in SETTINGS and SERVICE_LINK.search(variable):
             continue
         values[name] = parse(name, text, f"environment variable {variable}")
     return values
@@ -64,10 +64,10 @@ def resolve(
     values.update({n: parse(n, v, "settings of the pipeline") for n, v in (pipeline or {}).items()})
     values.update(from_toml(toml) if toml else {})
     values.update(from_environment(os.environ if environment is None else environment))
-    values.update({n: parse(n, v, f"flag --{n.replace('_', '-')}") for n, v in flags.items()})
+    values.update({n: parse(n, v, "command line") for n, v in flags.items()})
     if values.get("redis_password_file") is not None:
         password = read_password(values["redis_password_file"])
         for name in SECRET:
-            url = values.get(name, FIELDS[name].default)
+            url = values.get(name, SETTINGS[name].default)
             values[name] = url and with_password(url, password)
     return Settings(**values)

@@ -17,20 +17,18 @@ def check_supervision(settings: Settings) -> None:
     if settings.checkpoint is None:
         for name in ("restarts", "until_stopped"):
             if getattr(settings, name):
-                flag = name.replace("_", "-")
-                raise ConfigError(f"--{flag}: ranks go on from a checkpoint; say --checkpoint DIR too.")
+                raise ConfigError(f"{name}: ranks go on from a checkpoint; say --checkpoint DIR too.")
     if settings.until_stopped:
         for name in ("until_end", "until_idle_s", "max_steps", "restarts"):
             if getattr(settings, name):
-                flag = name.replace("_", "-")
-                raise ConfigError(f"--until-stopped starts ranks again and again; leave --{flag} out.")
+                raise ConfigError(f"until_stopped starts ranks again and again; leave {name} out.")
 
 
 def gang_of(settings: Settings, host_name: str | None) -> Gang | None:
     """Nodes of the run; None: one.
 
     Args:
-        host_name: of this machine, for `--node auto`; None: it is another machine that will run.
+        host_name: of this machine, for node "auto"; None: it is another machine that will run.
 
     Raises:
         ConfigError: the settings of nodes do not go together.
@@ -41,7 +39,7 @@ def gang_of(settings: Settings, host_name: str | None) -> Gang | None:
     if node == "auto":
         number = re.search(r"-(\d+)$", (host_name or "-0").partition(".")[0])
         if number is None:
-            raise ConfigError(f"--node auto: the host name {host_name!r} does not end in -NUMBER.")
+            raise ConfigError(f"node is auto: the host name {host_name!r} does not end in -NUMBER.")
         node = number[1]
     if not node.isdecimal():
         raise ConfigError(f"node is {node!r}, but must be a number, or auto.")
@@ -50,5 +48,5 @@ def gang_of(settings: Settings, host_name: str | None) -> Gang | None:
     if settings.nodes == 1:
         return None
     if settings.rendezvous is None:
-        raise ConfigError("several nodes have to meet; say --rendezvous HOST:PORT, an address of node 0.")
+        raise ConfigError("several nodes have to meet; set rendezvous to HOST:PORT, an address of node 0.")
     return Gang(settings.nodes, int(node), settings.ranks, settings.generation or "", settings.rendezvous)

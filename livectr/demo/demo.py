@@ -246,19 +246,19 @@ class _Demo:
 
     def _start_trainer(self) -> Part:
         # A watched demo has no end of its own: a laptop that sleeps, or is busy, makes a quiet log.
-        end = () if self.options.watch else ("--until-idle-s", str(UNTIL_IDLE_S))
+        end = () if self.options.watch else ("--set", f"until_idle_s={UNTIL_IDLE_S}")
         return self._livectr(
             "trainer",
             *("train", "--pipeline", str(self.pipeline), "--source", self.source),
             *("--ranks", str(self.options.ranks)),
             # Clients ask from the first second on, so that they see the model begin to learn.
-            *("--publish", self.redis_url, "--min-examples", "0"),
+            *("--publish", self.redis_url, "--set", "min_examples=0"),
             *("--checkpoint", str(self.work / "checkpoint")),
-            *(*end, "--metrics-window-s", str(self._window_s)),
+            *(*end, "--set", f"metrics_window_s={self._window_s}"),
             # Threads that wait for each other at every operation lose on cores that many processes share.
-            *("--threads", "1"),
-            *("--predictions", str(self.predictions), "--report", str(self.work / "train.json")),
-            *("--dead-letters", str(self.work / "dead-letters"), "--metrics-port", str(self.trainer_metrics)),
+            *("--set", "threads=1"),
+            *("--set", f"predictions={self.predictions}", "--report", str(self.work / "train.json")),
+            *("--set", f"dead_letters={self.work / 'dead-letters'}", f"metrics_port={self.trainer_metrics}"),
         )
 
     def _start_server(self, role: str) -> Part:
@@ -266,7 +266,7 @@ class _Demo:
             f"{role} server",
             *("serve", role, "--pipeline", str(self.pipeline), "--redis", self.redis_url),
             *("--listen", f"127.0.0.1:{self.servers[role]}"),
-            *("--metrics-port", str(self.server_metrics[role])),
+            *("--set", f"metrics_port={self.server_metrics[role]}"),
         )
 
     def _start_clients(self) -> Part:

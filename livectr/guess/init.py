@@ -82,12 +82,12 @@ def next_commands(facts: Facts, folder: Path) -> list[str]:
     file, source = f"--pipeline {place}/pipeline.py", f"--source file:{place}/logs"
     redis = "redis://127.0.0.1:26379"
     # Fewer rows than that would publish no version, and a server would wait for ever.
-    early = f"--min-examples {facts.rows // 2} " if facts.rows < TrainOptions.min_examples else ""
+    early = f"min_examples={facts.rows // 2} " if facts.rows < TrainOptions.min_examples else ""
     return [
         f"livectr check {file} {source}",
         "livectr redis --listen 127.0.0.1:26379 &",
         f"livectr train {file} {source} --until-end --checkpoint {place}/checkpoint "
-        f"--start-wait-s 10 {early}--publish {redis}",
+        f"--set start_wait_s=10 {early}--publish {redis}",
         f"livectr serve rank {file} --redis {redis} --listen 127.0.0.1:50051 &",
         f"livectr query rank --server 127.0.0.1:50051 {_question(facts)}",
     ]

@@ -24,7 +24,7 @@ def check_settings(settings: Settings) -> None:
     options_of(TrainOptions, settings, source=settings.source or "file:.")
     check_supervision(settings)
     gang_of(settings, None)
-    if settings.source is not None:
+    if settings.source:
         check = check_kafka if settings.source.startswith("kafka:") else log_folder
         check(settings.source)
     options_of(ServeOptions, settings)

@@ -4,10 +4,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.plan.memory import resident_bytes, result_bytes, working_set
 from livectr.ingest.plan.placement import DevicePlacement, place
+from livectr.system.byte_units import show_bytes
 
 UNCUT_WIDTH = 100_000
 COLUMNS = ("layer", "node", "type", "on", "memory", "gives")

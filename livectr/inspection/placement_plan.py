@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.table import Table
 
 from livectr.console import make_console
-from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.pipeline import Pipeline
+from livectr.system.byte_units import show_bytes
 from livectr.system.errors import ConfigError
 
 

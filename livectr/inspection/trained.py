@@ -71,7 +71,7 @@ def _letters(report: Report) -> str:
 
 def _versions(report: Report) -> str:
     if not report.published_versions:
-        return "none: --publish REDIS publishes, as soon as --min-examples are learned"
+        return "none: --publish REDIS publishes, as soon as min_examples are learned"
     newest = f"; the newest is {report.version}" if report.version is not None else ""
     return f"{report.published_versions:,} with {report.published_rows:,} rows{newest}"
 

@@ -60,9 +60,7 @@ class Meeting:
             )
         except OSError as error:
             self._loop.close()
-            raise ConfigError(
-                f"port {port} of --rendezvous cannot be used ({error}); choose another"
-            ) from None
+            raise ConfigError(f"port {port} of rendezvous cannot be used ({error}); choose another") from None
         self._loop.create_task(self._watch())
         self._thread = threading.Thread(target=self._loop.run_forever, name="meeting", daemon=True)
         self._thread.start()

@@ -1,4 +1,4 @@
-"""Supervisor of the ranks of a machine, for `livectr train --ranks N --restarts K` and `--until-stopped`.
+"""Supervisor of the ranks of a machine, for `livectr train --ranks N --set restarts=K` and `until_stopped`.
 
     1  gather: wait until the supervisors of all nodes are there (livectr.local.gang)
     2  start N processes, each with its rank in torchrun's variables, each in its own session

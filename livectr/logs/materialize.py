@@ -53,7 +53,7 @@ def materialize(
     console = Console(stderr=True)
     console.print(table_of(out, whole, sizes))
     console.print(
-        f"train with: livectr train --pipeline {pipeline_file} --materialized {out}", soft_wrap=True
+        f"train with: livectr train --pipeline {pipeline_file} --set materialized={out}", soft_wrap=True
     )
     print(json.dumps(_summary(out, whole, sizes)))
     sys.stdout.flush()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from livectr.ingest.language.byte_units import parse_bytes
+from livectr.system.byte_units import parse_bytes
 from livectr.system.errors import ConfigError
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}

@@ -6,18 +6,18 @@ import functools
 from dataclasses import dataclass, replace
 from typing import cast
 
-from livectr.config.settings import FIELDS
-from livectr.ingest.language.byte_units import show_bytes
+from livectr.config.settings import SETTINGS
 from livectr.plan.figure import Beyond, Figure, beyond
 from livectr.plan.load import Load
 from livectr.plan.points import value
 from livectr.plan.serving import Serving
 from livectr.plan.store import Store
 from livectr.plan.trainer import LOAD, MEMORY_SHARE, Step, Trainer
+from livectr.system.byte_units import show_bytes
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.table_chain import SWEEP
 
-DEFAULT_BATCH = cast(int, FIELDS["batch_size"].default)
+DEFAULT_BATCH = cast(int, SETTINGS["batch_size"].default)
 MOST_TABLE_ROWS = 2**32 - 1
 """Rows of a table on a rank (kernels/runtime/index.cuh)."""
 
@@ -219,12 +219,12 @@ class Deployment:
         if reported is not None and reported < step.batch / step.ranks / 4:
             found.append(
                 f"the report's steps have {reported:,.0f} examples: its speed may be that of a live log; "
-                "report a run that reads a stored log with --until-end and --batch-ramp 0"
+                "report a run that reads a stored log with --until-end and --set batch_ramp=0"
             )
         if step.batch > DEFAULT_BATCH:
             found.append(
                 f"a batch of {step.batch:,} is {step.batch / DEFAULT_BATCH:.3g} times the default: try its "
-                "AUC on your log with `livectr train --batch-size`"
+                "AUC on your log with `livectr train --set batch_size=…`"
             )
         if self.limited[1] == "limited by memory":
             found.append(

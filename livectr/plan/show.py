@@ -9,10 +9,10 @@ from dataclasses import asdict
 from rich.table import Table
 
 from livectr.console import make_console
-from livectr.ingest.language.byte_units import show_bytes
 from livectr.plan.deployment import Deployment
 from livectr.plan.figure import Beyond, Figure
 from livectr.plan.points import points
+from livectr.system.byte_units import show_bytes
 
 
 def print_json(plan: Deployment) -> None:

@@ -76,7 +76,7 @@ def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, re
     manifest = chosen(root, generation)
     check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
     facts = _Facts(pipeline)
-    if pipeline.prerank is not None and pipeline.items is not None and settings.source is None:
+    if pipeline.prerank is not None and pipeline.items is not None and not settings.source:
         raise ConfigError("the pipeline has a pre-rank model: say --source, whose items get their vectors.")
     with closing(RedisStore(settings.redis, settings.namespace)) as store, connect() as collectives:
         before = _served(store, manifest, pipeline)
@@ -86,7 +86,7 @@ def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, re
             restored = Restored(root, manifest)
             step, contents = _step(pipeline, settings, restored, collectives)
             with closing(contents):
-                if settings.source is not None and pipeline.items is not None:
+                if settings.source and pipeline.items is not None:
                     facts = _Facts.read(pipeline, settings.source)
                 snapshot, model = _snapshot(pipeline, restored, step, facts, store)
                 hold = Hold.at_once(reason or f"rolled back to generation {manifest.generation}")

@@ -3,7 +3,7 @@
 id ─► published vector of the version
    └► cold: its raw features ─► sub-model of the version ─► vector, kept while the version is served
           inline content of this request
-          the server's folder (--content images=DIR)
+          the server's folder (its setting `content`)
    └► neither: the sub-model's learned "absent" vector, as in training
 
 Inline content answers its own request alone: a client may send any features under any id. Its vectors are

@@ -136,7 +136,7 @@ class Reader:
                 return
             what = "start it or change --redis"
             if isinstance(error, redis.AuthenticationError):
-                what = "correct its user and password (--redis-password-file)"
+                what = "correct its user and password (redis_password_file)"
             raise ConnectError(f"Redis at {self.url} cannot be reached ({error}); {what}") from error
 
     def close(self) -> None:

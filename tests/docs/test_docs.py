@@ -34,7 +34,7 @@ import livectr.store.measured_redis
 import livectr.system.build_info
 import livectr.trainer.telemetry
 from livectr import operator_page
-from livectr.config.settings import FIELDS
+from livectr.config.settings import SETTINGS
 from tests.docs.forked import ForkedOnPath
 from tests.waiting import left_s
 
@@ -150,8 +150,8 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_setting_is_documented() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    missing = [name for name in FIELDS if f"| `{name}` |" not in page]
-    extra = [name for name in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) if name not in FIELDS]
+    missing = [name for name in SETTINGS if f"| `{name}` |" not in page]
+    extra = [name for name in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) if name not in SETTINGS]
     assert not missing and not extra, f"docs/configuration.md lacks {missing} and has {extra} too many"
 
 

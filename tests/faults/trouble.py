@@ -99,11 +99,16 @@ class HealthIssue:
         self._livectr(
             "trainer",
             *("train", "--pipeline", str(PIPELINE), "--source", self.broker.url),
-            *("--ranks", "2", "--restarts", str(RESTARTS), "--threads", "1"),
+            *("--ranks", "2", "--set", f"restarts={RESTARTS}", "threads=1"),
             *("--publish", self.redis_url, "--checkpoint", str(self.work / "checkpoint")),
-            *("--min-examples", "0", "--until-idle-s", str(UNTIL_IDLE_S)),
-            *("--predictions", str(self.work / "predictions")),
-            *("--report", str(self.work / "train.json"), "--dead-letters", str(self.work / "dead-letters")),
+            *("--set", "min_examples=0", f"until_idle_s={UNTIL_IDLE_S}"),
+            *("--set", f"predictions={self.work / 'predictions'}"),
+            *(
+                "--report",
+                str(self.work / "train.json"),
+                "--set",
+                f"dead_letters={self.work / 'dead-letters'}",
+            ),
         )
         for role in self._ports:
             self._start_server(role)
@@ -235,7 +240,7 @@ class HealthIssue:
         part = self._livectr(
             name,
             *("train", "--pipeline", str(pipeline), "--source", self.broker.url, "--publish", self.redis_url),
-            *("--checkpoint", str(self.work / f"checkpoint-{self._numbers}"), "--threads", "1"),
+            *("--checkpoint", str(self.work / f"checkpoint-{self._numbers}"), "--set", "threads=1"),
         )
         del self.parts[name]
         code = part.wait(START_S)

@@ -33,7 +33,7 @@ class Reader:
         end = self.read[topic] = min(begin + count, len(self.logs[topic]))
         batch = pa.RecordBatch.from_pylist(self.logs[topic][begin:end], schema=schema)
         offset, index = np.arange(begin, end), np.zeros(end - begin, np.int32)
-        self.partition.add(topic, Chunk(stream.topic, 0, batch, offset, index, 0, Position(end, 0)))
+        self.partition.add(topic, Chunk(stream.topic, 0, batch, offset, index, Position(end, 0)))
         self.advance()
 
     def advance(self) -> None:

@@ -96,7 +96,7 @@ class Reader:
         rows = np.arange(begin, end)
         offset, index = rows // PER_MESSAGE, (rows % PER_MESSAGE).astype(np.int32)
         after = Position(end // PER_MESSAGE, end % PER_MESSAGE)
-        self.partition.add(topic, Chunk("", 0, batch, offset, index, 0, after))
+        self.partition.add(topic, Chunk("", 0, batch, offset, index, after))
         self.partition.advance(idle, ended=False, now_ms=now_ms)
 
     def pop(self, count: int = 1 << 30) -> None:
@@ -216,11 +216,11 @@ def test_a_long_silence_is_few_decisions() -> None:
 def test_a_chunk_is_split_inside_of_a_message() -> None:
     batch = pa.record_batch({"row": np.arange(7)})
     rows = np.arange(2, 9)
-    chunk = Chunk("t", 0, batch, rows // 3, (rows % 3).astype(np.int32), 5, Position(3, 0))
+    chunk = Chunk("t", 0, batch, rows // 3, (rows % 3).astype(np.int32), Position(3, 0))
     first, rest = split(chunk, Position(1, 2))
     assert first.batch.column(0).to_pylist() == [0, 1, 2] and first.next == Position(1, 2)
     assert rest.batch.column(0).to_pylist() == [3, 4, 5, 6] and rest.next == Position(3, 0)
-    assert (rest.offset[0], rest.index[0], rest.read_ms) == (1, 2, 5)
+    assert (rest.offset[0], rest.index[0]) == (1, 2)
 
 
 def decision(now_ms: int, *read: int) -> Decision:
@@ -257,7 +257,7 @@ class Fed:
 def chunk_of(begin: int, end: int) -> Chunk:
     rows = np.arange(begin, end)
     batch = pa.record_batch({"row": rows})
-    return Chunk("t", 0, batch, rows, np.zeros(len(rows), np.int32), 0, Position(end, 0))
+    return Chunk("t", 0, batch, rows, np.zeros(len(rows), np.int32), Position(end, 0))
 
 
 def test_all_chunks_before_a_decision_are_fed_first() -> None:

@@ -221,7 +221,7 @@ def test_a_run_may_go_on_with_more_basic_features_but_not_with_fewer(url: str, s
     features(ExampleFeatures.open(pipe, str(store)), url, states=read)
     half = len(want) // 2
     assert_same(features(ExampleFeatures.open(pipe, str(store)), url, state=computed[half]), want[half:])
-    with pytest.raises(MismatchError, match=r"wait in the checkpoint lack .*go on with the --materialized"):
+    with pytest.raises(MismatchError, match=r"wait in the checkpoint lack .*go on with the materialized"):
         features(ExampleFeatures(pipe), url, state=read[half])
 
 

@@ -41,7 +41,7 @@ class Reader:
         rows = np.array([row for row in range(begin, end) if row % 5 != 4], np.int64)
         batch = pa.record_batch({"user": rows, "ts": np.array(self.times[topic], np.int64)[rows]})
         name = self.streams[topic].topic
-        chunk = Chunk(name, 0, batch, rows // 3, (rows % 3).astype(np.int32), 0, Position(end // 3, end % 3))
+        chunk = Chunk(name, 0, batch, rows // 3, (rows % 3).astype(np.int32), Position(end // 3, end % 3))
         self.merge.add(topic, chunk)
         self.release()
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from bench.features import display_ads
 from livectr.ingest import operators as op
-from livectr.ingest.language.byte_units import parse_bytes, show_bytes
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
 from livectr.ingest.language.resources import Array, Resource, Statistic
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.memory import Memory, Sizes, memory_of, resident_bytes, result_bytes, working_set
 from livectr.ingest.plan.placement import DevicePlacement, place
+from livectr.system.byte_units import parse_bytes, show_bytes
 from livectr.system.errors import ConfigError
 
 A, TEXT = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")

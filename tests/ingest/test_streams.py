@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.expr import ColumnRef, RecentRef
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.operators import frequency
+from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
 COLUMNS = dict(request_id="string", user_id="int64", ad_id="int64", ts="int64")

@@ -17,8 +17,8 @@ from tests.k8s.report import fact, note
 COMPARE = (Path(__file__).parent / "compare.py").read_text()
 POD = "probe-unbroken"
 TRAIN = ("livectr", "train", "--pipeline=/etc/livectr/pipeline.py", "--source=kafka://kafka:9092",
-         "--checkpoint=/scratch/run", "--predictions=/scratch/predictions", "--checkpoint-interval-s=1m",
-         "--order-of=/checkpoint/run", "--batch-interval-ms=1s")  # fmt: skip
+         "--checkpoint=/scratch/run", "--set", 'predictions=/scratch/predictions', 'checkpoint_interval_s=1m',
+         'order_of=/checkpoint/run', 'batch_interval_ms=1s')  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_nothing_is_lost_or_learned_twice(beside: Cluster, sizes: list[tuple[int
     assert ends == sorted(ends)
     for (first, ranks), last in zip(sizes, ends, strict=True):
         if first < last:
-            beside.kubectl("exec", POD, "--", *TRAIN, f"--ranks={ranks}", f"--max-steps={last}")
+            beside.kubectl("exec", POD, "--", *TRAIN, f"--ranks={ranks}", "--set", f"max_steps={last}")
     note("an undisturbed run of the same log", time.monotonic() - began)
     found: dict[str, Any] = json.loads(program("compare", "/checkpoint", "/scratch"))
     apart = found["predictions_apart"]

@@ -111,7 +111,7 @@ def test_a_backfill_has_all_to_itself_and_publishes_nothing() -> None:
     claims = {v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v}
     assert claims == {"offline"}
     # A thread of a rank waits for the other ranks at every operation.
-    assert given.setting_ranks == container["resources"]["requests"]["cpu"] and given.setting_threads == "1"
+    assert given.setting_ranks == container["resources"]["requests"]["cpu"] and "threads=1" in given.assigned
 
 
 @pytest.mark.full

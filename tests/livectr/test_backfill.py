@@ -98,8 +98,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
 @pytest.mark.parametrize(
     ("number", "more"),
     [
-        (7, ["--no-until-end", "--until-idle-s=600"]),
-        (7, ["--max-steps=7"]),  # the signal comes with the last step
+        (7, ["--no-until-end", "--set", "until_idle_s=600"]),
+        (7, ["--set", "max_steps=7"]),  # the signal comes with the last step
     ],
 )
 def test_other_runs_that_are_stopped_end_well(

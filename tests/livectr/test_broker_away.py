@@ -50,17 +50,7 @@ def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp
         create_topics(broker.url, {"shown": 1})
         produce(broker.url)
         command = [sys.executable, "-m", "livectr", "train", "--pipeline", str(pipeline)]
-        options = [
-            "--source",
-            broker.url,
-            "--max-steps",
-            "2",
-            "--batch-size",
-            "50",
-            "--batch-ramp",
-            "0",
-            "--json",
-        ]
+        options = ["--source", broker.url, "--set", "max_steps=2", "batch_size=50", "batch_ramp=0", "--json"]
         with Command(command + options, stdout=subprocess.PIPE, stderr=stderr, text=True) as trainer:
             try:
                 wait(lambda: "livectr.trainer.quality.monitor" in errors.read_text(), trainer, errors)

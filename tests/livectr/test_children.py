@@ -111,7 +111,7 @@ def test_workers_end_with_their_server(tmp_path: Path, redis_url: str) -> None:
 def test_ranks_end_with_the_agent_of_torchrun(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--max-restarts=0", "--nproc-per-node=2"]
-    train = ["train", "--pipeline", str(tmp_path / "pipeline.py"), "--batch-size", "64"]
+    train = ["train", "--pipeline", str(tmp_path / "pipeline.py"), "--set", "batch_size=64"]
     train += ["--source", write_files(tmp_path / "logs", 300), "--checkpoint", str(tmp_path / "checkpoint")]
     with running([sys.executable, *torchrun, "-m", "livectr", *train]) as process:
         until(lambda: list((tmp_path / "checkpoint").glob("gen-*/MANIFEST.json")))

@@ -45,7 +45,15 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["train", "--sources=x"], "there is no flag --sources; did you mean --source?"),
         (["train", "x"], "'x' is too much"),
         (["serve", "renk"], "'renk'; did you mean 'rank'?"),
-        (["train", "--bach-size", "3"], "there is no flag --bach-size; did you mean --batch-size?"),
+        (["train", "--chekpoint", "3"], "there is no flag --chekpoint; did you mean --checkpoint?"),
+        (["train", "--batch-size", "3"], "there is no flag --batch-size; say --set batch_size=3"),
+        (["train", "--bach-size", "3"], "there is no flag --bach-size; did you mean --set batch_size=…?"),
+        (
+            ["train", "--pipeline", "p.py", "--set", "bach_size=3"],
+            "there is no setting 'bach_size'; did you mean 'batch_size'?",
+        ),
+        (["train", "--set", "batch_size"], "say a name and a value, as in --set batch_size=512"),
+        (["serve", "rank", "--set", "listen=x"], "say --listen x"),
         (["train"], "say --pipeline, or set LIVECTR_PIPELINE"),
         (
             ["train", "--pipeline", "nothing.py", "--source", "file:x"],
@@ -53,7 +61,7 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         ),
         (["train", "--pipeline", DISPLAY_ADS], "say --source"),
         (
-            ["train", "--pipeline", DISPLAY_ADS, "--source", "file:x", "--warm-parts", "rows"],
+            ["train", "--pipeline", DISPLAY_ADS, "--source", "file:x", "--set", "warm_parts=rows"],
             "warm_parts names 'rows', which is no part; parts are network, content, embeddings",
         ),
         (
@@ -215,13 +223,23 @@ def test_train_publish_serve_query_inspect(
     """Every command of a small life, from logs to a CTR."""
     url, logs = f"{redis_url}/3", f"file:{tmp_path / 'logs'}"
     assert main(["simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "1000"]) == 0
-    train = ["train", "--pipeline", DISPLAY_ADS, "--source", logs, "--until-end", "--threads", "1", "--json"]
+    train = [
+        "train",
+        "--pipeline",
+        DISPLAY_ADS,
+        "--source",
+        logs,
+        "--until-end",
+        "--set",
+        "threads=1",
+        "--json",
+    ]
     train += ["--publish", url, "--checkpoint", str(tmp_path / "checkpoint"), "--namespace", "cli"]
     done = livectr(*train)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["examples_trained"] > 2000
     warm = ["--checkpoint", str(tmp_path / "next"), "--warm-start", str(tmp_path / "checkpoint")]
-    done = livectr(*train[:8], *warm, "--warm-parts", "network,embeddings", "--max-steps", "1")
+    done = livectr(*train[:8], *warm, "--set", "warm_parts=network,embeddings", "max_steps=1")
     assert done.returncode == 0, done.stderr
     assert f"starts with content, embeddings, network of {tmp_path / 'checkpoint'} after" in done.stderr
     capsys.readouterr()

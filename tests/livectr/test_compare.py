@@ -203,7 +203,10 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([report, str(tmp_path / "text")], "is no JSON"),
         ([report, str(tmp_path / "list")], "is no report of livectr train --report"),
         ([report, report, "--predictions", log, str(tmp_path / "no")], "there are no predictions"),
-        ([report, report, "--predictions", log, str(tmp_path / "text")], "is no log of livectr train"),
+        (
+            [report, report, "--predictions", log, str(tmp_path / "text")],
+            "is no log of predictions of livectr train",
+        ),
         ([report, report, "--predictions", log, other], "have no example in common"),
         ([report], "REPORT.json"),
     ]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from livectr.config.groups import GROUPS
-from livectr.config.settings import FIELDS, Settings
+from livectr.config import page
+from livectr.config.settings import SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
 from livectr.serving.options import ServeOptions
 from livectr.system.errors import ConfigError
@@ -61,9 +61,9 @@ def test_values_are_read_in_the_unit_of_their_name(text: str, name: str, value: 
     [
         (
             {"batch_sise": "3"},
-            "flag --batch-sise: there is no setting 'batch_sise'; did you mean 'batch_size'?",
+            "command line: there is no setting 'batch_sise'; did you mean 'batch_size'?",
         ),
-        ({"batch_size": "0"}, "flag --batch-size: batch_size is '0', but must be at least 1."),
+        ({"batch_size": "0"}, "command line: batch_size is '0', but must be at least 1."),
         ({"batch_size": "1.5"}, "must be a whole number"),
         ({"batch_size": "many"}, "must be a number"),
         ({"publish_interval_s": "0"}, "must be more than 0"),
@@ -117,21 +117,23 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str | None, says: str) -> Non
 
 
 def test_every_setting_says_what_it_does() -> None:
-    for field in FIELDS.values():
-        assert field.metadata["help"] and field.metadata["commands"], field.name
+    for declared in SETTINGS.values():
+        assert declared.metadata["help"] and commands_of(declared), declared.name
 
 
-def test_every_setting_is_in_one_group_of_the_help() -> None:
-    grouped = [name for names in GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted({"config", *FIELDS})
+def test_the_page_has_the_settings_of_today() -> None:
+    text = page.PAGE.read_text()
+    assert text == page.page(text), "python -m livectr.config.page"
 
 
-def test_the_page_lists_every_setting_with_its_default() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
-    for name, field in FIELDS.items():
-        default = (
-            "–"
-            if field.default is None
-            else str(field.default).replace("False", "false").replace("True", "true")
-        )
-        assert f"| `{name}` | {default} | {', '.join(field.metadata['commands'])} |" in page, name
+def test_limits_hold_for_options_that_a_program_makes() -> None:
+    for wrong, says in (
+        ({"batch_size": 0}, "batch_size is 0, but must be at least 1"),
+        ({"wire": "fp8"}, "wire is 'fp8', but must be fp32 or bf16"),
+        ({"min_usable": 1.5}, "min_usable is 1.5, but must be at most 1"),
+        ({"publish_interval_s": 0.0}, "publish_interval_s is 0.0, but must be more than 0"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            TrainOptions("file:x", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="source is not set"):
+        TrainOptions("")

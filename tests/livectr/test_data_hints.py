@@ -88,8 +88,8 @@ def test_a_run_that_goes_on_with_rows_of_its_checkpoint_misses_no_clicks(
 ) -> None:
     """The logs were read before the checkpoint, and their examples are learned after it."""
     write(tmp_path, shown=USUAL, clicks=CLICKS)
-    options = ("--batch-size", "64", "--batch-ramp", "0", "--checkpoint", str(tmp_path / "checkpoint"))
-    train(JOINED, *options, "--max-steps", "1")
+    options = ("--set", "batch_size=64", "batch_ramp=0", "--checkpoint", str(tmp_path / "checkpoint"))
+    train(JOINED, *options, "--set", "max_steps=1")
     code, report, said = train(JOINED, *options)
     assert code == 0 and report["stream"]["examples"] > 100
     assert report["hints"] == [] and "has no rows" not in said
@@ -111,7 +111,7 @@ def test_a_look_up_table_that_misses_is_said_while_training(
 
     monkeypatch.setattr(data_watch, "LOOK_EVERY_S", 0.0)
     write(tmp_path, shown=[request(number) for number in range(30_000)], clicks=CLICKS, ads=5)
-    code, _, said = train(JOINED, "--batch-size", "4096", "--batch-min", "256")  # few steps
+    code, _, said = train(JOINED, "--set", "batch_size=4096", "batch_min=256")  # few steps
     assert code == 0
     reported = re.search(r"table ads has a row for [\d,]+ of ([\d,]+) look-ups \(25%\)", said)
     assert reported is not None and 10_000 <= int(reported[1].replace(",", "")) < 30_000

@@ -168,7 +168,7 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = str(tmp_path / "a.log")
     for flags, says in [
         ([str(tmp_path / "no")], "there are no predictions"),
-        ([str(tmp_path / "text")], "is no log of livectr train --predictions"),
+        ([str(tmp_path / "text")], "is no log of predictions of livectr train"),
         ([str(tmp_path / "empty")], "holds no predictions yet"),
         ([good, "--plot", "x.pdf"], "ends in .png or .svg"),
         ([good, "--bars", str(tmp_path / "text" / "b.svg")], "cannot be written"),

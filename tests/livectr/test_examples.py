@@ -32,8 +32,8 @@ def train(example: str, source: str, report: Path, *more: str, ranks: int = 1) -
             f"--nproc-per-node={ranks}",
         ]
     command += ["-m", "livectr", "train", "--pipeline", str(EXAMPLES / example / "pipeline.py")]
-    command += ["--source", source, "--until-end", "--threads", "1", "--report", str(report)]
-    command += ["--batch-min", "64", *more]  # few steps; the ramp's small ones are tested elsewhere
+    command += ["--source", source, "--until-end", "--set", "threads=1", "--report", str(report)]
+    command += ["--set", "batch_min=64", *more]  # few steps; the ramp's small ones are tested elsewhere
     begin = subprocess.run if ranks > 1 else run
     done = begin(
         command,
@@ -54,7 +54,7 @@ def test_criteo(tmp_path: Path, target: str, kafka_url: str) -> None:
     criteo(tmp_path / "train.txt", 20_000)
     url = f"file:{tmp_path / 'logs'}" if target == "file" else kafka_url
     assert main(["replay", str(tmp_path / "train.txt"), "--format", "criteo", "--to", url]) == 0
-    report = train("criteo", url, tmp_path / "report.json", "--batch-size", "512")
+    report = train("criteo", url, tmp_path / "report.json", "--set", "batch_size=512")
     assert report["examples_trained"] == report["events"] == 20_000
     assert report["dead_letters"] == 0
     assert report["last_20_percent"]["auc"] > 0.65
@@ -64,7 +64,7 @@ def test_criteo(tmp_path: Path, target: str, kafka_url: str) -> None:
 def test_avazu_on_two_ranks(tmp_path: Path, kafka_url: str) -> None:
     avazu(tmp_path / "train.csv", 10_000)
     assert main(["replay", str(tmp_path / "train.csv"), "--format", "avazu", "--to", kafka_url]) == 0
-    report = train("avazu", kafka_url, tmp_path / "report.json", "--batch-size", "512", ranks=2)
+    report = train("avazu", kafka_url, tmp_path / "report.json", "--set", "batch_size=512", ranks=2)
     assert (report["examples_trained"], report["world"]) == (10_000, 2)
     assert report["last_20_percent"]["auc"] > 0.7
 
@@ -80,7 +80,7 @@ def test_display_ads_simulated(tmp_path: Path) -> None:
     simulate = ["simulate", "--to", logs, "--fast", "--seconds", "6", "--rate", "2000"]
     assert main([*simulate, "--ledger", str(tmp_path / "ledger")]) == 0
     report = train(
-        "display_ads", logs, tmp_path / "report.json", "--predictions", str(tmp_path / "predictions")
+        "display_ads", logs, tmp_path / "report.json", "--set", f"predictions={tmp_path / 'predictions'}"
     )
     from livectr.demo.report import account
     from livectr.trainer.quality.predictions import read_predictions
@@ -98,7 +98,7 @@ def test_display_ads_learns_in_small_batches(tmp_path: Path) -> None:
     log, kept = f"file:{tmp_path / 'logs'}", tmp_path / "predictions"
     traffic = ["--rate", "100", "--seconds", "1600", "--partitions", "4", "--fast"]
     assert main(["simulate", "--to", log, *traffic]) == 0
-    report = train("display_ads", log, tmp_path / "report.json", "--predictions", str(kept))
+    report = train("display_ads", log, tmp_path / "report.json", "--set", f"predictions={kept}")
     assert report["steps"] > 3_000
     records = read_predictions(kept)
     for part in np.array_split(records, 20):

@@ -231,7 +231,7 @@ def test_a_port_that_is_taken_is_a_sentence(gang: Start) -> None:
         taken.listen()
         process = nodes.start(0)
         assert process.wait(left_s()) == 1
-    assert "of --rendezvous cannot be used" in said(process) and "Traceback" not in said(process)
+    assert "of rendezvous cannot be used" in said(process) and "Traceback" not in said(process)
 
 
 def test_services_that_are_away_are_waited_for(gang: Start, tmp_path: Path) -> None:

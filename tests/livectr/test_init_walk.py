@@ -79,7 +79,7 @@ def test_from_a_csv_to_a_ctr(tmp_path: Path) -> None:
         assert "checks" in desk.types(check)
         desk.starts(start_redis, "Redis answers at")
         trained = desk.types(train)
-        assert TrainOptions.min_examples > ROWS  # the command says --min-examples
+        assert TrainOptions.min_examples > ROWS  # the command says min_examples
         assert f"{ROWS} in " in trained and "how well, each example scored before it was learned" in trained
         desk.starts(serve, "rank server ready on")
         answer = desk.types(query)

@@ -27,12 +27,12 @@ PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
         ("batch_sise = 1", "did you mean 'batch_size'?"),
         ('drain_s = "soon"', "must be a number or a duration"),
         ('spill = "/x"', "spill needs dram_bytes"),
-        ('tls_cert = "/tls/tls.crt"', "say --tls-cert and --tls-key"),
+        ('tls_cert = "/tls/tls.crt"', "set tls_cert and tls_key"),
         ('listen = "50051"', "must be HOST:PORT"),
         ("max_active_bytes = 1", "raise the first or lower the second"),
         ("until_stopped = true", "say --checkpoint DIR too"),
-        ('until_stopped = true\ncheckpoint = "c"\nmax_steps = 3', "leave --max-steps out"),
-        ("nodes = 3", "say --rendezvous HOST:PORT"),
+        ('until_stopped = true\ncheckpoint = "c"\nmax_steps = 3', "leave max_steps out"),
+        ("nodes = 3", "set rendezvous to HOST:PORT"),
         ('nodes = 3\nnode = "auto"\nrendezvous = "trainer-0.trainer"', "must be HOST:PORT"),
         ('source = "kafka://kafka"', "is not kafka://HOST:PORT"),
         ('source = "kafka://kafka:9093?cafile=x"', "there is no option 'cafile'"),
@@ -112,7 +112,7 @@ def test_a_checkpoint_is_shown_on_a_read_only_mount(tmp_path: Path) -> None:
     )
     source, root = write_files(tmp_path / "logs", 300), tmp_path / "checkpoint"
     flags = ["--pipeline", str(tmp_path / "pipeline.py"), "--source", source, "--checkpoint", str(root)]
-    assert main(["train", *flags, "--until-end", "--batch-size", "64", "--threads", "1"]) == 0
+    assert main(["train", *flags, "--until-end", "--set", "batch_size=64", "threads=1"]) == 0
     before = {path: path.stat() for path in root.rglob("*")}
     done = subprocess.run(
         [sys.executable, "-c", READ_ONLY, str(root)],

@@ -62,8 +62,8 @@ def test_commits_go_on_while_letters_wait_and_a_kill_loses_none(tmp_path: Path) 
 
     with Broker(data_dir=tmp_path / "kafka") as broker, errors.open("wb") as stderr:
         command = [sys.executable, "-m", "livectr", "train", "--pipeline", str(pipeline)]
-        command += ["--source", f"file:{tmp_path / 'logs'}", "--dead-letters", broker.url]
-        command += ["--checkpoint", str(checkpoint), "--batch-size", "50", "--publish-interval-s", "0.2"]
+        command += ["--source", f"file:{tmp_path / 'logs'}", "--set", f"dead_letters={broker.url}"]
+        command += ["--checkpoint", str(checkpoint), "--set", "batch_size=50", "publish_interval_s=0.2"]
         trainer = Command(command, stderr=stderr, stdout=subprocess.DEVNULL)
         try:
             learn(trainer)

@@ -49,14 +49,14 @@ def train(tmp_path: Path) -> list[str]:
         "warnings.warn('a warning of Python')\npipeline = ad_pipeline()\n"
     )
     flags = ["--pipeline", str(tmp_path / "pipeline.py"), "--source", write_files(tmp_path / "logs", 300)]
-    flags += ["--until-end", "--threads", "1", "--batch-size", "64", "--batch-ramp", "0"]
-    return ["train", *flags, "--log-format", "json", "--json"]
+    flags += ["--until-end", "--set", "threads=1", "batch_size=64", "batch_ramp=0"]
+    return ["train", *flags, "log_format=json", "--json"]
 
 
 @pytest.mark.full
 def test_a_trainer_of_two_ranks(train: list[str], tmp_path: Path) -> None:
     with ValkeyServer(port=free_ports(1)) as redis:
-        more = ["--ranks", "2", "--checkpoint", str(tmp_path / "c"), "--min-examples", "0"]
+        more = ["--ranks", "2", "--checkpoint", str(tmp_path / "c"), "--set", "min_examples=0"]
         done = run(*train, *more, "--publish", f"redis://127.0.0.1:{redis.port}")
     assert done.returncode == 0, done.stderr
     said = lines(done.stderr)
@@ -68,15 +68,17 @@ def test_a_trainer_of_two_ranks(train: list[str], tmp_path: Path) -> None:
 
 
 def test_the_last_sentence_of_a_command_is_a_line_too(train: list[str], tmp_path: Path) -> None:
-    done = run(*train, "--batch-size", "none")
+    done = run(*train, "--set", "batch_size=none")
     assert done.returncode == 2
     assert lines(done.stderr)[-1]["level"] == "ERROR"
     assert "batch_size is 'none', but must be a number." in lines(done.stderr)[-1]["message"]
     toml = tmp_path / "livectr.toml"
     toml.write_text('log_format = "json"\n')
-    words = [word for word in train if word not in ("--log-format", "json")]
+    words = [word for word in train if word != "log_format=json"]
     for given in (["--config", str(toml)], []):
-        done = run(*words, *given, "--dram-bytes", "1", env={} if given else {"LIVECTR_LOG_FORMAT": "json"})
+        done = run(
+            *words, *given, "--set", "dram_bytes=1", env={} if given else {"LIVECTR_LOG_FORMAT": "json"}
+        )
         assert done.returncode == 2 and "spill" in lines(done.stderr)[-1]["message"]
 
 
@@ -90,10 +92,10 @@ def test_an_exception_that_nobody_caught(tmp_path: Path) -> None:
 
 
 def test_text_stays_the_default(train: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word for word in train if word not in ("--log-format", "json")]
-    assert main([*words, "--batch-size", "none"]) == 2
+    words = [word for word in train if word != "log_format=json"]
+    assert main([*words, "--set", "batch_size=none"]) == 2
     assert capsys.readouterr().err.endswith(
-        "livectr: flag --batch-size: batch_size is 'none', but must be a number.\n"
+        "livectr: command line: batch_size is 'none', but must be a number.\n"
     )
-    assert main([*words, "--log-format", "xml"]) == 2
+    assert main([*words, "--set", "log_format=xml"]) == 2
     assert "log_format is 'xml', but must be text or json." in capsys.readouterr().err

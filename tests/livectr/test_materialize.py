@@ -1,4 +1,4 @@
-"""`livectr features materialize` and `livectr train --materialized`: the same model, out of fewer bytes."""
+"""`livectr features materialize` and `train --set materialized=DIR`: the same model, out of fewer bytes."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_it_tells_what_it_wrote(desk: Path, tmp_path: Path, capsys: pytest.Captu
     names = [feature.name for feature in choose(load_pipeline(desk / "p.py"), None)]
     assert list(summary["features"]) == names and set(CHOSEN.split(",")) < set(names)
     assert all(size > 0 for size in summary["features"].values())
-    for said in (f"{IMPRESSIONS:,} rows", f"{len(names)} features", f"--materialized {out}"):
+    for said in (f"{IMPRESSIONS:,} rows", f"{len(names)} features", f"--set materialized={out}"):
         assert said in " ".join(output.err.split())  # a long path wraps the title of the table
     assert main([*command(desk), "--out", str(out)]) == 2
     assert "exists; delete it or name another folder" in capsys.readouterr().err
@@ -176,7 +176,7 @@ def test_killed_anywhere_it_goes_on(desk: Path, materialized: Path) -> None:
 
 def test_parquet_logs_are_read_by_column(desk: Path, materialized: Path, tmp_path: Path) -> None:
     """JSON logs as Parquet with 27 more columns: training reads the columns it uses, fewer with
-    --materialized."""
+    materialized."""
     logs = tmp_path / "logs"
     rng = np.random.default_rng(0)
     for path in (file for topic in TOPICS for file in (desk / "logs" / topic).iterdir()):
@@ -200,7 +200,7 @@ def test_training_refuses(desk: Path, materialized: Path, tmp_path: Path) -> Non
         done = run(
             [
                 *(sys.executable, "-m", "livectr", "train", "--pipeline", str(desk / "p.py")),
-                *("--source", f"file:{desk / 'logs'}", "--until-end", "--materialized", str(folder)),
+                *("--source", f"file:{desk / 'logs'}", "--until-end", "--set", f"materialized={folder}"),
                 *("--checkpoint", str(tmp_path / "c")),
             ],
             capture_output=True,

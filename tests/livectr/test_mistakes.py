@@ -77,10 +77,10 @@ def test_a_wrong_source_leaves_nothing_behind(tmp_path: Path, capsys: pytest.Cap
     [
         (["--checkpoint", "FILE"], "checkpoints cannot be kept in"),
         (["--report", "FOLDER"], "is a directory; name a file"),
-        (["--predictions", "FILE/x"], "cannot be made"),
-        (["--metrics-port", "99999"], "must be at most 65535"),
-        (["--batch-size", "inf"], "must be a number below 2^63"),
-        (["--seed", "99999999999999999999"], "must be a number below 2^63"),
+        (["--set", "predictions=FILE/x"], "cannot be made"),
+        (["--set", "metrics_port=99999"], "must be at most 65535"),
+        (["--set", "batch_size=inf"], "must be a number below 2^63"),
+        (["--set", "seed=99999999999999999999"], "must be a number below 2^63"),
     ],
 )
 def test_training_checks_first_what_it_will_write(
@@ -89,7 +89,7 @@ def test_training_checks_first_what_it_will_write(
     file = tmp_path / "p.py"
     file.write_text(DISPLAY_ADS)
     flags = [flag.replace("FILE", str(file)).replace("FOLDER", str(tmp_path)) for flag in flags]
-    reported = says(capsys, ["train", "--pipeline", file, "--source", logs, "--max-steps", "1", *flags])
+    reported = says(capsys, ["train", "--pipeline", file, "--source", logs, "--set", "max_steps=1", *flags])
     assert sentence in reported and reported.count("\n") == 1
 
 

@@ -33,7 +33,7 @@ from tests.waiting import left_s
 
 PIPELINE = str(Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py")
 LIVECTR = (sys.executable, "-m", "livectr")
-FEW_STEPS = ("--batch-min", "32")
+FEW_STEPS = ("--set", "batch_min=32")
 SECTIONS = ("learning-curve", "reliability", "scores", "importance", "tables", "dead-letters", "freshness")
 
 
@@ -78,8 +78,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "--start",
         "2026-11-20T10:00",
     )
-    train = ["train", "--pipeline", PIPELINE, "--source", logs, "--until-end", "--threads", 1, *FEW_STEPS]
-    train += ["--checkpoint", folder / "c", "--run-log", log, "--report", report]
+    train = [
+        "train",
+        "--pipeline",
+        PIPELINE,
+        "--source",
+        logs,
+        "--until-end",
+        "--set",
+        "threads=1",
+        *FEW_STEPS,
+    ]
+    train += ["--checkpoint", folder / "c", "--set", f"run_log={log}", "--report", report]
     command(*train)
     page = folder / "new" / "run.html"
     model = ["--pipeline", PIPELINE, "--checkpoint", folder / "c", "--source", logs, "--from-start"]
@@ -204,9 +214,9 @@ def test_a_log_that_is_cut_off_still_has_a_page(run: Run, tmp_path: Path) -> Non
     [
         (
             ["none.log", "--html", "x.html"],
-            r"no run log none\.log; livectr train --run-log none\.log writes it",
+            r"no run log none\.log; livectr train --set run_log=none\.log writes it",
         ),
-        (["text", "--html", "x.html"], "text is no run log; livectr train --run-log writes one"),
+        (["text", "--html", "x.html"], "text is no run log; livectr train --set run_log=FILE writes one"),
         (["predictions", "--html", "x.html"], "it is a log of predictions, for livectr evaluate"),
         (["damaged", "--html", "x.html"], "line 2 of damaged is damaged"),
         (["newer", "--html", "x.html"], "newer is of format 99"),
@@ -246,17 +256,17 @@ def test_live_shows_a_run_that_goes_on(tmp_path: Path, redis_url: str) -> None:
     """A real trainer on a growing log; the page comes, changes, shows freshness, and ends with the run."""
     port, logs = free_ports(1), f"file:{tmp_path / 'logs'}"
     simulate = [*LIVECTR, "simulate", "--to", logs, "--seconds", "600", "--rate", "600", "--ads", "40"]
-    train = [*LIVECTR, "train", "--pipeline", PIPELINE, "--source", logs, "--threads", "1"]
+    train = [*LIVECTR, "train", "--pipeline", PIPELINE, "--source", logs, "--set", "threads=1"]
     train += [
         "--publish",
         f"{redis_url}/5",
         "--namespace",
         "live",
         "--take-over",
-        "--publish-interval-s",
-        "0.5",
+        "--set",
+        "publish_interval_s=0.5",
     ]
-    train += ["--live", str(port), "--run-log", str(tmp_path / "run.log")]
+    train += ["--live", str(port), "--set", f"run_log={tmp_path / 'run.log'}"]
     train += ["--report", str(tmp_path / "report.json")]
     with Command(simulate, stdout=subprocess.DEVNULL) as traffic:
         try:
@@ -306,7 +316,7 @@ def test_ranks_leave_the_page_to_their_supervisor(run: Run, tmp_path: Path) -> N
     """Two ranks: one page, one run log beside the checkpoint, and the model of a run without a page."""
     port, c = free_ports(1), tmp_path / "c"
     train = ["train", "--pipeline", PIPELINE, "--source", f"file:{run.folder / 'logs'}", "--until-end"]
-    train += ["--threads", "1", "--ranks", "2", "--checkpoint", c, "--live", f"127.0.0.1:{port}"]
+    train += ["--set", "threads=1", "--ranks", "2", "--checkpoint", c, "--live", f"127.0.0.1:{port}"]
     command(*train, *FEW_STEPS, "--report", tmp_path / "report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     lines = [json.loads(line) for line in (c / "run.log").read_text().splitlines()]
@@ -321,7 +331,7 @@ def test_ranks_leave_the_page_to_their_supervisor(run: Run, tmp_path: Path) -> N
 
 def test_live_changes_nothing_that_is_learned(run: Run, tmp_path: Path) -> None:
     logs = f"file:{run.folder / 'logs'}"
-    train = ["train", "--pipeline", PIPELINE, "--source", logs, "--until-end", "--threads", "1"]
+    train = ["train", "--pipeline", PIPELINE, "--source", logs, "--until-end", "--set", "threads=1"]
     command(*train, *FEW_STEPS, "--live", "0", "--report", tmp_path / "report.json")
     live = json.loads((tmp_path / "report.json").read_text())
     for name in ("auc", "gauc", "logloss", "table_rows", "last_20_percent", "steps"):

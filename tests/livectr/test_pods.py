@@ -122,9 +122,9 @@ def test_a_pod_that_is_evicted_is_waited_for(tmp_path: Path, ended: list[Pods]) 
     pods = Pods(tmp_path, write_files(tmp_path / "logs", IMPRESSIONS))
     ended.append(pods)
     kubelet = Kubelet()
-    pods.start(0, "--until-stopped", "--health-listen", kubelet.address)
+    pods.start(0, "--set", "until_stopped=true", f"health_listen={kubelet.address}")
     kubelet.until(startup=True, ready=True, live=True)
-    pods.start(1, "--until-stopped")
+    pods.start(1, "--set", "until_stopped=true")
     pods.go_on()
     pods.running[1].terminate()
     assert pods.running[1].wait(left_s()) == 0
@@ -133,7 +133,7 @@ def test_a_pod_that_is_evicted_is_waited_for(tmp_path: Path, ended: list[Pods]) 
     manifest = newest_manifest(pods.root)
     assert manifest is not None and manifest.world == 2 and manifest.step > 0
     kubelet.until(ready=True, live=True)
-    pods.start(1, "--until-stopped")
+    pods.start(1, "--set", "until_stopped=true")
     assert pods.rank(0).pid not in {rank.pid for rank in ranks}
     pods.rank(1)
     for node in (0, 1):
@@ -145,7 +145,7 @@ def test_a_pod_that_is_evicted_is_waited_for(tmp_path: Path, ended: list[Pods]) 
 def test_a_trainer_that_starts_before_its_log_and_redis_waits(tmp_path: Path, ended: list[Pods]) -> None:
     pods = Pods(tmp_path, "kafka://127.0.0.1:1", nodes=1, publish="redis://127.0.0.1:1")
     ended.append(pods)
-    pods.start(0, "--start-wait-s", "10m")
+    pods.start(0, "--set", "start_wait_s=10m")
     first = pods.rank(0)
     first.wait(left_s())
     assert pods.rank(0).pid != first.pid
@@ -161,7 +161,7 @@ def test_a_pod_that_is_told_to_stop_while_it_imports(tmp_path: Path, ended: list
     (tmp_path / "pipeline.py").write_text(
         f"import time, pathlib\npathlib.Path({str(imports)!r}).touch()\ntime.sleep(6000)\n"
     )
-    pods.start(0, "--until-stopped")
+    pods.start(0, "--set", "until_stopped=true")
     until(imports.exists)
     pods.running[0].terminate()
     assert pods.running[0].wait(left_s()) == 0
@@ -170,12 +170,15 @@ def test_a_pod_that_is_told_to_stop_while_it_imports(tmp_path: Path, ended: list
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--until-stopped"], "say --checkpoint DIR too"),
-        (["--until-stopped", "--checkpoint", "c", "--until-end"], "leave --until-end out"),
-        (["--until-stopped", "--checkpoint", "c", "--max-steps", "3"], "leave --max-steps out"),
-        (["--nodes", "2", "--node", "auto", "--rendezvous", "a:1"], "does not end in -NUMBER"),
-        (["--nodes", "2", "--node", "one", "--rendezvous", "a:1"], "must be a number, or auto"),
-        (["--health-listen", "8081"], "health_listen is '8081'"),
+        (["--set", "until_stopped=true"], "say --checkpoint DIR too"),
+        (["--set", "until_stopped=true", "--checkpoint", "c", "--until-end"], "leave until_end out"),
+        (
+            ["--set", "until_stopped=true", "--checkpoint", "c", "--set", "max_steps=3"],
+            "leave max_steps out",
+        ),
+        (["--set", "nodes=2", "node=auto", "rendezvous=a:1"], "does not end in -NUMBER"),
+        (["--set", "nodes=2", "node=one", "rendezvous=a:1"], "must be a number, or auto"),
+        (["--set", "health_listen=8081"], "health_listen is '8081'"),
     ],
 )
 def test_mistakes(

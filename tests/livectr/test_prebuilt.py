@@ -36,7 +36,7 @@ def test_the_loop_runs_without_a_compiler(
     monkeypatch.setenv("LIVECTR_KERNELS", str(kernels))
     monkeypatch.setenv("CXX", "/nowhere/c++")
     trained = livectr(
-        *("train", "--pipeline", str(PIPELINE), "--source", logs, "--until-end", "--min-examples", "1"),
+        *("train", "--pipeline", str(PIPELINE), "--source", logs, "--until-end", "--set", "min_examples=1"),
         *("--publish", redis_url, "--namespace", "prebuilt"),
     )
     assert trained.returncode == 0, trained.stderr

@@ -45,6 +45,6 @@ def test_a_loop_that_stands_still_is_not_alive_until_it_turns_again(monkeypatch:
 def test_addresses_that_cannot_be_listened_on() -> None:
     taken = f"127.0.0.1:{free_ports(1)}"
     with closing(Pulse(taken)):
-        for listen, says in ((taken, "choose another --health-listen"), ("8081", "must be HOST:PORT")):
+        for listen, says in ((taken, "choose another health_listen"), ("8081", "must be HOST:PORT")):
             with pytest.raises(ConfigError, match=says):
                 Pulse(listen)

@@ -73,19 +73,17 @@ def test_no_child_log_metric_report_or_checkpoint_shows_the_password(tmp_path: P
     pipeline, port = ["--pipeline", str(tmp_path / "pipeline.py")], free_ports(4)
     train = ["train", *pipeline, "--source", write_files(tmp_path / "logs", 1000), "--ranks", "2"]
     train += [
-        "--threads",
-        "1",
-        "--batch-size",
-        "64",
-        "--min-examples",
-        "0",
+        "--set",
+        "threads=1",
+        "batch_size=64",
+        "min_examples=0",
         "--publish",
         with_password(guarded, PASSWORD),
     ]
     train += ["--checkpoint", str(tmp_path / "checkpoint"), "--report", str(tmp_path / "report.json")]
-    train += ["--metrics-port", str(port + 2)]
+    train += ["--set", f"metrics_port={port + 2}"]
     serve = ["serve", "rank", *pipeline, "--workers", "2", "--redis", guarded]
-    serve += ["--redis-password-file", str(secret), "--metrics-port", str(port)]
+    serve += ["--set", f"redis_password_file={secret}", f"metrics_port={port}"]
     logs = [tmp_path / "train.log", tmp_path / "serve.log"]
     with ExitStack() as stack:
         trainer, server = (
@@ -105,7 +103,7 @@ def test_no_child_log_metric_report_or_checkpoint_shows_the_password(tmp_path: P
         for process in (trainer, server):
             process.send_signal(signal.SIGTERM)
         assert [trainer.wait(left_s()), server.wait(left_s())] == [0, 0]
-    assert "say --redis-password-file FILE" in logs[0].read_text()
+    assert "set redis_password_file" in logs[0].read_text()
     secret.unlink()
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
     assert not kept and (tmp_path / "report.json").exists()
@@ -125,7 +123,7 @@ def test_a_password_from_a_file(
     secret = tmp_path / "secret"
     for command in (["inspect"], ["versions", "list"], ["versions", "hold"]):
         assert main([*command, "--redis", guarded]) == 4
-        assert "correct its user and password (--redis-password-file)" in capsys.readouterr().err
+        assert "correct its user and password (redis_password_file)" in capsys.readouterr().err
     assert main(["inspect", "--redis", guarded, "--redis-password-file", str(secret)]) == 2
     assert "cannot be read" in capsys.readouterr().err
     secret.write_text("\n")
@@ -198,10 +196,10 @@ def test_flags_are_taken_out_with_their_values() -> None:
         "train",
         "--publish",
         "redis://x",
-        "--seed",
-        "3",
+        "--set",
+        "seed=3",
         "--publish=redis://y",
         "--published",
         "--redis",
     ]
-    assert without_flags(words, ["--publish", "--redis"]) == ["train", "--seed", "3", "--published"]
+    assert without_flags(words, ["--publish", "--redis"]) == ["train", "--set", "seed=3", "--published"]

@@ -215,7 +215,7 @@ def test_a_killed_supervisor_leaves_no_rank(tmp_path: Path) -> None:
 def test_mistakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = str(ROOT / "examples" / "display_ads" / "pipeline.py")
     train = ["train", "--pipeline", pipeline, "--source", "file:x"]
-    assert main([*train, "--restarts", "3"]) == 2
+    assert main([*train, "--set", "restarts=3"]) == 2
     assert "say --checkpoint DIR too" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
@@ -256,9 +256,9 @@ def test_a_killed_rank_trains_again_and_learns_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--nodes", "2"], "say --rendezvous HOST:PORT"),
-        (["--nodes", "2", "--rendezvous", "here"], "must be HOST:PORT"),
-        (["--nodes", "2", "--rendezvous", "here:1", "--node", "2"], "the nodes are 0 to 1"),
+        (["--set", "nodes=2"], "set rendezvous to HOST:PORT"),
+        (["--set", "nodes=2", "rendezvous=here"], "must be HOST:PORT"),
+        (["--set", "nodes=2", "rendezvous=here:1", "node=2"], "the nodes are 0 to 1"),
     ],
 )
 def test_mistakes_about_nodes(flags: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,7 +284,9 @@ def test_sigterm_to_one_of_two_nodes_ends_both_well(tmp_path: Path) -> None:
         *(f"--{name}={value}" for name, value in flags.items()),
     ]
     nodes = [
-        subprocess.Popen([*train, f"--node={node}"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        subprocess.Popen(
+            [*train, "--set", f"node={node}"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        )
         for node in range(2)
     ]
     try:

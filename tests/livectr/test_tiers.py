@@ -86,8 +86,16 @@ def train(source: str, checkpoint: Path, *flags: str, world: int = 1) -> subproc
         ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"] if world > 1 else []
     )
     command = [sys.executable, *torchrun, "-m", "livectr", "train", "--pipeline", str(PIPELINE)]
-    command += ["--source", source, "--checkpoint", str(checkpoint), "--batch-size", "64"]
-    command += ["--batch-ramp", "0", "--until-end", "--publish-interval-s", "0.2", "--threads", "1", *flags]
+    command += ["--source", source, "--checkpoint", str(checkpoint), "--set", "batch_size=64"]
+    command += [
+        "--set",
+        "batch_ramp=0",
+        "--until-end",
+        "--set",
+        "publish_interval_s=0.2",
+        "threads=1",
+        *flags,
+    ]
     begin = subprocess.Popen if torchrun else Command
     return begin(command, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -111,7 +119,7 @@ def test_a_tenth_of_the_memory_learns_and_publishes_the_same_model(
     whole = Result(tmp_path / "whole", pipeline)
     client = redis.Redis.from_url(redis_url)
     client.flushall()
-    flags = [f"--dram-bytes={whole.count // 10 * ROW_BYTES}", f"--spill={tmp_path / 'ssd'}"]
+    flags = ["--set", f"dram_bytes={whole.count // 10 * ROW_BYTES}", f"spill={tmp_path / 'ssd'}"]
     flags += [f"--publish={redis_url}"]
     # killed once, after it has committed and while rows are below
     running = train(source, tmp_path / "tiered", *flags)
@@ -137,7 +145,7 @@ def test_two_ranks_each_with_a_tenth_learn_the_same_model(tmp_path: Path, source
     pipeline = load_pipeline(PIPELINE)
     finish(train(source, tmp_path / "whole", world=2))
     whole = Result(tmp_path / "whole", pipeline)
-    flags = [f"--dram-bytes={whole.count // 20 * ROW_BYTES}", f"--spill={tmp_path / 'ssd'}"]
+    flags = ["--set", f"dram_bytes={whole.count // 20 * ROW_BYTES}", f"spill={tmp_path / 'ssd'}"]
     finish(train(source, tmp_path / "tiered", *flags, world=2))
     assert Result(tmp_path / "tiered", pipeline) == whole
 
@@ -145,10 +153,13 @@ def test_two_ranks_each_with_a_tenth_learn_the_same_model(tmp_path: Path, source
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--dram-bytes=1GiB"], "dram_bytes needs spill: name a folder on an SSD"),
-        (["--spill=ssd"], "spill needs dram_bytes"),
-        (["--dram-bytes=100", "--spill={tmp}"], "dram_bytes is 100, less than"),
-        (["--dram-bytes=1MiB", "--spill=/proc/nothing"], "rows cannot be kept in /proc/nothing"),
+        (["--set", "dram_bytes=1GiB"], "dram_bytes needs spill: name a folder on an SSD"),
+        (["--set", "spill=ssd"], "spill needs dram_bytes"),
+        (["--set", "dram_bytes=100", "spill={tmp}"], "dram_bytes is 100, less than"),
+        (
+            ["--set", "dram_bytes=1MiB", "spill=/proc/nothing"],
+            "rows cannot be kept in /proc/nothing",
+        ),
     ],
 )
 def test_what_cannot_work_is_told_at_the_start(

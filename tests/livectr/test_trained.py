@@ -31,7 +31,7 @@ def train(tmp_path: Path) -> list[str]:
     write_json(tmp_path / "logs", "shown", rows)
     (tmp_path / "p.py").write_text(LABELLED)
     words = ["train", "--pipeline", str(tmp_path / "p.py"), "--source", f"file:{tmp_path / 'logs'}"]
-    return [*words, "--until-end", "--batch-size", "64", "--threads", "1"]
+    return [*words, "--until-end", "--set", "batch_size=64", "threads=1"]
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -47,7 +47,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_end_is_a_table(train: list[str], redis_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    publish = ["--publish", redis_url, "--namespace", "trained", "--min-examples", "0"]
+    publish = ["--publish", redis_url, "--namespace", "trained", "--set", "min_examples=0"]
     assert main([*train, *publish]) == 0
     out = capsys.readouterr().out
     lines = {
@@ -87,7 +87,7 @@ def test_hints_and_lookups_are_in_the_table(tmp_path: Path, capsys: pytest.Captu
     write_json(tmp_path / "logs", "ads", [{"ad": 3, "category": "c"}])
     (tmp_path / "p.py").write_text(JOINED)
     words = ["train", "--pipeline", str(tmp_path / "p.py"), "--source", f"file:{tmp_path / 'logs'}"]
-    assert main([*words, "--until-end", "--threads", "1"]) == 0
+    assert main([*words, "--until-end", "--set", "threads=1"]) == 0
     out = capsys.readouterr().out
     assert "1,000 events; ads: a row for 5% of 800 look-ups" in out
     assert "! table ads has a row for 40 of 800 look-ups (5%)" in out
@@ -115,7 +115,7 @@ def test_fresh_versions_and_many_letters_are_told() -> None:
     assert found["freshness"] == "event to servable p50 4.9 s, p99 7.31 s, of 1,200 examples"
     assert found["versions"] == "4 with 5,000 rows; the newest is 7"
     unpublished = dict(facts_of(Report(10, 2, 1.0, 10.0, 1, 10, 0, 0, 0)))
-    assert unpublished["versions"] == "none: --publish REDIS publishes, as soon as --min-examples are learned"
+    assert unpublished["versions"] == "none: --publish REDIS publishes, as soon as min_examples are learned"
     assert unpublished["dead letters"] == "none"
     assert found["dead letters"] == "3 rows (2 bad_time, 1 bad_json)"
     assert found["time"].endswith("on 2 ranks; stopped before the end of the log")

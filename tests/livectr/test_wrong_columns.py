@@ -50,7 +50,7 @@ def test_two_ranks_end_with_one_sentence_and_are_not_started_again(tmp_path: Pat
     (tmp_path / "p.py").write_text(MISSPELT)
     command = [sys.executable, "-m", "livectr", "train", "--pipeline", str(tmp_path / "p.py"), "--until-end"]
     command += ["--source", f"file:{tmp_path / 'logs'}", "--checkpoint", str(tmp_path / "c")]
-    command += ["--ranks", "2", "--restarts", "3"]
+    command += ["--ranks", "2", "--set", "restarts=3"]
     done = run(command, capture_output=True, text=True, timeout=left_s(), check=False)
     assert done.returncode == 3 and done.stdout == "" and "Traceback" not in done.stderr
     reported = [line for line in done.stderr.splitlines() if "rows unusable" in line]
@@ -98,7 +98,7 @@ def test_a_share_is_judged_while_running_and_can_be_set(
     unusable, read = (int(number.replace(",", "")) for number in found.groups())
     assert 10_000 <= read <= 40_000 and unusable == pytest.approx(read * 2 / 3, abs=2)
     monkeypatch.setattr(monitor, "LOG_EVERY_S", 0.0)
-    code, report, said = train(LABELLED, "--min-usable", "0.3", "--batch-min", "256")  # few steps
+    code, report, said = train(LABELLED, "--set", "min_usable=0.3", "batch_min=256")  # few steps
     assert (
         code == 0 and report["examples_trained"] == report["rows"]["shown"]["rows"] - report["dead_letters"]
     )
@@ -114,7 +114,7 @@ def test_a_share_is_judged_while_running_and_can_be_set(
 
 def test_what_was_committed_stays_and_a_mended_log_goes_on(tmp_path: Path, train: Learner) -> None:
     """The log becomes bad: the run ends with 3, its checkpoint is whole, and with good rows it goes on."""
-    flags = ("--checkpoint", str(tmp_path / "c"), "--batch-min", "256")  # few steps
+    flags = ("--checkpoint", str(tmp_path / "c"), "--set", "batch_min=256")  # few steps
     good = [row(number) for number in range(2_000)]
     write_json(tmp_path / "logs", "shown", good)
     assert train(LABELLED, *flags)[0] == 0

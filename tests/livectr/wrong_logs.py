@@ -94,7 +94,7 @@ class Learner:
         self._caplog.clear()
         self._caplog.set_level("INFO")
         source = source or f"file:{self.folder / 'logs'}"
-        usual = ["--until-end", "--batch-size", "512", "--json"]
+        usual = ["--until-end", "--set", "batch_size=512", "--json"]
         code = main(["train", "--pipeline", str(file), "--source", source, *usual, *flags])
         reported = self._capsys.readouterr()
         return code, json.loads(reported.out) if reported.out else {}, self._caplog.text + reported.err

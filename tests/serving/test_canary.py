@@ -172,7 +172,7 @@ def test_a_server_without_a_canary_names_the_stable_side(stable: Publication, se
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": ADS}).side == "stable"
         assert client.on_side("stable").rank({"user_id": 1}, {"ad_id": ADS}).side == "stable"
-        with pytest.raises(grpc.RpcError, match="start it with --canary") as refused:
+        with pytest.raises(grpc.RpcError, match="start it with a canary") as refused:
             client.on_side("canary").rank({"user_id": 1}, {"ad_id": ADS})
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         (side,) = client.describe().sides

@@ -38,8 +38,8 @@ def test_workers_agree_on_the_side_of_a_user(
     for _ in range(3):
         publish(beside)
     port = free_ports(1)
-    flags = "--listen", "127.0.0.1:0", "--workers", "2", "--metrics-port", str(port)
-    canary = "--canary", f"ns=b,share=0.4,pipeline={PIPELINE}"
+    flags = "--listen", "127.0.0.1:0", "--workers", "2", "--set", f"metrics_port={port}"
+    canary = "--set", f"canary=ns=b,share=0.4,pipeline={PIPELINE}"
     with server("rank", redis_url, *flags, *canary, pipeline=PIPELINE) as process:
         address, _ = ready(process)
         ready(process)
@@ -117,7 +117,9 @@ def test_a_pipeline_that_refuses_the_requests_ends_the_server(redis_url: str, tm
     publish(trainer(redis_url))
     (tmp_path / "new.py").write_text(refusing())
     canary = f"ns=b,share=0.1,pipeline={tmp_path / 'new.py'}"
-    with server("rank", redis_url, "--canary", canary, "--workers", "2", pipeline=PIPELINE) as process:
+    with server(
+        "rank", redis_url, "--set", f"canary={canary}", "--workers", "2", pipeline=PIPELINE
+    ) as process:
         err = ends(process)
     assert "new.py does not take the requests of the server's pipeline: ad_id is string, not int64" in err
 
@@ -129,5 +131,5 @@ def test_mistakes_of_the_flag_are_sentences(capsys: pytest.CaptureFixture[str]) 
         ("ns=livectr,share=0.1", "name the namespace of the trainer of the new model"),
         ("ns=b,share=0.1,pipeline=nowhere.py", "canary: pipeline file nowhere.py does not exist"),
     ):
-        assert main([*serve, "--canary", canary]) == 2
+        assert main([*serve, "--set", f"canary={canary}"]) == 2
         assert says in capsys.readouterr().err

@@ -40,7 +40,7 @@ NOW_MS = 1_700_000_000_000
 ADDRESS_SPACE = 6 << 30
 SANITIZED = "LIVECTR_SANITIZE" in os.environ
 """A sanitizer reserves terabytes of addresses and keeps freed memory: bounds of memory do not hold there."""
-OPEN = ("--max-list", "10000000", "--max-string-bytes", "8MiB")
+OPEN = ("--set", "max_list=10000000", "max_string_bytes=8MiB")
 """Limits that accept long values, for bounds that must hold without limits."""
 
 

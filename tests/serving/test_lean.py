@@ -65,7 +65,7 @@ def test_no_process_of_a_server_has_pandas(workers: int) -> None:
         "--redis",
         redis,
     ]
-    options = ["--listen", "127.0.0.1:0", "--workers", str(workers), "--start-wait-s", "60"]
+    options = ["--listen", "127.0.0.1:0", "--workers", str(workers), "--set", "start_wait_s=60"]
     with subprocess.Popen(with_parent([*command, *options]), stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None

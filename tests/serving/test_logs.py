@@ -31,8 +31,8 @@ def test_a_server(world: World, workers: str) -> None:
         url = f"redis://127.0.0.1:{redis.port}/0"
         version = world.publish(publication(url))
         kubelet = Kubelet()
-        words = ["serve", "rank", "--pipeline", str(PIPELINE), "--redis", url, "--log-format", "json"]
-        words += ["--health-listen", kubelet.address, "--workers", workers]
+        words = ["serve", "rank", "--pipeline", str(PIPELINE), "--redis", url, "--set", "log_format=json"]
+        words += ["--set", f"health_listen={kubelet.address}", "--workers", workers]
         process = Command(
             [sys.executable, "-m", "livectr", *words],
             cwd=ROOT,
@@ -80,8 +80,8 @@ def test_a_server_that_is_stopped_as_soon_as_it_is_ready_says_that_it_was(world:
                 *words,
                 "--listen",
                 "127.0.0.1:0",
-                "--log-format",
-                "json",
+                "--set",
+                "log_format=json",
             ],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)},

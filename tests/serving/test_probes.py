@@ -58,7 +58,7 @@ def rank(client: RankClient) -> int:
 def probed(url: str, *flags: str) -> Iterator[tuple[subprocess.Popen[str], Kubelet]]:
     kubelet = Kubelet()
     with server(
-        "rank", url, "--listen", "127.0.0.1:0", "--health-listen", kubelet.address, *flags
+        "rank", url, "--listen", "127.0.0.1:0", "--set", f"health_listen={kubelet.address}", *flags
     ) as process:
         yield process, kubelet
 
@@ -79,7 +79,7 @@ def test_a_server_is_ready_with_its_first_version(redis_url: str, world: World, 
 def test_a_server_that_is_told_to_stop_drains(redis_url: str, world: World, workers: int) -> None:
     """It says that it is not ready, answers everybody for a while, and only then ends, with 0."""
     world.publish(publication(redis_url))
-    with probed(redis_url, "--drain-s", "20", "--workers", str(workers)) as (process, kubelet):
+    with probed(redis_url, "--set", "drain_s=20", "--workers", str(workers)) as (process, kubelet):
         address = ready(process)[0]
         kubelet.until(ready=True)
         process.terminate()
@@ -127,7 +127,7 @@ def refused(address: str) -> bool:
 def test_a_second_signal_ends_the_drain(redis_url: str, world: World) -> None:
     world.publish(publication(redis_url))
     for workers in ("1", "2"):
-        with probed(redis_url, "--drain-s", "1h", "--workers", workers) as (process, kubelet):
+        with probed(redis_url, "--set", "drain_s=1h", "--workers", workers) as (process, kubelet):
             ready(process)
             kubelet.until(ready=True)
             process.terminate()
@@ -138,7 +138,7 @@ def test_a_second_signal_ends_the_drain(redis_url: str, world: World) -> None:
 
 def test_ctrl_c_does_not_drain(redis_url: str, world: World) -> None:
     world.publish(publication(redis_url))
-    with probed(redis_url, "--drain-s", "1h") as (process, _):
+    with probed(redis_url, "--set", "drain_s=1h") as (process, _):
         ready(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(left_s()) == 0
@@ -148,7 +148,7 @@ def test_ctrl_c_does_not_drain(redis_url: str, world: World) -> None:
 def test_a_server_that_starts_before_redis_waits(world: World, workers: str) -> None:
     port = free_ports(1)
     url = f"redis://127.0.0.1:{port}/0"
-    with probed(url, "--start-wait-s", "10m", "--workers", workers) as (process, kubelet):
+    with probed(url, "--set", "start_wait_s=10m", "--workers", workers) as (process, kubelet):
         kubelet.until(startup=True)
         assert kubelet.all() == {"startup": True, "ready": False, "": False, "live": True}
         redis = ValkeyServer(port=port)
@@ -173,7 +173,7 @@ def test_without_a_wait_workers_exit_with_4() -> None:
 
 
 def test_a_waiting_server_can_be_told_to_stop() -> None:
-    with probed("redis://127.0.0.1:1", "--start-wait-s", "10m") as (process, kubelet):
+    with probed("redis://127.0.0.1:1", "--set", "start_wait_s=10m") as (process, kubelet):
         kubelet.until(startup=True)
         process.terminate()
         assert process.wait(left_s()) == 0
@@ -209,6 +209,6 @@ def test_a_health_port_that_is_taken(redis_url: str, world: World) -> None:
     world.publish(publication(redis_url))
     with probed(redis_url) as (process, kubelet):
         ready(process)
-        with server("rank", redis_url, "--health-listen", kubelet.address) as second:
+        with server("rank", redis_url, "--set", f"health_listen={kubelet.address}") as second:
             _, said = second.communicate(timeout=left_s())
-        assert second.returncode == 2 and "choose another --health-listen" in said
+        assert second.returncode == 2 and "choose another health_listen" in said

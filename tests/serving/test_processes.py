@@ -73,7 +73,7 @@ def ready(process: subprocess.Popen[str]) -> tuple[str, str]:
 def test_a_process_serves_and_ends_gracefully(redis_url: str, world: World) -> None:
     version = world.publish(publication(redis_url))
     port = free_ports(1)
-    flags = ["--listen", "127.0.0.1:0", "--metrics-port", str(port)]
+    flags = ["--listen", "127.0.0.1:0", "--set", f"metrics_port={port}"]
     with server("rank", redis_url, *flags, begin=subprocess.Popen) as process:
         address, served = ready(process)
         assert served == str(version)

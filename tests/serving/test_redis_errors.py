@@ -329,7 +329,7 @@ def server_process(url: str, *more: str) -> subprocess.Popen[str]:
 def test_a_server_before_a_cluster_ends_with_a_sentence(faulty: FaultyRedis, redis_url: str) -> None:
     """The process ends at once at its start, and after the grace when Redis becomes a cluster meanwhile."""
     publish(trainer(redis_url))
-    process = server_process(faulty.url, "--lost-grace-s", "0.5")
+    process = server_process(faulty.url, "--set", "lost_grace_s=0.5")
     try:
         assert process.stdout is not None and "ready" in process.stdout.readline()
         faulty.fault = "CROSSSLOT Keys in request don't hash to the same slot"

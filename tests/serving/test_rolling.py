@@ -67,7 +67,7 @@ class Load:
 def test_any_client_of_a_service_survives_a_rolling_update(redis_url: str, world: World) -> None:
     """Clients without retries: their connections reach their age and move before the server stops."""
     world.publish(publication(redis_url))
-    flags = ("--drain-s", "1s", "--max-connection-age-s", "2s")
+    flags = ("--set", "drain_s=1s", "max_connection_age_s=2s")
     with ExitStack() as stack:
         old = [stack.enter_context(probed(redis_url, *flags)) for _ in range(2)]
         service = stack.enter_context(Service())
@@ -105,7 +105,7 @@ def test_our_clients_survive_without_a_service(redis_url: str, world: World) -> 
 def test_clients_connect_again_at_the_age_of_their_connections(redis_url: str, world: World) -> None:
     """So a new server gets its share of clients."""
     world.publish(publication(redis_url))
-    with server("rank", redis_url, "--max-connection-age-s", "500ms") as process:
+    with server("rank", redis_url, "--set", "max_connection_age_s=500ms") as process:
         address = ready(process)[0]
         load = Load(address, NO_POLICY)
         with load.running():

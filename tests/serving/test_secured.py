@@ -42,18 +42,18 @@ def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path
     rights = ["%R~*", "&*", "+@read", "+@pubsub", "+@connection", "+info"]
     admin.execute_command("ACL", "SETUSER", "ads", "on", f">{PASSWORD}", *rights)
     (tmp_path / "password").write_text(PASSWORD + "\n")
-    flags = ("--redis-password-file", str(tmp_path / "password"), "--workers", workers)
+    flags = ("--set", f"redis_password_file={tmp_path / 'password'}", "--workers", workers)
     flags += ("--listen", f"127.0.0.1:{free_ports(1)}")
     if workers == "1":
         with server("rank", f"redis://ads:guess@127.0.0.1:{redis_server.port}") as process:
             said = process.communicate(timeout=left_s())[1]
-        assert process.returncode == 4 and "correct its user and password (--redis-password-file)" in said
+        assert process.returncode == 4 and "correct its user and password (redis_password_file)" in said
         assert "guess" not in said
     url = f"redis://ads@127.0.0.1:{redis_server.port}"
     with server("rank", url, *flags, begin=subprocess.Popen) as process:
         for _ in range(int(workers)):
             address = ready(process)[0]
-        assert "--redis-password-file" in shown(process) and "hunter2" not in shown(process)
+        assert "redis_password_file" in shown(process) and "hunter2" not in shown(process)
         with RankClient(address, 30) as client:
             assert rank(client) == version
             admin.execute_command("ACL", "SETUSER", "ads", "off")
@@ -77,14 +77,13 @@ def test_a_served_log_over_tls_with_a_password(
     topic = f"{brokers}/served-secured{mark}{options}"
     port = free_ports(1)
     flags = (
-        "--served-log",
-        topic,
-        "--served-share",
-        "1",
+        "--set",
+        f"served_log={topic}",
+        "served_share=1",
         "--listen",
         "127.0.0.1:0",
-        "--metrics-port",
-        str(port),
+        "--set",
+        f"metrics_port={port}",
     )
     with server("rank", redis_url, *flags, begin=subprocess.Popen) as process:
         with RankClient(ready(process)[0], 30) as client:
@@ -108,7 +107,7 @@ def test_a_served_log_with_a_wrong_password_costs_records_and_no_request(
     (tmp_path / "wrong").write_text("guessed-word\n")
     options = {"user": "ads", "password_file": tmp_path / "wrong"}
     brokers, mark, rest = broker.url("LOGIN", **options).partition("?")
-    flags = ("--served-log", f"{brokers}/refused{mark}{rest}", "--served-share", "1")
+    flags = ("--set", f"served_log={brokers}/refused{mark}{rest}", "served_share=1")
     with server("rank", redis_url, *flags, "--listen", "127.0.0.1:0") as process:
         with RankClient(ready(process)[0], 30) as client:
             reply = client.rank({"user_id": 3, "tags": []}, {"ad_id": [100], "position": [0]}, request_id="r")
@@ -123,7 +122,7 @@ def test_the_metrics_of_a_server_answer_on_loopback_alone(redis_url: str, world:
     """So do requests, unless --listen says otherwise."""
     world.publish(publication(redis_url))
     port = free_ports(1)
-    with server("rank", redis_url, "--metrics-port", str(port), "--listen", "127.0.0.1:0") as process:
+    with server("rank", redis_url, "--set", f"metrics_port={port}", "--listen", "127.0.0.1:0") as process:
         address = ready(process)[0]
         listening = {
             (c.laddr.ip.removeprefix("::ffff:"), c.laddr.port)

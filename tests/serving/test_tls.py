@@ -127,10 +127,10 @@ def test_the_command_line_asks_over_tls(
     world.publish(publication(redis_url))
     authority = Authority(tmp_path)
     cert, key = map(str, authority.issue("server"))
-    flags = ["--tls-cert", cert, "--tls-key", key, "--tls-client-ca", str(authority.ca), "--workers", "2"]
+    flags = ["--set", f"tls_cert={cert}", f"tls_key={key}", f"tls_client_ca={authority.ca}", "--workers", "2"]
     port = free_ports(2)
-    flags += ["--metrics-port", str(port), "--metrics-tls-cert", cert, "--metrics-tls-key", key]
-    with server("rank", redis_url, *flags, "--metrics-tls-client-ca", str(authority.ca)) as process:
+    flags += ["--set", f"metrics_port={port}", f"metrics_tls_cert={cert}", f"metrics_tls_key={key}"]
+    with server("rank", redis_url, *flags, "--set", f"metrics_tls_client_ca={authority.ca}") as process:
         address = ready(process)[0]
         ready(process)
         shown = trusting(authority, *authority.issue("prometheus"))
@@ -150,7 +150,10 @@ def test_the_command_line_asks_over_tls(
         capsys.readouterr()
         for words, says in (
             (trusted, "show one that it trusts (--tls-cert"),
-            ([*trusted, "--tls-cert", strange, "--tls-key", strange_key], "show one that it trusts"),
+            (
+                [*trusted, "--tls-cert", strange, "--tls-key", strange_key],
+                "show one that it trusts",
+            ),
             ([], "If it speaks TLS, name its authority (--tls-ca"),
             (["--tls-ca", str(other.ca)], "is not of the authority that --tls-ca names"),
         ):
@@ -184,9 +187,9 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     cert, _ = authority.issue("one")
     _, key = authority.issue("two")
     for wrong in ({"tls_cert": "x"}, {"tls_key": "x"}, {"tls_client_ca": "x"}):
-        with pytest.raises(ConfigError, match="say --tls-cert and --tls-key"):
+        with pytest.raises(ConfigError, match="set tls_cert and tls_key"):
             ServeOptions("redis://x", **wrong)
-        with pytest.raises(ConfigError, match="say --metrics-tls-cert and --metrics-tls-key"):
+        with pytest.raises(ConfigError, match="set metrics_tls_cert and metrics_tls_key"):
             ServeOptions("redis://x", **{f"metrics_{name}": value for name, value in wrong.items()})
     for flags in (files(cert, key), files(cert, tmp_path / "none")):
         with pytest.raises(ConfigError, match=r"TLS files .* cannot be used"):

@@ -129,7 +129,7 @@ def test_no_token_leaves_the_machine_in_plain(tmp_path: Path) -> None:
     given: dict[str, Any] = {"token_file": str(tmp_path / "tokens")}
     ServeOptions("redis://x", **given)
     for listen in ("0.0.0.0:0", "[::]:0", "10.0.0.1:50051"):
-        with pytest.raises(ConfigError, match="say --tls-cert and --tls-key"):
+        with pytest.raises(ConfigError, match="set tls_cert and tls_key"):
             ServeOptions("redis://x", listen=listen, **given)
     ServeOptions("redis://x", listen="0.0.0.0:0", tls_cert="c", tls_key="k", **given)
     with pytest.raises(ConfigError, match="over TLS alone"):

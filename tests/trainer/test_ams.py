@@ -154,7 +154,7 @@ def test_one_process_equals_a_plain_loop(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:
     built = pipeline()
-    with pytest.raises(ConfigError, match=r"content 'images' has no features: say --content images=DIR"):
+    with pytest.raises(ConfigError, match=r"content 'images' has no features: set content to images=DIR"):
         DesStep(built, seed=1)
     make_stores(tmp_path)
     wrong = ContentStore.create(tmp_path / "wrong", width=9, encoder="random", shards=5)

@@ -25,8 +25,8 @@ def train(tmp_path: Path) -> list[str]:
     """`livectr train` over a small log, with a checkpoint."""
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     flags = ["--pipeline", str(tmp_path / "pipeline.py"), "--source", write_files(tmp_path / "logs", 200)]
-    flags += ["--checkpoint", str(tmp_path / "checkpoint"), "--until-end", "--threads", "1"]
-    return ["train", *flags, "--batch-size", "64"]
+    flags += ["--checkpoint", str(tmp_path / "checkpoint"), "--until-end", "--set", "threads=1"]
+    return ["train", *flags, "--set", "batch_size=64"]
 
 
 def aged(root: Path, days: float) -> Manifest:
@@ -44,16 +44,16 @@ def test_an_old_checkpoint_is_refused_unless_told(
     train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "checkpoint"
-    assert main([*train, "--max-checkpoint-age-s", "1d"]) == 0  # there is none yet
-    assert main([*train, "--max-checkpoint-age-s", "1d"]) == 0
+    assert main([*train, "--set", "max_checkpoint_age_s=1d"]) == 0  # there is none yet
+    assert main([*train, "--set", "max_checkpoint_age_s=1d"]) == 0
     written = aged(root, 3)
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     capsys.readouterr()
-    assert main([*train, "--max-checkpoint-age-s", "1d"]) == 2
+    assert main([*train, "--set", "max_checkpoint_age_s=1d"]) == 2
     said = capsys.readouterr().err
-    assert "is 3 days old; max_checkpoint_age_s allows 24 hours" in said and "--accept-stale" in said
+    assert "is 3 days old; max_checkpoint_age_s allows 24 hours" in said and "accept_stale" in said
     assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    assert main([*train, "--max-checkpoint-age-s", "1d", "--accept-stale"]) == 0
+    assert main([*train, "--set", "max_checkpoint_age_s=1d", "accept_stale=true"]) == 0
     assert main(train) == 0
     manifest = newest_manifest(root)
     assert manifest is not None and manifest.step == written.step

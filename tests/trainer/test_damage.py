@@ -151,7 +151,7 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path, source: str, capsys: pytest.C
     )
     (tmp_path / "rows.jsonl").write_text('{"a": 1, "text": "long enough to fill what there is"}\n' * 3000)
     train_ = ["train", "--pipeline", str(tmp_path / "pipeline.py"), "--source", source, "--until-end"]
-    train_ += ["--dead-letters", str(tmp_path / "letters"), "--threads", "1"]
+    train_ += ["--set", f"dead_letters={tmp_path / 'letters'}", "threads=1"]
     logs = f"file:{tmp_path / 'written'}"
     replay = ["replay", str(tmp_path / "rows.jsonl"), "--format", "jsonl", "--to", logs]
     for words, size in (

@@ -86,7 +86,7 @@ def another_server(demo: WatchedDemo, user: str) -> Iterator[None]:
     demo.redis.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all")
     command = [sys.executable, "-m", "livectr", "serve", "rank", "--pipeline", str(PIPELINE)]
     command += ["--redis", f"redis://{user}:secret@127.0.0.1:{demo.redis_port}"]
-    command += ["--listen", "127.0.0.1:0", "--metrics-port", str(port)]
+    command += ["--listen", "127.0.0.1:0", "--set", f"metrics_port={port}"]
     settings = demo.keep / "prometheus" / "prometheus.json"
     (prometheus,) = (part for part in demo.family if f"--config.file={settings}" in part.cmdline())
     before = settings.read_text()

@@ -143,7 +143,7 @@ class WarmStart:
             more = f" and {len(wrong_names) - NAMED:,} more" if len(wrong_names) > NAMED else ""
             raise MismatchError(
                 f"the model in {self.restored.root} is another one: {', '.join(wrong_names[:NAMED])}{more}; "
-                "start from a run with these parameters, or leave their part out of --warm-parts"
+                "start from a run with these parameters, or leave their part out of warm_parts"
             )
         return theirs
 
@@ -152,12 +152,12 @@ class WarmStart:
         if lacks := sorted({*step.table_of} - {*manifest.table_rows}):
             raise MismatchError(
                 f"the model in {root} has no embedding table {', '.join(lacks)}; start from a run with "
-                "these tables, or leave embeddings out of --warm-parts"
+                "these tables, or leave embeddings out of warm_parts"
             )
         if manifest.row != (here := step.layout.describe()):
             raise MismatchError(
                 f"rows of the embeddings in {root} hold {', '.join(manifest.row)}, those of this pipeline "
-                f"{', '.join(here)}; start from a run with the same, or leave embeddings out of --warm-parts"
+                f"{', '.join(here)}; start from a run with the same, or leave embeddings out of warm_parts"
             )
 
     @contextmanager

@@ -368,7 +368,7 @@ def ams_of(
             continue
         if name not in stores:
             raise ConfigError(
-                f"content {name!r} has no features: say --content {name}=DIR, a folder that "
+                f"content {name!r} has no features: set content to {name}=DIR, a folder that "
                 "`livectr images encode` made"
             )
         if stores[name].width != config.width:

@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from livectr.ingest.language.byte_units import show_bytes
+from livectr.system.byte_units import show_bytes
 from livectr.system.errors import ConfigError
 from livectr.trainer.placement.placement import FieldPlacement
 

@@ -83,10 +83,10 @@ def read_predictions(path: Path) -> Records:
             columns, start = _header(file)
     except FileNotFoundError:
         raise ConfigError(
-            f"there are no predictions {path}; livectr train --predictions writes them."
+            f"there are no predictions {path}; livectr train --set predictions={path} writes them."
         ) from None
     if columns is None:
-        raise ConfigError(f"{path} is no log of livectr train --predictions.")
+        raise ConfigError(f"{path} is no log of predictions of livectr train.")
     # A running trainer may have written a part of its last record.
     count = (path.stat().st_size - start) // columns.itemsize
     return np.fromfile(path, columns, count, offset=start)

@@ -29,7 +29,7 @@ BOARD = Board(
                 ),
                 lines(
                     "Bytes of a rank",
-                    "Memory of all tables by rank. Uneven ranks: try `--placement balanced`.",
+                    "Memory of all tables by rank. Uneven ranks: try `placement=balanced`.",
                     "bytes",
                     ("sum by (pod, instance) (livectr_table_bytes{@})", "{{pod}} {{instance}}"),
                 ),
@@ -73,14 +73,14 @@ BOARD = Board(
             [
                 areas(
                     "Rows by tier",
-                    "Rows in memory, and rows on SSD only (with `--spill`).",
+                    "Rows in memory, and rows on SSD only (with `spill`).",
                     "short",
                     ("sum by (tier) (livectr_tier_rows{@})", "{{tier}}"),
                     width=6,
                 ),
                 areas(
                     "Rows needed",
-                    "Rows that batches need with `--spill`: in memory, read ahead, waited for, or new.",
+                    "Rows that batches need with `spill`: in memory, read ahead, waited for, or new.",
                     "cps",
                     (
                         rate("livectr_tier_lookups_total", "outcome"),

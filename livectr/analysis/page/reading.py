@@ -74,13 +74,13 @@ def read_run_log(path: Path) -> RunData:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError(f"there is no run log {path}; livectr train --run-log {path} writes it.") from None
+        raise ConfigError(
+            f"there is no run log {path}; livectr train --set run_log={path} writes it."
+        ) from None
     if not is_run_log(data[:200]):
-        more = "livectr train --run-log writes one"
+        more = "livectr train --set run_log=FILE writes one"
         if PREDICTIONS.encode() in data[:200]:
-            more = (
-                "it is a log of predictions, for livectr evaluate; livectr train --run-log writes a run log"
-            )
+            more = "it is a log of predictions, for livectr evaluate; --set run_log=FILE writes a run log"
         raise ConfigError(f"{path} is no run log; {more}.")
     return run_of(path.name, thinned_samples(lines_of(path.name, whole_lines(data))))
 

@@ -42,7 +42,7 @@ class _Folder:
             (path, path.stat().st_size) for path in sorted(folder.glob("*.jsonl"))
         ]
         if not self._ends:
-            raise ConfigError(f"{folder} holds no served log: name what livectr serve --served-log wrote")
+            raise ConfigError(f"{folder} holds no served log: name the folder of a server's served_log")
 
     def lines(self) -> Iterator[bytes]:
         for path, end in self._ends:
@@ -64,7 +64,7 @@ class _Topic:
         try:
             if self._topic not in consumer.topics():
                 raise ConfigError(
-                    f"there is no topic {self._topic} at {self._url}: name that of --served-log"
+                    f"there is no topic {self._topic} at {self._url}: name that of the server's served_log"
                 )
             places = [TopicPartition(self._topic, n) for n in consumer.partitions_for_topic(self._topic)]
             self._ends: dict[Any, int] = consumer.end_offsets(places, timeout_ms=_TIMEOUT_MS)

@@ -12,16 +12,16 @@ ABOUT = """\
 Features that cost much and hardly change can be computed once (materialized features). `materialize` reads
 the logs to their end, joins them, computes the features and writes them by instance id.
 
-`livectr train --materialized DIR` reads them beside the logs and computes the other features. It reads only
-the log columns that the other features need. A feature whose expression has changed since is refused; a new
-feature is computed."""
+`livectr train --set materialized=DIR` reads them beside the logs and computes the other features. It reads
+only the log columns that the other features need. A feature whose expression has changed since is refused; a
+new feature is computed."""
 
 EXAMPLES = """\
 examples:
   livectr features materialize --pipeline p.py --source file:logs --out once
   livectr features materialize --pipeline p.py --source file:logs --out once \\
       --features words,query_x_title
-  livectr train --pipeline p.py --source file:logs --until-end --materialized once"""
+  livectr train --pipeline p.py --source file:logs --until-end --set materialized=once"""
 
 
 def add(commands: Any) -> None:

@@ -13,7 +13,7 @@ from livectr.system.logs import log_to_stderr
 
 MEASURES = ("gauc", "auc", "cold_gauc", "cold_auc", "logloss", "calibration")
 EXAMPLES = """\
-  livectr train … --predictions predictions
+  livectr train … --set predictions=predictions
   livectr evaluate predictions
   livectr evaluate predictions --plot gauc.svg --bars gauc-bars.png
   livectr evaluate images.log ids.log --period 1h --plot cold.png --measure cold_gauc
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
         "files",
         nargs="*",
         metavar="PREDICTIONS",
-        help="logs of livectr train --predictions (with --checkpoint DIR: DIR/predictions); several are "
+        help="logs of predictions of livectr train (with --checkpoint DIR: DIR/predictions); several are "
         "shown one after the other, and in one plot",
     )
     _add_scoring(parser)
@@ -93,7 +93,7 @@ def _add_served(parser: Any) -> None:
     served.add_argument(
         "--served",
         metavar="URL",
-        help="log of livectr serve --served-log: kafka://HOST:PORT/TOPIC or file:DIR. Prints AUC and "
+        help="served_log of a server: kafka://HOST:PORT/TOPIC or file:DIR. Prints AUC and "
         "calibration of the served versions, by side where there is a canary, and the skew of each feature "
         "against the trainer's",
     )

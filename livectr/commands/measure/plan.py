@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from livectr.commands.flags import command, count, duration_s, positive
-from livectr.config.settings import FIELDS
+from livectr.config.settings import SETTINGS
 from livectr.plan import amounts
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
@@ -19,8 +19,8 @@ EXAMPLES = """\
 OPTIMIZERS = ("adagrad", "rowwise_adagrad", "adam", "ftrl", "sgd")
 SHAPE = ("fields", "dense", "dim", "hidden", "optimizer")
 """Flags of a DeepFM, in whose place a pipeline file has models."""
-CACHED = cast(int, FIELDS["near_cache_rows"].default)
-INTERVAL_S = cast(float, FIELDS["publish_interval_s"].default)
+CACHED = cast(int, SETTINGS["near_cache_rows"].default)
+INTERVAL_S = cast(float, SETTINGS["publish_interval_s"].default)
 
 
 def add(commands: Any) -> None:

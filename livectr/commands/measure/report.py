@@ -10,7 +10,7 @@ from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 
 EXAMPLES = """\
-  livectr train … --run-log run.log
+  livectr train … --set run_log=run.log
   livectr report run.log --html run.html
   livectr report run.log --html run.html --pipeline p.py --checkpoint c --source file:tomorrow --from-start
   livectr train … --live      # the same page at http://127.0.0.1:8350/ while it runs"""
@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         EXAMPLES,
     )
     parser.add_argument(
-        "run_log", metavar="RUN.log", help="log of livectr train --run-log; it may still grow"
+        "run_log", metavar="RUN.log", help="log of livectr train --set run_log=FILE; it may still grow"
     )
     parser.add_argument(
         "--html", required=True, metavar="FILE.html", help="the page, a file that loads nothing"

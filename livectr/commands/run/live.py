@@ -28,7 +28,7 @@ def add_live(parser: Any) -> None:
         const="",
         metavar="[HOST:]PORT",
         help="show the page of livectr report at this port while the run goes on [127.0.0.1:8350]; without "
-        "--run-log, the run log is CHECKPOINT/run.log, or a temporary file",
+        "run_log, the run log is CHECKPOINT/run.log, or a temporary file",
     )
 
 
@@ -57,7 +57,7 @@ def shown_live(live: str | None, settings: Settings, resources: ExitStack) -> Se
             folder = resources.enter_context(tempfile.TemporaryDirectory(prefix="livectr-live-"))
             path = Path(folder) / "run.log"
         else:
-            raise ConfigError("--live under torchrun needs --run-log FILE or --checkpoint DIR")
+            raise ConfigError("--live under torchrun needs --set run_log=FILE or --checkpoint DIR")
         settings = replace(settings, run_log=str(path))
     if not alone:
         return settings

@@ -39,11 +39,11 @@ EXAMPLES = """\
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --json | jq .auc
   livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c --publish redis://r:6379
-  livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --restarts 3
+  livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --set restarts=3
   livectr train --pipeline p.py … --checkpoint /data/today --warm-start /data/yesterday
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --live  # a page, while it runs
-  livectr train --ranks 2 --nodes 2 --node 0 --rendezvous host0:29400 …  # and --node 1
-  livectr train --nodes 2 --node auto --rendezvous trainer-0.trainer:29400 --until-stopped …  # in pods"""
+  livectr train --ranks 2 --set nodes=2 node=0 rendezvous=host0:29400 …  # and node=1
+  livectr train --set nodes=2 node=auto rendezvous=trainer-0.trainer:29400 until_stopped=true …  # in pods"""
 
 
 def add(commands: Any) -> None:

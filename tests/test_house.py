@@ -41,8 +41,8 @@ ORDER = {
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""
 
-WALKS = {"An impression": 25, "A row": 7, "A request": 14}
-"""Walk of docs/architecture.md → most modules."""
+WALKS = ("An impression", "A row", "A request")
+"""Walks of docs/architecture.md."""
 
 
 @cache
@@ -184,14 +184,13 @@ def test_everything_is_imported_as_livectr() -> None:
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_walks_are_short(walk: str) -> None:
+def test_walks_name_files(walk: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.split(f"\n### {walk}: ")[1].split("\n#")[0]
     steps = re.findall(r"^\| (\d+) \| `([^`]+)` \|", section, re.MULTILINE)
     assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
     missing = [name for _, name in steps if not (ROOT / name).is_file()]
-    assert not missing, missing
-    assert 0 < len({name for _, name in steps}) <= WALKS[walk]
+    assert steps and not missing, missing
 
 
 def test_models_import_torch_only() -> None:

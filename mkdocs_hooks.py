@@ -21,7 +21,7 @@ ALSO = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add files outside docs/ that pages link to, and what those link to."""
-    waiting = [*sorted(DOCS.glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
+    waiting = [*sorted(DOCS.rglob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
     waiting += [ROOT / name for name in ALSO]
     seen: set[Path] = set()
     while waiting:

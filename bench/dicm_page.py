@@ -7,7 +7,7 @@ from statistics import fmean
 
 from bench.ablation.ablate import write_tables
 from bench.ablation.tables import tables_of
-from bench.page import BETWEEN, RESULTS, ROOT
+from bench.sections import BETWEEN, RESULTS, ROOT
 
 PAGE = ROOT / "docs" / "dicm.md"
 FOLDER = RESULTS / "dicm"

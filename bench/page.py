@@ -1,76 +1,58 @@
-"""Tables of docs/benchmarks.md, made from bench/results/*.json: `python -m bench.page`."""
+"""Pages docs/benchmarks/NAME.md, and their overview docs/benchmarks.md: `python -m bench.page`.
 
-import json
-import re
-from collections.abc import Sequence
+Between comments such as <!-- results --> a page is made from bench/results/*.json, the rest by hand.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
-from bench import makes
+from bench import makes, overview, scaling_page
+from bench.makes import Result
+from bench.sections import RESULTS, ROOT, fill, section
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "bench" / "results"
-OWN_PAGE = {"network", "scaling", "serving-profile"}
-BETWEEN = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
-MAKES = re.compile(r"(<!-- makes -->\n).*(<!-- end of makes -->)", re.DOTALL)
+OVERVIEW = ROOT / "docs" / "benchmarks.md"
+FOLDER = ROOT / "docs" / "benchmarks"
 
 
-def tables() -> str:
-    """Markdown section for each result."""
-    results = (path for path in sorted(RESULTS.glob("*.json")) if path.stem not in OWN_PAGE)
-    return "\n".join(section(json.loads(path.read_text())) for path in results)
+def pages() -> dict[Path, str]:
+    """Text of each page with the tables of the current results."""
+    found = makes.read(RESULTS)
+    texts = {OVERVIEW: overview.page(OVERVIEW.read_text(), found)}
+    names = {*found, *(path.stem for path in FOLDER.glob("*.md"))}
+    for path in (FOLDER / f"{name}.md" for name in sorted(names)):
+        texts[path] = fill(path.read_text(), "results", tables(path.stem, found.get(path.stem, ())))
+    return texts
 
 
-def page(text: str) -> str:
-    """Text of the page with the tables of the current results."""
-    by_make = "\n".join(makes.lines(RESULTS))
-    text = MAKES.sub(lambda match: f"{match[1]}\n{by_make}\n\n{match[2]}", text)
-    return BETWEEN.sub(lambda match: f"{match[1]}\n{tables()}\n{match[2]}", text)
+def tables(name: str, results: Sequence[Result]) -> str:
+    """Markdown of a benchmark's results: makes of CPU side by side, then each with all rows."""
+    if not results:
+        return f"\nNo result is kept: `livectr bench {name}` measures it.\n\n"
+    shown = SHOWN.get(name, section)
+    parts = [shown(result) for result in results]
+    side_by_side = makes.lines(results) if len(results) > 1 else []
+    if side_by_side:
+        parts.insert(0, "\n".join(["## Goals by make of CPU", "", *side_by_side, ""]))
+    return "\n" + "\n".join(parts) + "\n"
 
 
-def section(result: dict[str, Any]) -> str:
-    machine = result["hardware"]
-    where = f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}"
-    gpu = f", {machine['gpu']}" if machine["gpu"] else ""
-    bf16 = f", bf16 is {machine['bf16']}" if "bf16" in machine else ""
-    lines = [
-        f"### {result['name']}",
-        "",
-        f"Commit `{result['commit']}`, {where}{bf16}{gpu}.",
-        "",
-        "| figure | workload | ours | peer | ratio | goal | met |",
-        "|---|---|---:|---|---:|---:|---|",
-    ]
-    for row in result["rows"]:
-        peer = "–" if row["peer"] is None else f"{_number(row['peer'])} ({row['peer_name']})"
-        met = {True: "yes", False: "**no**", None: "–"}[row["met"]]
-        ours = f"{_number(row['ours'])} {row['unit']}"
-        cells = [row["figure"], row["workload"], ours, peer, _number(row["ratio"]), _number(row["goal"]), met]
-        lines.append(_line(cells))
-    return "\n".join([*lines, *extra_tables(result)]) + "\n"
+def _goals(result: Result) -> str:
+    """Section of the rows that have a goal alone."""
+    return section(
+        {**result, "rows": [row for row in result["rows"] if row["goal"] is not None], "tables": []}
+    )
 
 
-def extra_tables(result: dict[str, Any]) -> list[str]:
-    """Markdown lines of a result's `tables`."""
-    lines = []
-    for table in result.get("tables", ()):
-        header, *rest = table["lines"]
-        lines += ["", f"{table['title']}:", "", _line(header), "|---" * len(header) + "|", *map(_line, rest)]
-        if note := table.get("note"):
-            lines += ["", note]
-    return lines
+def _points(result: Result) -> str:
+    """Section of docs/scaling.md's table."""
+    return f"## {makes.make_of(result)}\n\n{scaling_page.table(result)}"
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+SHOWN: Mapping[str, Callable[[Result], str]] = MappingProxyType({"network": _goals, "scaling": _points})
+"""Benchmarks of hundreds of rows → their sections."""
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
+    for path, text in pages().items():
+        path.write_text(text)

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bench.page import BETWEEN, RESULTS, ROOT
 from bench.scaling import AXES, BASE
+from bench.sections import BETWEEN, RESULTS, ROOT
 
 PAGE = ROOT / "docs" / "scaling.md"
 PICTURE = ROOT / "docs" / "scaling.svg"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.page import BETWEEN, RESULTS, ROOT
+from bench.sections import BETWEEN, RESULTS, ROOT
 from livectr.analysis.plots import curve
 
 PAGE = ROOT / "docs" / "first-hour.md"

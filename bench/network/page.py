@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from bench.network.predict import Line
-from bench.page import RESULTS, ROOT, extra_tables
 from bench.scaling_page import scale
+from bench.sections import RESULTS, ROOT, extra_tables
 
 PAGE = ROOT / "docs" / "scaling.md"
 PICTURE = ROOT / "docs" / "network.svg"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from bench.page import RESULTS
 from bench.peers.workloads import P, W, Workload
 from bench.scaling import HIDDEN, IDS
+from bench.sections import RESULTS
 from livectr.plan.model import Model, Shape, deepfm
 from livectr.plan.trainer import Ids
 

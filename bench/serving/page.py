@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.page import BETWEEN, RESULTS, ROOT
+from bench.sections import BETWEEN, RESULTS, ROOT
 
 PAGE = ROOT / "docs" / "serving.md"
 PROFILE, ROWS = RESULTS / "serving-profile.json", RESULTS / "serving.json"

@@ -26,7 +26,7 @@ import numpy as np
 
 from bench.flames import flame
 from bench.machine import commit, hardware
-from bench.page import RESULTS, ROOT
+from bench.sections import RESULTS, ROOT
 from bench.serving import ids_version, probes
 from bench.serving.beside import CLIENTS, PIPELINE, WORKLOAD
 from bench.serving.load import grpc_client, together

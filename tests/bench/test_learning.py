@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import bench.page
+import bench.sections
 from bench.learning import page
 from bench.learning.compare import calibrated, compared, slices, table
 from bench.learning.contestants import PROGRAMS, Kept, Program, interpreters
@@ -164,7 +164,7 @@ def test_pages_show_notes_and_old_results_without(tmp_path: Path) -> None:
     shown = table("made", [100, 200], CURVES)
     result = {"name": "learning", "commit": "c", "hardware": machine, "rows": [], "tables": [shown]}
     old = {**result, "tables": [{key: shown[key] for key in ("title", "lines")}]}
-    for text in (page.text, bench.page.section):
+    for text in (page.text, bench.sections.section):
         assert "LightGBM, refit learns in batches: a reference, no peer." in text(result)
         assert "no peer" not in text(old) and "| LightGBM, refit | 0.9000" in text(old)
     (drawn,) = page.draw(tmp_path, result)

@@ -42,7 +42,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [
     ROOT / "README.md",
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -166,9 +166,19 @@ def test_every_metric_is_documented() -> None:
     assert not {name for name in names if f"`{name}" not in page}
 
 
-def test_benchmark_page_shows_the_results() -> None:
-    text = bench.page.PAGE.read_text()
-    assert bench.page.page(text) == text, "run `python -m bench.page`"
+def test_benchmark_pages_show_the_results() -> None:
+    pages = bench.page.pages()
+    assert {path for path in pages if path.read_text() != pages[path]} == set(), "run `python -m bench.page`"
+
+
+def test_headings_of_a_benchmark_page_differ() -> None:
+    for path in bench.page.pages():
+        headings = re.findall(r"^#+ .*", path.read_text(), re.MULTILINE)
+        assert len(headings) == len(set(headings)), f"{path.name}: {headings}"
+
+
+def test_the_overview_of_benchmarks_is_short() -> None:
+    assert len(bench.page.OVERVIEW.read_text().splitlines()) <= 150
 
 
 def test_the_first_hour_shows_its_results() -> None:

@@ -148,6 +148,20 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}: not there"
 
 
+def test_anchors_of_links_are_headings() -> None:
+    """An anchor is the heading in lower case, without punctuation, - for blanks, as GitHub makes it."""
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+            leads_to = (page.parent / target).resolve() if target else page
+            if leads_to.suffix == ".md":
+                text = re.sub(r"^```.*?^```$", "", leads_to.read_text(), flags=re.DOTALL | re.MULTILINE)
+                anchors = {
+                    re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+                    for heading in re.findall(r"^#+ (.*)", text, re.MULTILINE)
+                }
+                assert anchor in anchors, f"{page.relative_to(ROOT)} links to {target}#{anchor}: not there"
+
+
 def test_every_setting_is_documented() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     missing = [name for name in SETTINGS if f"| `{name}` |" not in page]

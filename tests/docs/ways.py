@@ -1,6 +1,6 @@
 """Modules that an event, a row and a request pass, measured by a profiler hook: `python -m tests.docs.ways`.
 
-It writes the lists of docs/architecture.md. Each way is that of a single event, commit or request of a process
+It writes the lists of docs/architecture.md. A way is that of a single event, commit or request of a process
 that runs already; what a process does once, at its start, is not on it.
 """
 

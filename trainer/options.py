@@ -51,7 +51,7 @@ class TrainOptions(ProcessOptions):
     until_end: bool = setting(False, "stop at the end that the logs had at the start", BASICS, flag=True)
     until_idle_s: float | None = setting(None, "stop when no record has come for this time", BASICS, above=0)
     seed: int = setting(1, "seed of initial values", BASICS, least=0)
-    max_steps: int | None = setting(None, "stop after this number of steps", BASICS, least=1)
+    max_steps: int | None = setting(None, "stop after this number of steps", BASICS, least=0)
     checkpoint: str | None = setting(
         None,
         "keep checkpoints here, a folder or s3://BUCKET/PREFIX, and resume from the newest",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from k8s.demo import Cluster, DemoError
+from tests.waiting import until
 
 SPACE = "livectr-check"
 IMAGE = "docker.io/livectr/serve:0.1.0"
@@ -69,14 +69,15 @@ def space(cluster: Cluster) -> Iterator[Cluster]:
         {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": service},
     )
     pods = ["pod/server", "pod/friend", "pod/stranger"]
-    cluster.kubectl("wait", f"--namespace={SPACE}", "--for=condition=Ready", "--timeout=120s", *pods)
+    cluster.kubectl("wait", f"--namespace={SPACE}", "--for=condition=Ready", "--timeout=600s", *pods)
     yield cluster
     cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
 
 
 def test_names_of_services_resolve(space: Cluster) -> None:
-    assert reaches(space, "friend", "server")
-    assert reaches(space, "friend", f"server.{SPACE}.svc.cluster.local")
+    """The node adds a Service's rules when it comes to it: after its pods are ready."""
+    for host in ("server", f"server.{SPACE}.svc.cluster.local"):
+        until(lambda host=host: reaches(space, "friend", host), f"{host} answers")
 
 
 def test_network_policies_are_enforced(space: Cluster) -> None:
@@ -92,11 +93,11 @@ def test_network_policies_are_enforced(space: Cluster) -> None:
         space,
         {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": about, "spec": spec},
     )
-    end = time.monotonic() + 20
-    while reaches(space, "stranger", "server"):
-        assert time.monotonic() < end, "a stranger passes: no part of this cluster enforces NetworkPolicies"
-        time.sleep(0.5)
-    assert reaches(space, "friend", "server")
+    until(
+        lambda: not reaches(space, "stranger", "server"),
+        "a stranger is refused: else no part of this cluster enforces NetworkPolicies",
+    )
+    until(lambda: reaches(space, "friend", "server"), "the friend's answer")
 
 
 def test_restricted_refuses_a_spoiled_pod(space: Cluster) -> None:

@@ -226,8 +226,8 @@ def test_records_go_to_a_topic_that_is_made_for_them(
         ({"served_log": "kafka://localhost/served"}, "is not kafka://HOST:PORT"),
         ({"served_log": "kafka://h:1/served?tls=1"}, "there is no option 'tls'"),
         ({"served_log": "file:"}, "is not file:DIR"),
-        ({"served_share": 0.0}, "must be above 0 and at most 1"),
-        ({"served_share": 1.5}, "must be above 0 and at most 1"),
+        ({"served_share": 0.0}, "must be more than 0"),
+        ({"served_share": 1.5}, "must be at most 1"),
     ],
 )
 def test_mistakes_in_the_options(options: dict[str, Any], says: str) -> None:

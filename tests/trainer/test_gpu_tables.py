@@ -134,7 +134,7 @@ def test_what_cannot_be_together_is_refused() -> None:
 
 
 def test_settings() -> None:
-    with pytest.raises(ConfigError, match="gpu_rows is -1; it must be at least 0"):
+    with pytest.raises(ConfigError, match="gpu_rows is -1, but must be at least 0"):
         TrainOptions("file:x", device="gpu", gpu_rows=-1)
     with pytest.raises(ConfigError, match="gpu_rows is 7, but device is cpu"):
         TrainOptions("file:x", gpu_rows=7)

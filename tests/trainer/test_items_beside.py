@@ -11,7 +11,7 @@ import redis
 import torch
 
 from livectr.models.two_tower import Tower
-from livectr.protos import vectors as blob_vectors
+from livectr.store import vectors as blob_vectors
 from livectr.store.keyspace import Keyspace
 from livectr.store.manifest import VersionManifest
 from livectr.store.vectors import decode_vectors

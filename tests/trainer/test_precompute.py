@@ -13,7 +13,7 @@ import torch
 
 from livectr.ingest.content.store import ContentStore
 from livectr.models.embedding import EmbeddingModel, SubNetwork
-from livectr.protos import vectors as blob_vectors
+from livectr.store import vectors as blob_vectors
 from livectr.store.vectors import decode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control

@@ -98,7 +98,7 @@ def test_ranks_on_different_cpus_have_one_library(tmp_path: Path) -> None:
 
 
 def test_an_unknown_library_is_refused() -> None:
-    with pytest.raises(ConfigError, match="products is 'mkl'; it must be auto or torch or packed"):
+    with pytest.raises(ConfigError, match="products is 'mkl', but must be auto or torch or packed"):
         TrainOptions("file:log", products="mkl")  # type: ignore[arg-type]
 
 

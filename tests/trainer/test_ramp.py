@@ -107,5 +107,5 @@ def test_a_warm_start_goes_on_with_a_whole_model(
 
 @pytest.mark.parametrize("wrong", [{"batch_ramp": -1}, {"batch_min": 0}])
 def test_wrong_values_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*; it must be at least"):
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*, but must be at least"):
         TrainOptions("file:logs", **wrong)  # type: ignore[arg-type]

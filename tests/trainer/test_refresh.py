@@ -336,9 +336,9 @@ def test_the_tolerance_bounds_how_far_published_vectors_are_off(redis_url: str, 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"content_refresh_s": -1.0}, "content_refresh_s is -1; it must be at least 0"),
+        ({"content_refresh_s": -1.0}, "content_refresh_s is -1.0, but must be at least 0"),
         ({"content_tolerance": 0.1}, "content_tolerance needs content_refresh_s"),
-        ({"content_refresh_s": 60.0, "content_tolerance": -0.1}, "content_tolerance is -0.1; it must be"),
+        ({"content_refresh_s": 60.0, "content_tolerance": -0.1}, "content_tolerance is -0.1, but must be"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(options: dict[str, float], words: str) -> None:

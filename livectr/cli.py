@@ -26,11 +26,13 @@ from livectr.system.logs import tell
 from livectr.system.signals import kept_handlers
 from livectr.trainer.process import share_cores
 
-COMMANDS = (
-    demo, init, check, example, simulate, replay, train, features, images, serve, query, verify, versions,
-    kafka, redis, inspect, kernels, evaluate, report, compare, tune, ablate, plan, bench,
-)  # fmt: skip
-"""Modules of commands, in the order of `livectr --help`."""
+COMMANDS = {
+    "run": (demo, train, serve, query, versions, kafka, redis),
+    "data": (init, example, check, simulate, replay, features, images),
+    "watch": (inspect, evaluate, report, compare, verify),
+    "develop": (tune, ablate, plan, kernels, bench),
+}
+"""Group of `livectr --help` → modules of its commands."""
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."
 EPILOG = """\
 start here:
@@ -53,15 +55,20 @@ def build_parser() -> argparse.ArgumentParser:
     """Parser of every command."""
     parser = Parser(
         prog="livectr",
+        usage="livectr [-h] [--version] COMMAND …",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"livectr {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
-    for module in COMMANDS:
-        module.add(commands)
+    commands = parser.add_subparsers(metavar="COMMAND", help=argparse.SUPPRESS, parser_class=Parser)
+    for title, modules in COMMANDS.items():
+        for module in modules:
+            module.add(commands)
+        listed = parser.add_argument_group(title)  # argparse itself has no groups of commands
+        listed._group_actions += commands._choices_actions
+        commands._choices_actions = []
     return parser
 
 

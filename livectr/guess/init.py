@@ -89,7 +89,7 @@ def next_commands(facts: Facts, folder: Path) -> list[str]:
         f"livectr train {file} {source} --until-end --checkpoint {place}/checkpoint "
         f"--set start_wait_s=10 {early}--publish {redis}",
         f"livectr serve rank {file} --redis {redis} --listen 127.0.0.1:50051 &",
-        f"livectr query rank --server 127.0.0.1:50051 {_question(facts)}",
+        f"livectr query rank --server 127.0.0.1:50051 --wait 1m {_question(facts)}",
     ]
 
 

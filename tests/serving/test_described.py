@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -11,15 +12,16 @@ import redis
 
 from livectr.cli import main
 from livectr.client.clients import RankClient
+from livectr.local.ports import free_ports
 from livectr.store.layout import Keyspace
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import Serve, publish, trainer
 from tests.waiting import until
 
 
-def shown(address: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def shown(address: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> list[str]:
     """Lines of the table of versions."""
-    assert main(["query", "describe", "--server", address]) == 0
+    assert main(["query", "describe", "--server", address]) == code
     lines = capsys.readouterr().out.splitlines()
     return [" ".join(line.replace("│", " ").split()) for line in lines]
 
@@ -56,9 +58,28 @@ def test_without_a_version_there_is_no_table(
     with RankClient(app.server.address) as client:
         described = client.describe()
     assert not described.versions and described.sides[0].trouble == "no version is loaded yet"
-    lines = shown(app.server.address, capsys)
+    lines = shown(app.server.address, capsys, code=4)
     assert not any("champion" in line for line in lines)
     assert any(line.startswith("rank server, version 0 of LR/") for line in lines)
+
+
+@pytest.mark.parametrize("role", ["describe", "rank"])
+def test_a_query_waits_for_a_server_and_its_first_version(
+    redis_url: str, serve: Serve, capsys: pytest.CaptureFixture[str], role: str
+) -> None:
+    port = free_ports(1)
+    asks = ["--context", "user_id=1", "--candidates", "ad_id=1000,1001"] if role == "rank" else []
+    ask = ["query", role, "--server", f"127.0.0.1:{port}", "--json", *asks]
+    assert main([*ask, "--wait", "0.1"]) == 4
+    assert "cannot answer yet" in capsys.readouterr().err
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(main, [*ask, "--wait", "1h"])
+        serve("rank", pipeline, ready=False, listen=f"127.0.0.1:{port}")
+        assert main(ask) == 4
+        assert not waiting.done()
+        publish(trainer(redis_url))
+        assert waiting.result() == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["version"] == 1
 
 
 def test_a_redis_that_was_emptied_is_said_by_describe_and_with_each_answer(

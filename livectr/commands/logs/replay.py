@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count, positive
+from livectr.commands.logs.waiting import add_wait, wait_for_broker
 from livectr.commands.settings import add_log_flags
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
@@ -50,6 +51,7 @@ def add(commands: Any) -> None:
         "--append", action="store_true", help="write behind what the topic holds; else it has to be empty"
     )
     parser.add_argument("--bad-rows", metavar="FILE", help="write rows that do not fit here, with the reason")
+    add_wait(parser)
     add_log_flags(parser, "replay")
 
 
@@ -61,6 +63,7 @@ def run(given: argparse.Namespace) -> int:
     with loading(lean=given.alone):
         from livectr.logs.replay import ReplayOptions, replay
 
+    wait_for_broker(given.to, given.start_wait_s)
     path = Path(given.file)
     options = ReplayOptions(
         file=path,

@@ -7,8 +7,9 @@ import time
 from typing import Any
 
 from livectr.commands.flags import command, count, duration_s, positive, seed
+from livectr.commands.logs.waiting import add_wait, wait_for_broker
 from livectr.commands.settings import add_log_flags
-from livectr.system.errors import ConfigError, ConnectError
+from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 
 EXAMPLES = """\
@@ -125,13 +126,7 @@ def _add_output(parser: Any) -> None:
         action="store_true",
         help="write the look-up tables, then wait for a line on standard input",
     )
-    parser.add_argument(
-        "--start-wait-s",
-        type=duration_s,
-        default=0.0,
-        metavar="DURATION",
-        help="wait for a broker that does not answer yet [0]",
-    )
+    add_wait(parser)
     add_log_flags(parser, "simulate")
 
 
@@ -144,8 +139,7 @@ def run(given: argparse.Namespace) -> int:
         from livectr.simulator.traffic import TrafficOptions
         from livectr.simulator.truth import World
 
-    if given.start_wait_s:
-        _wait_for_broker(given.to, given.start_wait_s)
+    wait_for_broker(given.to, given.start_wait_s)
     try:
         start = given.start and iso_ms(int(given.start) if given.start.isdigit() else given.start)
     except ValueError:
@@ -182,19 +176,6 @@ def run(given: argparse.Namespace) -> int:
     counts = simulate(options, progress=lambda some: print(json.dumps(some), file=sys.stderr, flush=True))
     print(json.dumps(counts), flush=True)
     return 0
-
-
-def _wait_for_broker(url: str, seconds: float) -> None:
-    """Return when a broker answers, or after `seconds`: then the first connection says what is wrong."""
-    from livectr.ingest.addresses import connect_admin
-
-    end = time.monotonic() + seconds
-    while url.startswith("kafka://") and time.monotonic() < end:
-        try:
-            with connect_admin(url):
-                return
-        except ConnectError:
-            time.sleep(0.5)
 
 
 def _spreads(text: str) -> tuple[float, ...]:

@@ -5,17 +5,20 @@ No pipeline file is needed: the server describes its columns and their types.
 
 import argparse
 import json
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, duration_s, group
 from livectr.commands.run.described import show_described
 from livectr.commands.run.explained import explained, show
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
     from livectr.client.clients import ClientTls, RecommendClient
 
+AGAIN_S = 0.5
+"""Time between two attempts of `--wait`."""
 PARSERS: dict[str, Callable[[str], Any]] = {
     "int64": int,
     "int32": int,
@@ -59,6 +62,13 @@ def add(commands: Any) -> None:
         query.set_defaults(role=role)
         add_server_flags(query)
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
+        query.add_argument(
+            "--wait",
+            type=duration_s,
+            default=0.0,
+            metavar="DURATION",
+            help="ask again for so long while no server answers, or it serves no version yet [do not wait]",
+        )
         if role == "describe":
             continue
         query.add_argument(
@@ -121,13 +131,25 @@ def run(given: argparse.Namespace) -> int:
     """Ask, and print a table or JSON.
 
     Raises:
-        CallError: the server refuses the request, or none answers.
+        CallError: the server refuses the request, or none answers, for as long as `--wait` says.
     """
+    end = time.monotonic() + given.wait
+    while True:
+        last = time.monotonic() + AGAIN_S > end
+        try:
+            return _ask(given, last=last)
+        except ConnectError:
+            if last:
+                raise
+            time.sleep(AGAIN_S)
+
+
+def _ask(given: argparse.Namespace, *, last: bool) -> int:
     from livectr.client.clients import PreRankClient, RankClient, RecommendClient
     from livectr.serving.front import answers
 
     if given.role == "describe":
-        return _describe(given)
+        return _describe(given, last=last)
     kinds: dict[str, Any] = {"rank": RankClient, "prerank": PreRankClient, "recommend": RecommendClient}
     client: RankClient | PreRankClient | RecommendClient
     with kinds[given.role](given.server, given.timeout, **access_of(given)) as client:
@@ -210,16 +232,27 @@ def _recommended(
     return client.recommend(context, *counts, items=items, request_id=given.request_id)
 
 
-def _describe(given: argparse.Namespace) -> int:
+def _describe(given: argparse.Namespace, *, last: bool) -> int:
+    """Print what a server says of itself.
+
+    Args:
+        last: print it also if no version is served.
+
+    Raises:
+        ConnectError: no version is served.
+    """
     from livectr.client.clients import RankClient
     from livectr.serving.front import answers
 
     with RankClient(given.server, given.timeout, **access_of(given)) as client:
         described = client.describe()
-    if given.json:
-        print(json.dumps(answers.facts(described)))
-    else:
-        show_described(described)
+    if described.version or last:
+        if given.json:
+            print(json.dumps(answers.facts(described)))
+        else:
+            show_described(described)
+    if not described.version:
+        raise ConnectError(f"{given.server} serves no version yet; `--wait DURATION` waits for one.")
     return 0
 
 

@@ -31,7 +31,7 @@ def page(text: str) -> str:
 
 
 def main() -> None:
-    """Write tables and figures anew, and the page."""
+    """Write tables and figures again, and the page."""
     write_tables(json.loads((FOLDER / "ablation.json").read_text()), FOLDER)
     PAGE.write_text(page(PAGE.read_text()))
 

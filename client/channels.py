@@ -29,7 +29,7 @@ _PING_TIMEOUT_MS = 5_000
 
 _SERVICE_CONFIG = json.dumps(
     {
-        # Spread channels over several servers; a channel goes on to the next server on failure.
+        # Spread channels over several servers; a channel tries the next server on failure.
         "loadBalancingConfig": [{"pick_first": {"shuffleAddressList": True}}],
         "methodConfig": [
             {

@@ -57,7 +57,7 @@ class Client:
 
     Args:
         address: HOST:PORT; any target that gRPC knows. Of a name with several servers,
-            each channel uses one, and goes on to the next when it fails.
+            each channel uses one, and tries the next when it fails.
         timeout_s: deadline of every call, in seconds.
         tls: files for a server with TLS; None: without TLS.
         token: bearer token, for a server that asks for one.

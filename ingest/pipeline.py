@@ -156,7 +156,7 @@ class Pipeline:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of all that checkpoints and published models depend on. The rule of promotion is no part of
-        it: it may change while a run goes on."""
+        it: it may change during a run."""
         parts = (
             self.plan.fingerprint,
             self.fields,

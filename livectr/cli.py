@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Args:
-        arguments: words of a program that goes on afterwards: it gets its signal handlers back. None: the
+        arguments: words of a program that continues afterwards: it gets its signal handlers back. None: the
             words of this process. A second SIGTERM on its way out must not change its exit code.
     """
     with nullcontext() if arguments is None else kept_handlers():
@@ -89,7 +89,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         given = build_parser().parse_args(arguments)
         given.arguments = list(sys.argv[1:] if arguments is None else arguments)
-        given.alone = arguments is None  # no program that may use pandas goes on in this process
+        given.alone = arguments is None  # no program that may use pandas runs on in this process
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")
         if given.run is not bench.run:  # peers have OpenMP's default

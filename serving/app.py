@@ -134,7 +134,7 @@ class App:
         return True
 
     def drain(self, wait: Callable[[float], bool]) -> None:
-        """Be NOT_SERVING for good, and go on answering until clients have gone elsewhere.
+        """Be NOT_SERVING for good, and continue answering until clients have gone elsewhere.
 
             1  `drain_s` seconds: load balancers take the server out of their lists
             2  with `max_connection_age_s`: until every connection has reached its age and was closed
@@ -235,7 +235,7 @@ def _serve_until(stop: StopSignal, app: App) -> None:
     """Serve until a signal comes, then drain.
 
     Raises:
-        ConfigError: the process cannot go on.
+        ConfigError: the process cannot continue.
         ConnectError: Redis does not answer.
     """
     role, health, stopped = app.role, app.follower.health, stop.stopped

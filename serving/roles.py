@@ -29,7 +29,7 @@ class Role:
         columns: of a request, as `Describe` lists them.
         model_of: name of a version's model.
         ranks: whether the server ranks.
-        close: ends what goes on beside the requests.
+        close: ends the background work beside the requests.
     """
 
     pipeline: Pipeline

@@ -155,7 +155,7 @@ def tracing(role: str, variables: Mapping[str, str] = os.environ) -> Iterator[No
     finally:
         TRACER = None
         add_log_field("trace_id", lambda: None)
-        # It goes on trying for half a minute where the receiver is away, longer than a pod has to end.
+        # It keeps trying for half a minute where the receiver is away, longer than a pod has to end.
         ending = threading.Thread(target=provider.shutdown, daemon=True)
         ending.start()
         ending.join(_LAST_SPANS_S)

@@ -96,7 +96,7 @@ def supervise(work: Work, options: ServeOptions) -> None:
         if failed[0] == AWAY:
             raise ConnectError("a worker could not reach Redis; its message is above")
         if failed[0] == MISTAKE:
-            raise ConfigError("a worker could not start or go on; its message is above")
+            raise ConfigError("a worker could not start or continue; its message is above")
         raise RuntimeError(f"a worker of the server ended with status {failed[0]}")
 
 

@@ -50,7 +50,7 @@ class KeptConnections:
         """Send a packed command and return the answer.
 
         Args:
-            deadline: instant of time.monotonic() after which the read does not go on; None: each step has the
+            deadline: instant of time.monotonic() after which the read is given up; None: each step has the
                 pool's own time-out.
 
         Raises an error of REDIS_ERRORS: redis.TimeoutError when the deadline passes.

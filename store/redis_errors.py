@@ -1,7 +1,7 @@
 """Table of the errors of redis-py and their meaning for a process that uses Redis.
 
     Redis cannot be used at the moment    ─► DEGRADED     answer from memory, marked; try again
-    Redis refuses this process            ─► UNAVAILABLE  an operator mends it while the process goes on
+    Redis refuses this process            ─► UNAVAILABLE  an operator mends it while the process continues
     the process uses Redis wrongly        ─► EXIT         only a restart can mend it
 
 Every class of `redis.exceptions` has its own line, and a test compares: somebody classifies the errors of a

@@ -34,7 +34,7 @@ def writing(what: str, path: Path | str) -> Iterator[None]:
             raise
         raise DiskFullError(
             f"no space is left for {what} ({path}: {error.strerror}); free space there, then start again: a "
-            "trainer goes on from its last checkpoint"
+            "trainer resumes from its last checkpoint"
         ) from None
 
 

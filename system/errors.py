@@ -7,7 +7,7 @@
      │   ├─ ConnectError     broker, topic, Redis or server is not there; the command line exits 4
      │   ├─ InUseError       another trainer has the checkpoint, or a port is taken; the command line exits 4
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
-     │   ├─ DiskFullError    nothing more can be written; the run goes on once there is space
+     │   ├─ DiskFullError    nothing more can be written; the run continues once there is space
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline, run or release
      └─ InternalError
          ├─ KernelError      device code does not compile (the compiler's text is in the message)

@@ -13,7 +13,7 @@ def tune_malloc() -> None:
     """Keeps freed memory in the process (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD), so that the next step reuses
     it.
 
-    Otherwise malloc returns megabytes to the kernel again and again, which clears every page anew: 3,000
+    Otherwise malloc returns megabytes to the kernel again and again, which clears every page each time: 3,000
     page faults a training step, a tenth of its time, and half of the time of an activation unit in a rank
     request.
     """

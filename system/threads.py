@@ -1,7 +1,7 @@
-"""Detection of dead threads: a process whose thread ended by an exception must not go on as if nothing
+"""Detection of dead threads: a process whose thread ended by an exception must not continue as if nothing
 happened.
 
-Python prints a traceback and goes on. A server would answer from a version that nobody follows any more; a
+Python prints a traceback and continues. A server would answer from a version that nobody follows any more; a
 trainer would keep rows that nobody removes.
 """
 

@@ -86,7 +86,7 @@ class TlsFiles:
 
 
 class FollowedFiles(Generic[T]):
-    """Value that is made of TLS files, made anew when they change. Any thread may call it.
+    """Value that is made of TLS files, made again when they change. Any thread may call it.
 
     Args:
         files: the files.

@@ -58,7 +58,7 @@ class Run:
 
 
 def run(arguments: Sequence[str], seed: int | None) -> Run:
-    """Run pytest once; its output goes on to ours."""
+    """Run pytest once; its output is copied to ours."""
     done = Run(seed)
     with tempfile.TemporaryDirectory(prefix="livectr-tally-") as folder:
         results = Path(folder) / "results.xml"

@@ -331,7 +331,7 @@ class Builder:
             return None
         place = placed(self.options.order_of)
         newest = newest_manifest(place) if self.control.rank == 0 else None
-        # Its run may go on meanwhile: all ranks read the same generation.
+        # Its run may continue meanwhile: all ranks read the same generation.
         generation = int(self.control.broadcast_json(0 if newest is None else newest.generation))
         if not generation:
             raise ConfigError(f"order_of: {place.name} holds no checkpoint; name another run's --checkpoint")
@@ -434,7 +434,7 @@ class Builder:
         Left.of(source).track(saved=wanted, published=publisher is not None)
         first = Boundary.mark(step, source, others) if wanted else Boundary({}, 0, 0)
         if checkpoint is not None:
-            checkpoint.go_on({**step.tables, **others}, first.tables)
+            checkpoint.resume({**step.tables, **others}, first.tables)
         publish_s, checkpoint_s = self.options.publish_interval_s, self.options.checkpoint_interval_s
         every = dict(publish_interval_s=publish_s, checkpoint_interval_s=checkpoint_s)
         return Committer(self.control, checkpoint, publisher, first, gate=gate, **every)

@@ -1,6 +1,6 @@
 """Commits: a run's state becomes a checkpoint and a version in Redis.
 
-A commit takes the state of a step boundary with no batch in flight (`CommitState`). The version goes on to
+A commit takes the state of a step boundary with no batch in flight (`CommitState`). The version passes on to
 the push, the stage after it (trainer.publish.push), which holds one. The steps:
 
     1  settle the publish before: while it is under way, this commit publishes nothing;
@@ -93,7 +93,7 @@ class Committer:
         self._held = ""  # reason for which the last commit published nothing
         self._checkpoint, self._publisher = checkpoint, publisher
         self._publish_interval_s, self._checkpoint_interval_s = publish_interval_s, checkpoint_interval_s
-        # Every process reads look-up tables anew, so that all of their rows count as changed.
+        # Every process reads look-up tables again, so that all of their rows count as changed.
         self._published: Boundary | None = replace(first, lookup_rows=0)
         """Boundary of the version that Redis holds; None: later changes are not known any more."""
         self._pushing: Boundary | None = self._published
@@ -302,7 +302,7 @@ class Committer:
                 return
             if oldest is self._checkpointed and self._checkpoint is not None:
                 LOG.info("changes are more than rows: the next checkpoint is complete")
-                self._checkpoint.begin_anew()
+                self._checkpoint.begin_again()
                 self._checkpointed = boundary
             else:
                 self._drop_published()
@@ -316,7 +316,7 @@ class Committer:
         self._published = self._pushing = None
         self._at_once, self._ahead = self._ahead is not None, None
         if not self._publisher.busy:
-            self._publisher.begin_anew()
+            self._publisher.begin_again()
 
     def observe(self, pushes: list[int], examples: int) -> None:
         """Step 6: flip when every rank's push has arrived, and note a version that was flipped.
@@ -337,7 +337,7 @@ class Committer:
         elif not self._publisher.busy and self._may(examples) and (busy or self._publisher.full):
             self.dirty = True  # it failed or was lost: the next commit repeats it, even if no event comes
         if self._published is None and not self._publisher.busy and not self._publisher.full:
-            self._publisher.begin_anew()
+            self._publisher.begin_again()
 
     def finish(self, state: CommitState, *, stopped: bool = False) -> None:
         """Commit the end of the run and see its version flipped. Collective.

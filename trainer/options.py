@@ -78,7 +78,7 @@ class TrainOptions(ProcessOptions):
     )
     run_log: str | None = setting(
         None,
-        "log of the run while it goes on, for `livectr report`",
+        "log of the run, written while it trains, for `livectr report`",
         BASICS,
         example="FILE",
         see="evaluation.md#a-page-of-a-run",
@@ -213,7 +213,7 @@ class TrainOptions(ProcessOptions):
     )
     content_refresh_s: float = setting(
         0.0,
-        "event time in which vectors of images, texts and items are made anew, such as 1h (0: each version)",
+        "event time in which vectors of images, texts and items are made again, such as 1h (0: each version)",
         VERSIONS,
         least=0,
         see="models.md#many-items",

@@ -16,20 +16,20 @@ from livectr.trainer.stream.feed import Batch
 
 
 class Progress:
-    """Counters of one rank, which go on from those of a checkpoint.
+    """Counters of one rank, resumed from those of a checkpoint.
 
     Args:
         manifest: of the checkpoint; None in a new run.
 
     Attributes:
         steps, examples: learned by all ranks; late positives are no examples.
-        seen: examples and late positives of all batches; the batch ramp goes on from here.
+        seen: examples and late positives of all batches; the batch ramp resumes from here.
         field_keys: int64[F], keys of each field in this rank's examples. Rank 0 has those of earlier
             processes too.
         earlier: nested counts of earlier processes; rank 0 alone has them.
         cursor: the point that an earlier process had reached in publishing.
         examples_before: examples that earlier processes have learned.
-        resumed: the run goes on from a checkpoint.
+        resumed: the run resumes from a checkpoint.
         event_ms: event time of the newest step: the median of its examples', which never goes back; 0 before
             this process's first step.
         first_ms: earliest event time of this process's first step; 0 before it.

@@ -12,7 +12,7 @@ is in flight:
     extract   a thread computes features of the next batch while the batch before is learned;
     exchange  with several ranks, a thread sends keys of the next batch, over connections of its own;
     fetch     with tables on SSD, a thread reads rows of the next batch (trainer.tables.tiers);
-    push      a thread writes a version to Redis while steps go on (trainer.publish.push).
+    push      a thread writes a version to Redis while steps continue (trainer.publish.push).
 
 All else runs in the caller's thread, so that collectives keep their order on every rank. A batch's rows are
 looked up where it is learned, so that batches in flight do not change the model.
@@ -142,7 +142,7 @@ class FetchStage:
     """Delay line of a batch whose rows a thread reads from SSD.
 
     Args:
-        depth: 1 with tables on SSD, else 0: the batch goes on at once.
+        depth: 1 with tables on SSD, else 0: the batch continues at once.
     """
 
     def __init__(self, depth: int) -> None:

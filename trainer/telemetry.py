@@ -179,7 +179,7 @@ CHECKPOINT_SECONDS = Histogram(
 )
 CHECKPOINT_WRITE_SECONDS = Histogram(
     "livectr_checkpoint_write_seconds",
-    "Seconds from the step boundary of a checkpoint until it exists; training goes on meanwhile.",
+    "Seconds from the step boundary of a checkpoint until it exists; training continues meanwhile.",
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
 )
 CHECKPOINT_TIMESTAMP = Gauge(

@@ -61,7 +61,7 @@ def _published(stack: ExitStack) -> Iterator[Callable[[], object]]:
     url = stack.enter_context(LocalRedis(f"127.0.0.1:{free_ports(1)}")).url
     table, publisher = filled(200_000), publisher_of(Control(), url)
     while True:
-        publisher.begin_anew()
+        publisher.begin_again()
         yield lambda: publish_all(publisher, table)
 
 

@@ -28,7 +28,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class DayLog:
-    """Writer of the log; a call goes on where the one before ended.
+    """Writer of the log; a call continues where the one before ended.
 
     Args:
         folder: of the logs.

@@ -2,7 +2,7 @@
 
 1  growth     the first half of the day lies there and is read as fast as it goes, until two tables are full
 2  afternoon  the log grows as fast as a site has visits; it is watched once Redis has caught up
-3  restart    the trainer is killed (SIGKILL) and started again, while the log goes on
+3  restart    the trainer is killed (SIGKILL) and started again, while the log continues
 4  new Redis  the evening lies there at once; Redis ends, and an empty one starts at its address
 """
 

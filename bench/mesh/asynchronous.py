@@ -54,7 +54,7 @@ class Asynchronous:
         rows = torch.cat([part.wait() for part in coming])
         # 2 compute the whole model
         grads, logits = learn(self.worker.model, features, label, request, rows.numpy())
-        # 3 push, and go on
+        # 3 push, and continue
         self.wait()
         split = torch.split(torch.from_numpy(grads), np.diff(request.bounds).tolist())
         self._pushed = [self._call(r, _push, parts[r], grad) for r, grad in enumerate(split)]

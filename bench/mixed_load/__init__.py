@@ -2,7 +2,7 @@
 
 A trainer learns a live log and publishes about every two seconds. Two servers (`livectr serve recommend`)
 answer Rank, PreRank and Recommend on 200 connections. One is killed and starts again, and Redis is restarted
-without its data, so that the trainer publishes everything anew. `livectr verify` checks replies meanwhile.
+without its data, so that the trainer publishes everything again. `livectr verify` checks replies meanwhile.
 The clients make calls again as those of users do: at most three times, within the deadline.
 
 cast         processes, and what is done to them

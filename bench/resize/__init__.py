@@ -2,7 +2,7 @@
 
 A producer writes impressions and clicks into a real broker, a client asks a rank server all the time, and the
 trainer goes from one rank to three, to two and back to one. It commits and ends when it is told to stop, and
-`livectr train` with another `--ranks` goes on from its checkpoint, as pods do. Tables have a million rows.
+`livectr train` with another `--ranks` resumes from its checkpoint, as pods do. Tables have a million rows.
 
 log       what is written
 pipeline  what is learned

@@ -49,7 +49,7 @@ def http_client(address: str) -> Ask:
     """Client of a server that takes JSON by POST /predict, on one connection.
 
     Servers close a connection that was idle for some seconds, as it is on a slow machine while others are
-    asked. So it is made anew before, and not on the clock.
+    asked. So it is made again before, and not on the clock.
     """
     connection, used = HTTPConnection(address, timeout=5.0), -IDLE_S
 

@@ -135,7 +135,7 @@ def _number(value: float) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Write the page again."""
     profile, rows = (json.loads(path.read_text()) for path in (PROFILE, ROWS))
     PAGE.write_text(page(PAGE.read_text(), profile, rows))
 

@@ -38,7 +38,7 @@ class Arrivals:
         self._last = self._last_of[topic, partition] = time.monotonic()
 
     def await_unread(self) -> None:
-        """Count idleness anew for all that is not read to its end.
+        """Count idleness again for all that is not read to its end.
 
         While the broker is away, its producers may be too: their silence counts from when it answers again.
         """

@@ -1,9 +1,9 @@
 """Decisions of the clock about one partition: recorded by a live run, and followed by a replay.
 
-The examples of a partition are a function of its log, except where the clock lets the merge go on without a
-topic that is idle. What follows from that depends on how far each topic was read at that moment. So a
-decision is the positions up to which the topics were read, and what the clock said there. A replay reads the
-topics up to just these positions before it repeats the decision.
+The examples of a partition are a function of its log, except where the clock lets the merge continue without
+an idle topic. The result then depends on how far each topic was read at that moment. So a decision is
+the positions up to which the topics were read, and what the clock said there. A replay reads the topics up to
+just these positions before it repeats the decision.
 
     live     advance ─► Recorder.note ─► Decision                 by the clock, or of records that come late
     replay   add ─► Follower (holds chunks beyond the next decision) ─► add ─► advance as decided
@@ -54,8 +54,8 @@ class Decision:
 class Recorder:
     """Numbers the decisions of a partition, and keeps them until they are taken.
 
-    A decision is extended while only topics that are not late go on: then the last moment says as much as all
-    moments before it.
+    A decision is extended while only topics that are not late continue: then the last moment says as much as
+    all moments before it.
 
     Args:
         count: decisions that earlier processes of the run have made.
@@ -149,7 +149,7 @@ class Follower:
         return {topic: (at, wanted) for topic, (at, wanted) in enumerate(each) if at < wanted}
 
     def advance(self, partition: Follows) -> bool:
-        """Repeat the decisions whose moment is read, and go on towards the next; true if something moved."""
+        """Repeat the decisions whose moment is read, and advance towards the next; True: something moved."""
         moved = False
         while self._decisions:
             decision, seen = self._decisions[0], self._seen(partition)

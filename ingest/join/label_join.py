@@ -168,7 +168,7 @@ def cast_saved(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if missing and len(table):
         raise MismatchError(
             f"{len(table)} examples that wait in the checkpoint lack {', '.join(missing)}, which their "
-            "features need; go on with the materialized features that the checkpoint was made with"
+            "features need; continue with the materialized features that the checkpoint was made with"
         )
     return table.select(schema.names).cast(schema) if not missing else schema.empty_table()
 

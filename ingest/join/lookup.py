@@ -221,7 +221,7 @@ class LookupTable:
         self._drop_keys()
 
     def _drop_keys(self) -> None:
-        """Number the keys anew, without those that were deleted, if these are more than half."""
+        """Renumber the keys, without those that were deleted, if these are more than half."""
         count = len(self._numbers)
         if count <= 2 * self._live + FEW_KEYS:
             return

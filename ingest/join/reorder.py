@@ -277,7 +277,7 @@ class Topic:
             return f"{self.stream.time} is {time}: no time in milliseconds of the years 1 to 9999"
         return (
             f"{self.stream.time} is {time}, {(time - mark) / 1000:.3f} s after the log, which stands at "
-            f"{mark} and goes on without it (max_ahead {self.stream.max_ahead_ms / 1000:g} s)"
+            f"{mark} and continues without it (max_ahead {self.stream.max_ahead_ms / 1000:g} s)"
         )
 
     def release(self, bound: int) -> Released:

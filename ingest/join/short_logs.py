@@ -60,7 +60,7 @@ class ReplayWatch:
                 if before < WARN_AFTER_S <= before + passed:
                     _log.warning("the replay waits for %s", "; ".join(lacking))
             elif before >= WARN_AFTER_S:
-                _log.warning("the replay goes on in partition %d", number)
+                _log.warning("the replay continues in partition %d", number)
 
     def _lacks(self, number: int, partition: Partition, asked: int) -> list[str]:
         """Records or examples that a partition lacks, as parts of a sentence."""

@@ -97,7 +97,7 @@ class StallWatch:
                     self._warn(place, stall, unconfirmed[index], waiting, partition.frontier)
         for place in self._stalls.keys() - stalled:
             if self._stalls.pop(place).warned:
-                _log.warning("topic %s partition %d goes on", *place)
+                _log.warning("topic %s partition %d continues", *place)
             metrics.held_back_seconds.labels(place[0], str(place[1])).set(0)
             metrics.unconfirmed_events.labels(place[0], str(place[1])).set(0)
 

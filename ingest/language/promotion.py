@@ -15,8 +15,8 @@ class Promotion:
     """Rule: a challenger is promoted when its mean log loss over a whole window is below (1 - margin) times
     that of the champion, on the same examples.
 
-    The window begins anew at every change. So there is at most one change in a window, and the model that was
-    demoted returns only with the same margin, over a window of its own (hysteresis).
+    The window begins again at every change. So there is at most one change in a window, and the demoted model
+    returns only with the same margin, over a window of its own (hysteresis).
 
     The window counts examples, not time. A mean over n examples errs by 1 / √n, so the margin means the same
     at night; logs need no event time; and no wrong time stamp fills or empties the window.

@@ -3,7 +3,7 @@
     DIR.parts/0-of-4 … 3-of-4   complete stores of some partitions
     DIR                         all of them, once every part is there
 
-A part that exists is not computed again, so a run that was interrupted goes on. Files are linked into DIR.
+A part that exists is not computed again, so an interrupted run resumes. Files are linked into DIR.
 Parts that end at the same time build the same folder, and the first rename wins.
 """
 

@@ -166,7 +166,7 @@ class PartitionReader:
     def _missing(self, instance: int) -> UserError:
         unreadable = f" ({self._unreadable} records could not be read then)" if self._unreadable else ""
         return UserError(
-            f"{self._root} has no instance {instance} of partition {self._number}{unreadable}; make it anew "
+            f"{self._root} has no instance {instance} of partition {self._number}{unreadable}; make it again "
             f"from these logs with `{AGAIN}`"
         )
 

@@ -129,7 +129,7 @@ class KafkaSource(BackgroundSource):
             at, begin, end = self._positions[place], begins[partition], ends[partition]
             if at > Position(end, 0):
                 raise MismatchError(
-                    f"{place[0]} partition {place[1]} ends at offset {end}, but the checkpoint goes on at "
+                    f"{place[0]} partition {place[1]} ends at offset {end}, but the checkpoint resumes at "
                     f"{at.offset}; it was made from another log"
                 )
             if at.offset < begin:

@@ -167,7 +167,7 @@ class _Rows:
                     raise UnreadableError(str(error)) from error
                 return None
             if self._current is None:
-                # A stream may go on when the file has grown.
+                # A stream may continue when the file has grown.
                 self._batches, self._failed_bytes, self._share_read = None, self._opened_bytes, 1.0
                 return None
         piece = self._current.slice(0, _PIECE_ROWS)

@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of the components, made anew at each start and valid for 30 days."""
+"""Certificates and kubeconfigs of the components, made at each start and valid for 30 days."""
 
 from __future__ import annotations
 

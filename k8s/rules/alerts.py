@@ -160,7 +160,7 @@ ALERTS = (
         "0m",
         "{0} > 0",
         ("sum by (namespace) (increase(livectr_lost_versions_total[10m]))",),
-        "Redis in {{ $labels.namespace }} lost the published version; the trainer publishes it anew",
+        "Redis in {{ $labels.namespace }} lost the published version; the trainer publishes it again",
     ),
     Alert(
         "Miscalibrated",

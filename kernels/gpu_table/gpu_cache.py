@@ -164,7 +164,7 @@ class GpuCache:
             self._flushed = self.device.mark()
 
     def drop(self) -> None:
-        """Drops the device's rows, changed or not: to be called when the host tables were filled anew."""
+        """Drops the device's rows, changed or not: to be called when the host tables were filled again."""
         with self.lock:
             self._step += 1
             rows, count = self.device.idle(self._step)

@@ -128,9 +128,9 @@ class Reader {
 
     // A field again: the last value counts, and messages are merged, unless another member of the oneof came between.
     void begin(Field& field, int64_t number) {
-        const bool goes_on = present(field, number);
+        const bool continues = present(field, number);
         field.seen = number;
-        if (!goes_on) field.reset();
+        if (!continues) field.reset();
         if (field.oneof >= 0) members_[size_t(field.oneof)] = &field;
     }
 

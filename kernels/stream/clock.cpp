@@ -3,7 +3,7 @@
 // A record's time is a device's claim. So the mark, which orders records and closes label windows, follows only times
 // that several users agree on. `front` is the time that QUORUM of the users seen last have reached (half of them while
 // they are fewer). A time up to `max_ahead` beyond it is believed at once. A later time waits for the records that
-// follow it, with a vote per user: it is true when they go on from there (a gap in the log) and false when they go on
+// follow it, with a vote per user: true when they continue from there (a gap in the log), false when they continue
 // without it. The result depends on the sequence of (time, user) alone, not on how it is cut into calls.
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,7 @@ static inline int64_t plus(int64_t time, int64_t by) {
     return __builtin_add_overflow(time, by, &sum) ? INT64_MAX : sum;
 }
 
-// Hash filter of the remembered users: nearly every record is of another user, which a single look-up tells. Built anew
+// Hash filter of the remembered users: nearly every record is of another user, which a single look-up tells. Rebuilt
 // for each call.
 class Remembered {
   public:
@@ -41,7 +41,7 @@ class Remembered {
 
 struct Clock {
     int64_t mark;   // greatest believed time
-    int64_t front;  // greatest agreed time; computed anew when a record lies beyond its reach
+    int64_t front;  // greatest agreed time; computed again when a record lies beyond its reach
     int64_t count;  // users noted so far; the last USERS of them are stored, each once
     int64_t users[USERS], times[USERS];
 
@@ -92,8 +92,8 @@ struct Votes {
     bool refused() const { return agree || disagree ? disagree >= agree : own < 0; }
 };
 
-// Votes of the records after the first of n: the log goes on from its time, or without it. They may be out of order by
-// `slack`.
+// Votes of the records after the first of n: the log continues from its time, or without it. They may be out of order
+// by `slack`.
 static Votes ask(int64_t n, const int64_t* ts, const int64_t* user, int64_t mark, int64_t max_ahead, int64_t slack) {
     Votes votes;
     int64_t heard[2 * QUORUM];

@@ -46,9 +46,9 @@ class Judged(NamedTuple):
 
         BELIEVED  its time is believed
         LATE      its time is believed, but it lies more than max_ahead behind the allowed disorder
-        DOUBTED   part of the log went on without its time, too little to refuse it: its mark precedes that
+        DOUBTED   part of the log continued without its time, too little to refuse it: its mark precedes that
             part
-        AHEAD     the log went on without its time: it is wrong and moved nothing
+        AHEAD     the log continued without its time: it is wrong and moved nothing
         NO_TIME   its time is outside the years 1 to 9999
 
     Args:

@@ -119,7 +119,7 @@ class RowBudget:
         return None
 
     def keep(self, old: I64) -> None:
-        """Number the keys anew: key old[i] becomes i; `old` is sorted. Rows of other keys are dropped."""
+        """Renumber the keys: key old[i] becomes i; `old` is sorted. Rows of other keys are dropped."""
         self._later, *self._fresh = (_numbered(rows, old) for rows in (self._later, *self._fresh))
         old = old[: np.searchsorted(old, len(self._time))]
         self._time, self._bytes = self._time[old], self._bytes[old]

@@ -148,7 +148,7 @@ class RowVersions:
         return known
 
     def keep(self, old: I64) -> None:
-        """Number the keys anew: key old[i] becomes i; `old` is sorted and has keys with older versions."""
+        """Renumber the keys: key old[i] becomes i; `old` is sorted and has keys with older versions."""
         columns = self._time, self._place, self._row
         at = np.minimum(old, len(self._time) - 1)  # beyond it, keys have no version
         self._time, self._place, self._row = (
@@ -203,7 +203,7 @@ class RowVersions:
         return rows[rows >= 0]
 
     def renumber(self, old: I64) -> None:
-        """Number the rows anew: row old[i] becomes i; `old` is sorted and has all `rows`."""
+        """Renumber the rows: row old[i] becomes i; `old` is sorted and has all `rows`."""
 
         def new(rows: I64) -> I64:
             return np.where(rows < 0, rows, np.searchsorted(old, rows))

@@ -178,7 +178,7 @@ class FieldTables:
             name: name of the segment.
             bounds: of `read_segment`.
             rows: row numbers that it returned.
-            given: float32[n, 1 + S]; the values are not written, since their optimiser computes them anew.
+            given: float32[n, 1 + S]; the values are not written, since their optimiser computes them again.
         """
         at, dim, first, floats = self._places[name]
         rows = contiguous(rows, np.uint32, (None,))

@@ -172,7 +172,7 @@ class Table {
         return true;
     }
 
-    // Erases all rows and frees their memory; marks go on counting.
+    // Erases all rows and frees their memory; marks continue counting.
     void clear() {
         Table fresh(layout_, seed_, hyper(), hyper_.size());
         fresh.closed_ = generation() - 1;

@@ -205,7 +205,7 @@ class DynamicTable(Tracked, Admission):
             self.erase(absent)
 
     def clear(self) -> None:
-        """Erases all keys and frees the memory. Marks go on counting; older marks are forgotten."""
+        """Erases all keys and frees the memory. Marks continue counting; older marks are forgotten."""
         checked(self.library.table_clear(self.handle))
 
     def mark(self) -> int:

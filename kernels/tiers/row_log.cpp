@@ -3,7 +3,7 @@
 //
 // Rows are appended to a segment in memory, which is written at once when it is full: writes are sequential, in whatever
 // order keys come. A row that is written again or erased leaves a dead slot. A segment of dead slots alone is used again;
-// when more than a third of all slots are dead, the live rows of the segments with fewest are appended anew. Files are
+// when more than a third of all slots are dead, the live rows of the segments with fewest are appended again. Files are
 // read through a mapping: the page cache keeps what fits, and threads wait for several pages of the disk at once.
 //
 // A record: key (8 bytes), table (4), row (`width`). The file takes at most 1.5 times the records and four segments.

@@ -33,7 +33,7 @@ def summary(found: Sequence[Finding]) -> str:
     """Sentence with the counts of each mark."""
     wrong, doubtful = (sum(one.mark == mark for one in found) for mark in (WRONG, DOUBTFUL))
     if not wrong and not doubtful:
-        return f"All {len(found)} checks are right: go on with `livectr train`."
+        return f"All {len(found)} checks are right: continue with `livectr train`."
     words = [f"{wrong} wrong (✗)" if wrong else "", f"{doubtful} doubtful (!)" if doubtful else ""]
     return f"{len(found)} checks: {' and '.join(filter(None, words))}."
 

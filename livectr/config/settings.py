@@ -36,10 +36,10 @@ class RunSettings:
         see="processes.md#a-trainer-in-pods",
     )
     max_checkpoint_age_s: float = setting(
-        0.0, "refuse to go on from a checkpoint that is older (0: never)", VERSIONS, least=0
+        0.0, "refuse to resume from a checkpoint that is older (0: never)", VERSIONS, least=0
     )
     accept_stale: bool = setting(
-        False, "go on from a checkpoint that is older than max_checkpoint_age_s", VERSIONS
+        False, "resume from a checkpoint that is older than max_checkpoint_age_s", VERSIONS
     )
     ranks: int = setting(1, "processes on this machine that train together", RANKS, least=1, flag=True)
     nodes: int = setting(1, "machines that train together, each with ranks processes", RANKS, least=1)

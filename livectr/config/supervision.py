@@ -17,7 +17,7 @@ def check_supervision(settings: Settings) -> None:
     if settings.checkpoint is None:
         for name in ("restarts", "until_stopped"):
             if getattr(settings, name):
-                raise ConfigError(f"{name}: ranks go on from a checkpoint; say --checkpoint DIR too.")
+                raise ConfigError(f"{name}: ranks resume from a checkpoint; say --checkpoint DIR too.")
     if settings.until_stopped:
         for name in ("until_end", "until_idle_s", "max_steps", "restarts"):
             if getattr(settings, name):

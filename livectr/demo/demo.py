@@ -75,7 +75,7 @@ class DemoOptions:
         rate: impressions per second.
         keep: folder to work in and to keep; None: a temporary folder.
         report: file of the report.
-        watch: traffic goes on until Ctrl-C, with a Prometheus beside it; there is no report.
+        watch: traffic continues until Ctrl-C, with a Prometheus beside it; there is no report.
         rules: file of Prometheus' rules, with `watch`; None: those of the repository.
     """
 

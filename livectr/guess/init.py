@@ -1,4 +1,4 @@
-"""`livectr init`: a log file becomes a log, a pipeline file, and the commands to go on with."""
+"""`livectr init`: a log file becomes a log, a pipeline file, and the commands to continue with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Made:
         rows: of the log.
         set_aside: rows that did not fit.
         first_set_aside: reasons of the first of these.
-        commands: to go on with, one a line.
+        commands: to continue with, one a line.
     """
 
     facts: Facts

@@ -1,4 +1,4 @@
-"""A checkpoint, opened to be read: no lock is taken, so that a run may go on beside."""
+"""A checkpoint, opened to be read: no lock is taken, so that a run may continue beside."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def read_embeddings(checkpoint: str | Path, table: str) -> pa.Table:
     """Read the rows of an embedding table, without the optimizers' state.
 
     Args:
-        checkpoint: the folder that training wrote, or its s3:// address; a run may go on writing it.
+        checkpoint: the folder that training wrote, or its s3:// address; a run may continue writing it.
         table: name of the embedding table: that of the sparse field, or the field whose table it shares.
 
     Returns:

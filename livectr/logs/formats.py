@@ -1,7 +1,7 @@
 """Log files as people have them, as a stream of record batches: CSV, Kaggle's layouts, Parquet.
 
 A row that does not fit (wrong number of columns, a text where a number belongs, bytes that are no UTF-8) is
-set aside with its reason; the rest goes on. Nothing is loaded whole; `.gz` files are read as they are.
+set aside with its reason; the rest continues. Nothing is loaded whole; `.gz` files are read as they are.
 """
 
 import csv as text_csv

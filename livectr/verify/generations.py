@@ -26,7 +26,7 @@ class Generations:
     """Follows a checkpoint, whose trainer keeps its newest two generations.
 
     A version and a generation hold the same state if the run, the step and the examples are the same: both
-    are copied at a step boundary, and a run that goes on from a checkpoint repeats its steps.
+    are copied at a step boundary, and a run that resumes from a checkpoint repeats its steps.
 
     Args:
         root: the checkpoint.

@@ -165,7 +165,7 @@ class _Verification:
         return self._report
 
     def _ask(self, version: int) -> list[Answer]:
-        """Answers at a version, until the server goes on to another."""
+        """Answers at a version, until the server takes another."""
         answers: list[Answer] = []
         for _ in range(len(self._waiting)):
             question, names = self._waiting[0]

@@ -30,7 +30,7 @@ def hold(url: str, namespace: str, reason: str) -> str:
             client.delete(keys.hold)
     if text is None:
         raise ConfigError(f"nothing is published under the namespace {namespace!r}; there is nothing to hold")
-    return f"held: servers stay with version {served(text)}, and the trainer goes on learning"
+    return f"held: servers stay with version {served(text)}, and the trainer continues learning"
 
 
 def release(url: str, namespace: str) -> str:

@@ -4,7 +4,7 @@ A row in Redis holds the newest version of itself and the one before, so that ol
 any more. A checkpoint's generation has all rows. The steps:
 
     1  hold the namespace: from here on no trainer flips a version over this one;
-    2  take a new epoch, and leave the owner as it is: the running trainer goes on afterwards;
+    2  take a new epoch, and leave the owner as it is: the running trainer continues afterwards;
     3  write all rows, weights and vectors under a row set of their own;
     4  flip, although the namespace is held. It stays held until `livectr versions release`;
     5  remove the rows of the version before.
@@ -264,7 +264,7 @@ def _version(
         evictions=store.evictions(),
         run_id=served.run_id,
         examples=manifest.examples,
-        # The trainer, which has learned more, goes on from any of its checkpoints.
+        # The trainer, which has learned more, resumes from any of its checkpoints.
         committed=manifest.examples,
         champion=snapshot.champion,
     )

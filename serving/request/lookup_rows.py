@@ -195,7 +195,7 @@ class LookupRows:
             table.put(keys, values, when.now if when.swaps == self._swaps else NEVER)
         found = FoundRows(table, table.find(query.keys)[0])
         topic = query.table.topic
-        with self._lock:  # the request goes on with its table, which is garbage after it
+        with self._lock:  # the request continues with its table, which is garbage after it
             if sum(map(len, self._tables.values())) > self._max_rows + len(self._tables) or table.full:
                 self._tables.clear()
             move = table.crowded and self._tables.get(topic) is table and topic not in self._moving

@@ -143,7 +143,7 @@ class ServedLog:
                     else:
                         self._changed.wait_for(lambda: self._closing, pause_s)
                 pause_s = min(2 * pause_s, RETRY_S[1])
-            except Exception as error:  # a full disk, or a mistake of ours: requests go on
+            except Exception as error:  # a full disk, or a mistake of ours: requests continue
                 self._missed(error)
                 self._tell(entry, Outcome.SINK)
             else:

@@ -84,7 +84,7 @@ class RawFeatures:
         self._refreshed = time.monotonic()
         try:
             return self._store is not None and self._store.refresh()
-        except (UserError, OSError) as error:  # requests go on with the rows that are known
+        except (UserError, OSError) as error:  # requests continue with the rows that are known
             log.error("content %s: %s", self.name, error)
             return False
 

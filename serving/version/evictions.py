@@ -51,7 +51,7 @@ class EvictionWatch:
         """Read INFO.
 
         Args:
-            deadline: instant of time.monotonic() after which the read does not go on; None: none.
+            deadline: instant of time.monotonic() after which the read is given up; None: no deadline.
 
         Raises:
             redis.RedisError: any error but the refusal of INFO.

@@ -16,7 +16,7 @@ a version in memory never changes but for its near-cache, which tells a request 
 again. So does a row that Redis no longer has at that version (two newer versions were published): the request
 waits for the swap and starts again, within its deadline.
 
-The last version goes on answering while Redis is down, or holds a manifest of another pipeline. Every poll
+The last version continues answering while Redis is down, or holds a manifest of another pipeline. Every poll
 also reads the sentinels of the served version; `serving.version.health` describes the consequences of a loss.
 No error of a poll ends the follower.
 

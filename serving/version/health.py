@@ -72,7 +72,7 @@ class ServingHealth:
 
     @property
     def fatal(self) -> str:
-        """Reason for which the process must end; empty: it can go on."""
+        """Reason for which the process must end; empty: it can continue."""
         return self._fatal
 
     def subscribe(self, callback: Callable[[bool], None]) -> None:
@@ -89,7 +89,7 @@ class ServingHealth:
         self._set(issue, reason)
 
     def fail(self, reason: str) -> None:
-        """Make the server unhealthy at once and for good: the process cannot go on."""
+        """Make the server unhealthy at once and for good: the process cannot continue."""
         log.critical("%s: %s", self._name, reason)
         self._fatal = self._fatal or reason
         self.tick()

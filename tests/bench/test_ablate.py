@@ -69,7 +69,7 @@ def options(log: Path, out: Path, *grids: str, **more: object) -> AblateOptions:
 
 
 class Here:
-    """Training in this process, which has ended when it is returned; a child would import PyTorch anew."""
+    """Training in this process, which has ended when it is returned; a child would import PyTorch again."""
 
     exit_code = 0
 

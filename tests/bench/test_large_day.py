@@ -18,7 +18,7 @@ def moment(at_s: float, **values: float) -> Moment:
     return Moment(at_s, {(name, ()): value for name, value in values.items()}, 0.0)
 
 
-def test_the_log_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_the_log_continues_where_it_ended(tmp_path: Path) -> None:
     log = DayLog(tmp_path, users=50)
     log.write(400, HOUR_MS, new=NEW_EARLY)
     log.write(300, HOUR_MS // 2, new=NEW_LATE)

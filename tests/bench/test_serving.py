@@ -108,7 +108,7 @@ class Hasty(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_connection_that_the_server_closed_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_the_server_closed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a slow machine the turn of the others takes longer than a server keeps a connection."""
     monkeypatch.setattr(load, "IDLE_S", 0.1)
     with ThreadingHTTPServer(("127.0.0.1", 0), Hasty) as server:

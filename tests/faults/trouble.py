@@ -2,7 +2,7 @@
 
     python -m tests.faults.trouble --seconds 3600 --report trouble.json
 
-Good traffic and good clients go on all the time. Beside them, bad clients ask without pause, and about every
+Good traffic and good clients run all the time. Beside them, bad clients ask without pause, and about every
 `--every` seconds one trouble of TROUBLES is made, in an order that depends on the seed alone. What must hold,
 and is checked at the end (exit 1 if anything does not):
 

@@ -28,7 +28,7 @@ def test_inputs_of_targets_in_python() -> None:
         for path in inputs(target):
             try:
                 body(path.read_bytes())
-            except Exception as error:  # any error is a finding: name its input, and go on with the others
+            except Exception as error:  # any error is a finding: name its input, and continue with the others
                 failed.append(f"{target.name}/{path.name}: {type(error).__name__}: {error}")
     assert not failed, "\n".join(failed)
 

@@ -16,8 +16,8 @@ def test_cached_training_equals_the_host(case: str) -> None:
     checks.cached_training_equals_the_host(CudaDevice, "cuda:0", case)
 
 
-def test_a_resumed_step_goes_on() -> None:
-    checks.a_resumed_step_goes_on(CudaDevice, "cuda:0")
+def test_a_resumed_step_continues() -> None:
+    checks.a_resumed_step_continues(CudaDevice, "cuda:0")
 
 
 def test_rows_never_pass_the_host() -> None:

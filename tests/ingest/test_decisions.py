@@ -115,7 +115,7 @@ class Reader:
         self.kept = Kept(self.partition.state(), len(self.made), len(self.rows), read)
 
     def kill(self) -> None:
-        """Go on from the checkpoint: what was decided and what had left since are gone."""
+        """Resume from the checkpoint: what was decided and what had left since are gone."""
         del self.made[self.kept.decisions :], self.rows[self.kept.examples :]
         self._open(self.kept.state)
 
@@ -278,7 +278,7 @@ def test_all_chunks_before_a_decision_are_fed_first() -> None:
 
 
 @pytest.mark.parametrize("pipe", PIPELINES)
-def test_a_replay_goes_on_where_no_decision_is_left(pipe: Pipeline) -> None:
+def test_a_replay_continues_where_no_decision_is_left(pipe: Pipeline) -> None:
     """It was killed while the records that a checkpoint had read last were not released yet: the clock that
     it begins with stands before them. No decision is to come that it could wait for."""
     logs = logs_of(3)

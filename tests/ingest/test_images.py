@@ -249,7 +249,7 @@ def test_the_simulators_pictures(tmp_path: Path) -> None:
     assert len(lookups.tables["ad_images"]) == len(sent) - len(broken)
 
 
-def test_examples_go_on_without_the_bad_picture(tmp_path: Path) -> None:
+def test_examples_continue_without_the_bad_picture(tmp_path: Path) -> None:
     (tmp_path / "ad_images").mkdir()
     as_json(tmp_path / "ad_images")
     (tmp_path / "shown").mkdir()

@@ -174,7 +174,7 @@ def test_what_cannot_be_found_is_named(kafka_url: str, topic: str, read: Read) -
         read(stream(topic), stream("nowhere")).topics()
     source = read(stream(topic))
     assign(source, {(topic, 0): Position(7, 0)})
-    with pytest.raises(MismatchError, match="ends at offset 0, but the checkpoint goes on at 7"):
+    with pytest.raises(MismatchError, match="ends at offset 0, but the checkpoint resumes at 7"):
         source.start()
     with pytest.raises(ConfigError, match="not kafka://HOST:PORT"):
         read(stream(topic), url="kafka://nohost")

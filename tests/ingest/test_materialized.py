@@ -200,7 +200,7 @@ def test_only_the_columns_that_are_needed_are_read(url: str, store: Path) -> Non
     assert 0 < other.bytes_read[BYTES_TOPIC] < 0.7 * track.bytes_read[BYTES_TOPIC]
 
 
-def test_a_resumed_run_reads_from_where_it_goes_on(url: str, store: Path) -> None:
+def test_a_resumed_run_reads_from_where_it_resumes(url: str, store: Path) -> None:
     pipe = pipeline()
     states: dict[int, SourceState] = {}
     want = features(ExampleFeatures(pipe), url)
@@ -213,7 +213,7 @@ def test_a_resumed_run_reads_from_where_it_goes_on(url: str, store: Path) -> Non
     assert resumed.bytes_read[BYTES_TOPIC] < 0.75 * track.bytes_read[BYTES_TOPIC]
 
 
-def test_a_run_may_go_on_with_more_basic_features_but_not_with_fewer(url: str, store: Path) -> None:
+def test_a_run_may_resume_with_more_basic_features_but_not_with_fewer(url: str, store: Path) -> None:
     pipe = pipeline()
     computed: dict[int, SourceState] = {}
     read: dict[int, SourceState] = {}
@@ -221,7 +221,7 @@ def test_a_run_may_go_on_with_more_basic_features_but_not_with_fewer(url: str, s
     features(ExampleFeatures.open(pipe, str(store)), url, states=read)
     half = len(want) // 2
     assert_same(features(ExampleFeatures.open(pipe, str(store)), url, state=computed[half]), want[half:])
-    with pytest.raises(MismatchError, match=r"wait in the checkpoint lack .*go on with the materialized"):
+    with pytest.raises(MismatchError, match=r"wait in the checkpoint lack .*continue with the materialized"):
         features(ExampleFeatures(pipe), url, state=read[half])
 
 
@@ -266,7 +266,7 @@ def test_an_instance_that_the_store_lacks_is_named(url: str, store: Path) -> Non
     _resize(store, path)
     track = ExampleFeatures.open(pipeline(), str(store))
     with pytest.raises(
-        UserError, match=rf"no instance {gone} of partition 1 .*; make it anew .*livectr features materialize"
+        UserError, match=rf"no instance {gone} of partition 1 .*; make it again .*features materialize"
     ):
         features(track, url)
 

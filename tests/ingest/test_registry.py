@@ -208,7 +208,7 @@ def test_tables_references_and_json_schemas(
 def test_a_registry_that_is_away_is_waited_for(
     kafka_url: str, stream: Stream, send: Send, read: Read, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Reading goes on with schemas that are known, waits for others, and ends at once when it is closed."""
+    """Reading continues with schemas that are known, waits for others, and ends at once when it is closed."""
     schema = record(FIELDS)
     value = {"user_id": 1, "ts": 1_000_000, "page": "p", "price": 1.0}
     with Registry() as registry, caplog.at_level(logging.WARNING):

@@ -26,7 +26,7 @@ def metric(name: str, topic: str, partition: int) -> float:
     return REGISTRY.get_sample_value(name, {"topic": topic, "partition": str(partition)}) or 0.0
 
 
-def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goes_on(
+def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "livectr.ingest.join.stalls")
@@ -57,7 +57,7 @@ def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goe
     for file, rows, stop in zip(files, log, half, strict=True):
         with file.open("a") as more:
             more.writelines(json.dumps(row) + "\n" for row in rows[stop:])
-    poll_until(source, lambda: "topic clicks partition 0 goes on" in caplog.text)
+    poll_until(source, lambda: "topic clicks partition 0 continues" in caplog.text)
     assert letters.counts == {"bad_time": 1}
     assert metric("livectr_unconfirmed_events", "clicks", 0) == 0
     source.close()
@@ -118,7 +118,7 @@ def test_a_replay_whose_log_is_too_short_says_what_it_waits_for(
     with files[1].open("a") as more:
         more.writelines(json.dumps(log[1][-1]) + "\n" for _ in range(5))
     poll_until(source, lambda: len(caplog.records) > 1)
-    assert caplog.messages[1:] == ["the replay goes on in partition 0"]
+    assert caplog.messages[1:] == ["the replay continues in partition 0"]
 
     ready = source.stats.ready
     poll_until(source, lambda: source.first_of({0: ready + 1}) is None and len(caplog.records) > 2)

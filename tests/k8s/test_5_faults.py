@@ -1,4 +1,4 @@
-"""Pods that are killed, evicted, replaced and resized under traffic: no request fails, training goes on."""
+"""Pods that are killed, evicted, replaced and resized under traffic: no request fails, training continues."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tag(deployed: Cluster) -> str:
 
 
 def test_an_update_of_images_and_settings(deployed: Cluster, overlays: Path, tag: str) -> None:
-    """All pods of servers and trainer are replaced; the trainer goes on from its checkpoint."""
+    """All pods of servers and trainer are replaced; the trainer resumes from its checkpoint."""
     kinds = ("rank", "prerank", "trainer")
     before = set().union(*(uids(deployed, kind) for kind in kinds))
     with without_failures(deployed, "update of servers and trainer to other images and settings"):
@@ -140,7 +140,7 @@ def set_image(cluster: Cluster, name: str, tag: str) -> None:
 
 
 def test_an_image_that_is_not_there_stops_at_the_first_pod(deployed: Cluster) -> None:
-    """The former pods go on serving; `kubectl rollout undo` ends it."""
+    """The former pods continue serving; `kubectl rollout undo` ends it."""
     with without_failures(deployed, "an image that is not there, and rollout undo"):
         set_image(deployed, "deployment/rank", "nowhere")
         end = time.monotonic() + 120

@@ -36,7 +36,7 @@ def beside(deployed: Cluster) -> Iterator[Cluster]:
 def test_nothing_is_lost_or_learned_twice(beside: Cluster, sizes: list[tuple[int, int]]) -> None:
     """The checkpoint against that of undisturbed trainers of the same sizes that read the log from its begin.
 
-    The clock has cut some batches of the trainer before they were full, and it went on without a silent
+    The clock has cut some batches of the trainer before they were full, and it continued without a silent
     partition. Its order log holds these decisions, so that the undisturbed run has the same batches. The ids
     of impressions show that none is lost, and none is learned twice.
 

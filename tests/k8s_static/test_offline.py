@@ -1,4 +1,4 @@
-"""Offline work as Jobs: parts, retries and evictions; a backfill that is stopped and goes on."""
+"""Offline work as Jobs: parts, retries and evictions; a backfill that is stopped and resumes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def backfill() -> tuple[Manifest, Manifest]:
     return pod, container
 
 
-def test_a_backfill_goes_on_after_a_stop_and_ends_after_a_mistake() -> None:
+def test_a_backfill_resumes_after_a_stop_and_ends_after_a_mistake() -> None:
     spec = job("backfill")
     evicted, stopped, mistake = spec["podFailurePolicy"]["rules"]
     assert evicted["action"] == "Ignore" and evicted["onPodConditions"][0]["type"] == "DisruptionTarget"

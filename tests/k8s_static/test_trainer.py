@@ -77,7 +77,7 @@ def test_pods_start_and_update_without_waiting_for_the_group(name: str) -> None:
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_supervisor_outlives_its_ranks(name: str, tmp_path: Path) -> None:
-    """It answers the probes, is never told to give up, and goes on from no checkpoint of days ago."""
+    """It answers the probes, is never told to give up, and resumes from no checkpoint of days ago."""
     chosen = settings(name, tmp_path)
     assert chosen.until_stopped is True and not chosen.restarts
     assert 0 < chosen.max_checkpoint_age_s <= 7 * 86400 and not chosen.accept_stale

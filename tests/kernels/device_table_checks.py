@@ -269,7 +269,7 @@ def same_tables(
 
 
 def a_cache_can_be_dropped(target: Target) -> None:
-    """After host tables are filled anew, the device reads them, not what it held."""
+    """After host tables are filled again, the device reads them, not what it held."""
     hosts = tables()
     cache = GpuCache(hosts, budget_rows=100, target=target)
     front = CachedFields(cache, [("ad", "ad")])

@@ -72,7 +72,7 @@ def test_estimates_are_never_low_and_seldom_high() -> None:
     assert (table.find(keys[:100]) != MISSING_ROW).all()
 
 
-def test_a_table_that_was_cleared_goes_on_sifting() -> None:
+def test_a_table_that_was_cleared_continues_sifting() -> None:
     table, front = sifting(3)
     learn(front, [5], [])
     learn(front, [5], [6])
@@ -84,7 +84,7 @@ def test_a_table_that_was_cleared_goes_on_sifting() -> None:
 
 
 def test_sightings_fade() -> None:
-    """A key that comes back after many others were seen begins anew; one that comes often enters."""
+    """A key that comes back after many others were seen begins again; one that comes often enters."""
     table, front = sifting(3, 1 << 14)
     learn(front, [1], [])
     for batch in range(20):
@@ -102,7 +102,7 @@ def test_rows_that_are_stored_are_not_sifted() -> None:
     assert table.admission_counts() == (0, 1)
 
 
-def test_a_sketch_goes_on_where_it_was_saved() -> None:
+def test_a_sketch_resumes_where_it_was_saved() -> None:
     rng = np.random.default_rng(1)
     batches = [(300 * rng.random(100) ** 2).astype(int).tolist() for _ in range(30)]
     whole, whole_front = sifting(4, 1 << 11)

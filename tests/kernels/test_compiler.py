@@ -42,7 +42,7 @@ def test_compiles_once_and_follows_includes(
     assert len(list(cache.iterdir())) == 2
 
 
-def test_a_compiler_that_does_otherwise_compiles_anew(
+def test_a_compiler_that_does_otherwise_compiles_again(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrapper tells its compiler's version, and may add flags, as another CPU does by -march=native."""

@@ -54,7 +54,7 @@ def test_the_same_bits_with_any_number_of_threads(factors: Factors) -> None:
 @pytest.mark.unsanitized  # compiles the library again, for minutes
 @pytest.mark.parametrize("fewer", ["-mno-avx512f", "-mno-avx512f -mno-fma -mno-f16c"])
 def test_fp32_has_the_same_bits_on_a_cpu_without_avx512(tmp_path: Path, fewer: str) -> None:
-    """A run that began on one make of CPU goes on with the same sums on another."""
+    """A run that began on one make of CPU continues with the same sums on another."""
     compiler = tmp_path / "compiler"
     compiler.write_text(f'#!/bin/sh\nexec c++ "$@" {fewer}\n')
     compiler.chmod(0o755)

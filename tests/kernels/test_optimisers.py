@@ -202,8 +202,8 @@ def test_adaptive_regularisation_counts_to_2_to_the_24th() -> None:
 
 
 @pytest.mark.parametrize("values", ["fp32", "fp16", "bf16"])
-def test_adaptive_regularisation_goes_on_with_exported_rows(values: Values) -> None:
-    """A table that is filled from another's rows goes on as that one does, bit for bit, and as NumPy does."""
+def test_adaptive_regularisation_continues_with_exported_rows(values: Values) -> None:
+    """A table filled from another's rows continues as that table does, bit for bit, and as NumPy does."""
     kinds = [SGD(0.1), AdaGrad(), RowAdaGrad(), Adam(0.01)]
     segments = (Segment(str(i), 3, Adaptive(kind, 0.3), 0.2) for i, kind in enumerate(kinds))
     layout = RowLayout(tuple(segments), values)

@@ -91,7 +91,7 @@ def test_equals_a_loop_over_all_rows(
 
 
 def resumed(budget: RowBudget, rows: list[Row], max_bytes: int, max_age: int | None) -> RowBudget:
-    """Budget of a process that reads all rows anew."""
+    """Budget of a process that reads all rows again."""
     again = RowBudget(max_bytes, max_age)
     again.restore(json.loads(json.dumps(budget.bounds)))
     newest = {}

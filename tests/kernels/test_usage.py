@@ -76,7 +76,7 @@ class UseIsADict(RuleBasedStateMachine):
 
     @rule(keys=KEYS)
     def assign(self, keys: list[int]) -> None:
-        """A row that is stored anew was not used."""
+        """A row that is stored again was not used."""
         self.table.assign(np.array(keys, np.int64), np.ones((len(keys), LAYOUT.stride), np.float32))
         for key in keys:
             self.use.setdefault(key, (self.stamp, 0))
@@ -90,7 +90,7 @@ class UseIsADict(RuleBasedStateMachine):
 
     @rule()
     def clear(self) -> None:
-        """Rows go, and what was noted of them; the stamp and marks go on."""
+        """Rows go, and what was noted of them; the stamp and marks continue."""
         self.table.clear()
         self.use.clear()
         self.gone.clear()

@@ -1,4 +1,4 @@
-"""Values of 2 bytes: how they are rounded, and that learning goes on as with 4."""
+"""Values of 2 bytes: how they are rounded, and that learning continues as with 4."""
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +106,7 @@ def test_equal_small_updates_add_up(values: Values) -> None:
 
 
 @pytest.mark.parametrize("values", KINDS)
-def test_rounding_goes_on_after_a_restore(values: Values) -> None:
+def test_rounding_continues_after_a_restore(values: Values) -> None:
     rng = np.random.default_rng(1)
     layout = RowLayout((Segment("w", 1, FTRL(l1=0.01)), Segment("v", 6, AdaGrad(), 0.1)), values)
     whole = DynamicTable(layout, name="t", seed=5)

@@ -1,4 +1,4 @@
-"""A run over a bounded log that is stopped says so by its exit code; the same command goes on."""
+"""A run over a bounded log that is stopped says so by its exit code; the same command resumes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.waiting import left_s, until
 ROOT = Path(__file__).parents[2]
 STEPS = 20
 """Steps of the log with batches of 64."""
-SAID = "livectr: stopped before the log's end; what was learned is committed, and the same command goes on"
+SAID = "livectr: stopped before the log's end; what was learned is committed, and the same command resumes"
 Ends = Callable[[Training, Round], bool]
 
 
@@ -76,7 +76,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_step
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(
+def test_a_stopped_run_resumes_to_the_same_bits(
     tmp_path: Path,
     source: str,
     unbroken: Result,
@@ -131,7 +131,7 @@ def test_without_a_checkpoint_the_sentence_says_so(
     at_step(2)
     words = [word for word in command(tmp_path, source) if not word.startswith("--checkpoint")]
     assert main(words) == UNFINISHED
-    assert "without --checkpoint, the same command begins anew." in capsys.readouterr().err
+    assert "without --checkpoint, the same command begins again." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", few(["flag", "environment", "file"], "file"))

@@ -76,7 +76,7 @@ def test_a_right_log_has_a_table_of_ticks(check: Checker) -> None:
         "of 1,000: a click rate of ",
         "│ ✓ │ field user            │ 50 different keys",
         "│ ✓ │ dense price           │ 0.0004259 to 0.997, mean 0.5065",
-        "All 11 checks are right: go on with `livectr train`.",
+        "All 11 checks are right: continue with `livectr train`.",
     ):
         assert line in out, out
     assert sorted((check.folder / "logs").rglob("*")) == before  # no dead letters, no positions

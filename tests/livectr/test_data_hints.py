@@ -1,4 +1,4 @@
-"""Data that looks wrong but may be right: a warning and a sentence in the report, and the run goes on."""
+"""Data that looks wrong but may be right: a warning and a sentence in the report, and the run continues."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_looks_wrong_is_said_once(
     )
 
 
-def test_a_run_that_goes_on_with_rows_of_its_checkpoint_misses_no_clicks(
+def test_a_run_that_resumes_with_rows_of_its_checkpoint_misses_no_clicks(
     tmp_path: Path, train: Learner
 ) -> None:
     """The logs were read before the checkpoint, and their examples are learned after it."""

@@ -28,7 +28,7 @@ def left_behind(folder: Path) -> list[str]:
 
 
 def test_demo_on_files_whose_trainer_dies(tmp_path: Path) -> None:
-    """The trainer goes on from its checkpoint, and the account at the end is whole."""
+    """The trainer resumes from its checkpoint, and the account at the end is whole."""
     keep, report = tmp_path / "keep", tmp_path / "out" / "report.json"
     process = subprocess.Popen(
         [*DEMO, "--seconds", "12", "--rate", "1000", "--keep", str(keep), "--report", str(report)],

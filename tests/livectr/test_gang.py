@@ -118,7 +118,7 @@ def test_all_nodes_say_that_one_was_stopped_before_the_logs_end(gang: Start, nod
 
 
 def test_a_killed_supervisor_is_waited_for_before_the_logs_end(gang: Start) -> None:
-    """Its ranks commit at its death, as if they had been told to stop; the other node goes on waiting."""
+    """Its ranks commit at its death, as if they had been told to stop; the other node continues waiting."""
     nodes = gang(until_stopped=False, until_end=True)
     supervisors = [nodes.start(number) for number in range(2)]
     nodes.train(2)
@@ -174,7 +174,7 @@ def test_nodes_of_two_generations_never_train_together(gang: Start) -> None:
     assert len(nodes.lives()) == 2 and new_1.poll() is None
 
 
-def test_a_resize_is_commit_stop_and_go_on(gang: Start) -> None:
+def test_a_resize_is_commit_stop_and_resume(gang: Start) -> None:
     nodes = gang()
     running = [nodes.start(node, 2) for node in range(2)]
     lives = 1

@@ -141,9 +141,9 @@ def test_a_csv_becomes_a_pipeline_that_trains(here: Path, capsys: pytest.Capture
     assert trained.report.auc is not None and trained.report.auc > 0.6
 
 
-def test_the_commands_to_go_on_with_are_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_to_continue_with_are_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert init(write_csv(here / "shop.csv", shop_rows())) == 0
-    _, _, after = capsys.readouterr().out.partition("Go on with:\n")
+    _, _, after = capsys.readouterr().out.partition("Continue with:\n")
     lines = [line.strip().removesuffix(" &") for line in after.strip().splitlines()]
     assert [shlex.split(line)[1] for line in lines] == ["check", "redis", "train", "serve", "query"]
     for line in lines:

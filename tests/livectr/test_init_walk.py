@@ -73,7 +73,7 @@ def test_from_a_csv_to_a_ctr(tmp_path: Path) -> None:
         desk = Desk(tmp_path, ended)
         said = desk.types("livectr init --from shop.csv --label clicked")
         printed = (
-            said.partition("Go on with:\n")[2].replace("26379", str(redis)).replace("50051", str(server))
+            said.partition("Continue with:\n")[2].replace("26379", str(redis)).replace("50051", str(server))
         )
         check, start_redis, train, serve, query = (line.strip() for line in printed.strip().splitlines())
         assert "checks" in desk.types(check)

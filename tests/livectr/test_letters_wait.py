@@ -40,7 +40,7 @@ def committed(checkpoint: Path) -> int:
 
 
 @pytest.mark.full
-def test_commits_go_on_while_letters_wait_and_a_kill_loses_none(tmp_path: Path) -> None:
+def test_commits_continue_while_letters_wait_and_a_kill_loses_none(tmp_path: Path) -> None:
     pipeline, checkpoint = tmp_path / "pipeline.py", tmp_path / "checkpoint"
     pipeline.write_text(PIPELINE)
     log = tmp_path / "logs" / "shown" / "00000-0.jsonl"

@@ -157,7 +157,7 @@ def test_two_ranks(desk: Path, materialized: Path) -> None:
     assert_close(Result(desk / "two"), Result(desk / "computed"))
 
 
-def test_killed_anywhere_it_goes_on(desk: Path, materialized: Path) -> None:
+def test_killed_anywhere_it_resumes(desk: Path, materialized: Path) -> None:
     root = desk / "killed"
     options = {
         **OPTIONS,

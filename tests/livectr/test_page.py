@@ -198,7 +198,7 @@ def test_importance_is_measured_on_the_models_own_scores(run: Run) -> None:
 
 
 def test_a_log_that_is_cut_off_still_has_a_page(run: Run, tmp_path: Path) -> None:
-    """A run that goes on, or was killed while it wrote a line, has the figures so far."""
+    """A run that continues, or was killed while it wrote a line, has the figures so far."""
     lines = (run.folder / "run.log").read_bytes().splitlines(keepends=True)
     for kept in (1, 2, 3, len(lines) // 2):
         log = tmp_path / "cut.log"
@@ -252,7 +252,7 @@ def fetched(url: str, tag: str = "") -> tuple[int, str, Any]:
         return error.code, error.read().decode(), error.headers
 
 
-def test_live_shows_a_run_that_goes_on(tmp_path: Path, redis_url: str) -> None:
+def test_live_shows_a_run_that_continues(tmp_path: Path, redis_url: str) -> None:
     """A real trainer on a growing log; the page comes, changes, shows freshness, and ends with the run."""
     port, logs = free_ports(1), f"file:{tmp_path / 'logs'}"
     simulate = [*LIVECTR, "simulate", "--to", logs, "--seconds", "600", "--rate", "600", "--ads", "40"]

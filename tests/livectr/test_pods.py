@@ -74,7 +74,7 @@ class Pods:
         until(runs)
         return children[0]
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Wait for another commit."""
         before = generation(self.root)
         until(lambda: generation(self.root) > before)
@@ -99,15 +99,15 @@ def test_kills_and_evictions_leave_the_model_of_one_process(tmp_path: Path, ende
     ended.append(pods)
     for node in (1, 0):
         pods.start(node, "--until-end")
-    pods.go_on()
+    pods.proceed()
     pods.rank(random.randrange(2)).kill()
-    pods.go_on()
+    pods.proceed()
     lost = random.randrange(2)
     pods.running[lost].kill()
     pods.running[lost].wait()
     pods.start(lost, "--until-end")
     pods.rank(lost)
-    pods.go_on()  # the ranks of the round before have committed, too, when their supervisor died
+    pods.proceed()  # the ranks of the round before have committed, too, when their supervisor died
     pods.running[random.randrange(2)].terminate()
     assert [pods.running[node].wait(left_s()) for node in (0, 1)] == [UNFINISHED, UNFINISHED]
     for node in (0, 1):
@@ -125,7 +125,7 @@ def test_a_pod_that_is_evicted_is_waited_for(tmp_path: Path, ended: list[Pods]) 
     pods.start(0, "--set", "until_stopped=true", f"health_listen={kubelet.address}")
     kubelet.until(startup=True, ready=True, live=True)
     pods.start(1, "--set", "until_stopped=true")
-    pods.go_on()
+    pods.proceed()
     pods.running[1].terminate()
     assert pods.running[1].wait(left_s()) == 0
     ranks = psutil.Process(pods.running[0].pid).children()

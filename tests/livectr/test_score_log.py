@@ -74,7 +74,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_the_first_predictions_are_those_of_the_next_step(desk: Path, whole: Path, tmp_path: Path) -> None:
-    """Training that goes on scores its next batch before it learns it: the same numbers in the same order."""
+    """Resumed training scores its next batch before it learns it: the same numbers in the same order."""
     shutil.copytree(desk / "c", tmp_path / "c")
     (tmp_path / "c" / "predictions").unlink(missing_ok=True)
     livectr.train(
@@ -129,7 +129,7 @@ def test_parts_write_what_one_process_writes(
 def test_parts_of_two_generations_are_refused(
     desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Somebody deletes the kept generation between two parts, and training has gone on."""
+    """Somebody deletes the kept generation between two parts, and training has continued."""
     shutil.copy(desk / "p.py", tmp_path)
     shutil.copytree(desk / "c", tmp_path / "c")
     source = f"file:{desk / 'logs'}"

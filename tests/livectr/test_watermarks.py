@@ -132,14 +132,14 @@ def test_a_partition_of_kafka_that_gives_records_holds_and_a_quiet_one_is_idle(
             send(1, i, now_ms - 900_000 + i)
         producer.flush()
 
-        def go_on() -> None:
+        def proceed() -> None:
             i = 300
             while not stop.wait(0.05):
                 send(0, i, now_ms - 100_000 + i)
                 producer.flush()
                 i += 1
 
-        thread = threading.Thread(target=go_on)
+        thread = threading.Thread(target=proceed)
         thread.start()
         try:
             lines = measure(kafka_url, [views(topic)])

@@ -112,8 +112,8 @@ def test_a_share_is_judged_while_running_and_can_be_set(
     assert re.search(r"[\d,]+ of [\d,]+ rows unusable: column `price` is text in the log", lines[-1])
 
 
-def test_what_was_committed_stays_and_a_mended_log_goes_on(tmp_path: Path, train: Learner) -> None:
-    """The log becomes bad: the run ends with 3, its checkpoint is whole, and with good rows it goes on."""
+def test_what_was_committed_stays_and_a_mended_log_resumes(tmp_path: Path, train: Learner) -> None:
+    """The log becomes bad: the run ends with 3, its checkpoint is whole, and with good rows it resumes."""
     flags = ("--checkpoint", str(tmp_path / "c"), "--set", "batch_min=256")  # few steps
     good = [row(number) for number in range(2_000)]
     write_json(tmp_path / "logs", "shown", good)

@@ -74,7 +74,7 @@ class FaultyRedis:
 
 
 class SlowRedis(FaultyRedis):
-    """Proxy that holds some reads until they are released; the follower's go on.
+    """Proxy that holds some reads until they are released; the follower's continue.
 
     Attributes:
         held: is set while a command waits.
@@ -92,7 +92,7 @@ class SlowRedis(FaultyRedis):
         self._part, self._times = part, times
 
     def release(self) -> None:
-        """Let all commands go on."""
+        """Let all commands continue."""
         self._times = 0
         self._released.set()
 

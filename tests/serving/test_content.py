@@ -184,7 +184,7 @@ def test_no_client_brings_content_for_another(redis_url: str, world: World, serv
         np.testing.assert_allclose(mine.pctr, expected, atol=1e-6)
 
 
-def test_a_new_version_embeds_cold_content_anew(redis_url: str, world: World, serve: Serve) -> None:
+def test_a_new_version_embeds_cold_content_again(redis_url: str, world: World, serve: Serve) -> None:
     out = publish(world, redis_url)
     out.lookup_rows("ads", FRESH)
     first = features_of([9000])[0]
@@ -216,7 +216,7 @@ def test_a_folder_of_features_is_followed(
     with RankClient(serve("rank", pipeline, content=f"images={folder}").server.address) as client:
         one = in_request_order(client.rank(CONTEXT, {"ad_id": [200, 201]}))
         np.testing.assert_allclose(one, sigmoid(world.logits("rank", columns, extra)), atol=1e-6)
-        store.append(np.array([9001]), features_of([9001]))  # an encoder beside the server goes on
+        store.append(np.array([9001]), features_of([9001]))  # an encoder beside the server continues
         extra[9001] = features_of([9001])[0]
         both = in_request_order(client.rank(CONTEXT, {"ad_id": [200, 201]}))
         np.testing.assert_allclose(both, sigmoid(world.logits("rank", columns, extra)), atol=1e-6)

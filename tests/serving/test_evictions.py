@@ -102,7 +102,7 @@ def test_keys_of_others_that_expire_are_no_loss(redis_url: str, client: redis.Re
 def test_a_redis_that_forbids_info_is_logged_once(
     redis_url: str, client: redis.Redis, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A managed Redis may forbid INFO: replies go on, and the log warns that evictions cannot be seen."""
+    """A managed Redis may forbid INFO: replies continue, and the log warns that evictions cannot be seen."""
     publish(trainer(redis_url))
     client.acl_setuser(
         "server",

@@ -164,7 +164,7 @@ def test_a_server_explains_one_request_at_a_time(din: Served) -> None:
     with ranker_of(din)._explainer.place(1):
         with pytest.raises(grpc.RpcError) as refused:
             din.rank(SHARED, CANDIDATES, explain=1)
-        assert din.rank(SHARED, CANDIDATES).version == 1  # requests without it go on
+        assert din.rank(SHARED, CANDIDATES).version == 1  # requests without it continue
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "a server explains one at a time" in refused.value.details() and shed() == before + 1
     assert len(din.rank(SHARED, CANDIDATES, explain=1).explanations.candidates) == 1

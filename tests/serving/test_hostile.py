@@ -63,7 +63,7 @@ class Server(NamedTuple):
 
     def grown(self, request: bytes, **options: Any) -> tuple[Any, int]:
         """Response or error, and the growth of the server's peak memory in bytes; 0 under sanitizers."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")  # the peak begins anew
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")  # the peak begins again
         before = self.memory("VmRSS")
         try:
             answer: Any = pb.RankResponse.FromString(self.call(request, **options))

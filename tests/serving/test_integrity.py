@@ -148,7 +148,7 @@ def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, 
 
 
 def test_another_pipelines_version_is_reported(redis_url: str, serve: Serve) -> None:
-    """The server goes on with correct rows, but its version grows old: NOT_SERVING after the grace."""
+    """The server continues with correct rows, but its version grows old: NOT_SERVING after the grace."""
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline, lost_grace_s=0.5)

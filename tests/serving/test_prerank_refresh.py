@@ -28,7 +28,7 @@ from tests.waiting import left_s, until
 
 IMPRESSIONS = 300
 WAITING = 20
-"""More than the impressions that wait for clicks while the log goes on."""
+"""More than the impressions that wait for clicks while the log continues."""
 
 
 def write_part(root: Path, part: int) -> list[int]:
@@ -138,9 +138,9 @@ def test_a_server_follows_refreshes_a_killed_trainer_and_an_empty_redis(
     finish(train(until_end=True))
     until(follows)
     third = check(ads)
-    assert third.row_set == second.row_set, "it went on with what Redis held"
+    assert third.row_set == second.row_set, "it resumed with what Redis held"
     verified()
-    # a rollback has all vectors of its own, and the trainer after it begins anew
+    # a rollback has all vectors of its own, and the trainer after it begins again
     monkeypatch.setattr(livectr.versions.rollback, "COLLECT_AFTER_S", 0.0)
     newest = max(int(path.name[4:]) for path in (tmp_path / "checkpoint").glob("gen-*"))
     settings = Settings(

@@ -179,7 +179,7 @@ def test_a_look_up_row_is_kept_until_a_version_lists_it(
             seen[-1] = ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
             return int(client.info("commandstats")["cmdstat_mget"]["calls"]) - before
 
-        # Only the history is read again. The server's own reads after a swap may still go on.
+        # Only the history is read again. The server's own reads after a swap may still continue.
         until(lambda: reads_of_a_request() == 1)
     before, moved = (
         sigmoid(world.logits("rank", world.columns(3, ADS, POSITIONS, profile=profile)))

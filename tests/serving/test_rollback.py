@@ -139,7 +139,7 @@ def test_a_kept_version_is_served_again_until_the_release(
         parts, stages = build(pipeline, options, collectives, resources)
         learned = lambda: parts.progress.examples  # noqa: E731
         script = operator(world, learned, serve, pipeline, source)
-        # The script goes on at each round of the training.
+        # The script continues at each round of the training.
         Training(parts, stages, lambda: next(script, "done") == "done").run()
     assert LOST_VERSIONS._value.get() == lost, "a rollback is no loss"
 
@@ -152,7 +152,7 @@ def until(condition: Callable[[], bool]) -> Script:
 def operator(
     world: World, learned: Callable[[], int], serve: Callable[..., App], pipeline: Pipeline, source: str
 ) -> Script:
-    """Commands of an operator while the trainer runs, which goes on at each yield."""
+    """Commands of an operator while the trainer runs, which continues at each yield."""
     for portion in range(1, PORTIONS - 1):
         yield from until(lambda: world.learned_and_served)
         world.append(portion)
@@ -237,7 +237,7 @@ def operator(
 def test_a_trainer_that_starts_after_a_rollback_waits_for_the_release(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on from its newest checkpoint, needs no --take-over, and publishes above the rollback."""
+    """It resumes from its newest checkpoint, needs no --take-over, and publishes above the rollback."""
     monkeypatch.setattr(livectr.versions.rollback, "COLLECT_AFTER_S", 0.0)
     pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
     source = f"file:{world.root / 'logs'}"

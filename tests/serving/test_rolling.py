@@ -57,7 +57,7 @@ class Load:
                 thread.join()
         assert not self.failed, (len(self.failed), self.failed[0])
 
-    def go_on(self, n: int = 50) -> None:
+    def proceed(self, n: int = 50) -> None:
         """Wait for `n` more answers."""
         least = self.answered + n
         until(lambda: self.answered >= least)
@@ -74,14 +74,14 @@ def test_any_client_of_a_service_survives_a_rolling_update(redis_url: str, world
         service.endpoints = {ready(process)[0]: kubelet.address for process, kubelet in old}
         load = Load(service.address, NO_POLICY)
         with load.running():
-            load.go_on()
+            load.proceed()
             for process, _ in old:
                 new, kubelet = stack.enter_context(probed(redis_url, *flags))
                 service.endpoints |= {ready(new)[0]: kubelet.address}
                 kubelet.until(ready=True)
                 process.terminate()
                 assert process.wait(left_s()) == 0
-                load.go_on()
+                load.proceed()
 
 
 def test_our_clients_survive_without_a_service(redis_url: str, world: World) -> None:
@@ -92,14 +92,14 @@ def test_our_clients_survive_without_a_service(redis_url: str, world: World) -> 
         addresses = [ready(process)[0] for process in first]
         load = Load("ipv4:" + ",".join(addresses))
         with load.running():
-            load.go_on()
+            load.proceed()
             first[0].terminate()
             assert first[0].wait(left_s()) == 0
-            load.go_on()
+            load.proceed()
             ready(stack.enter_context(server("rank", redis_url, "--listen", addresses[0])))
             first[1].terminate()
             assert first[1].wait(left_s()) == 0
-            load.go_on()
+            load.proceed()
 
 
 def test_clients_connect_again_at_the_age_of_their_connections(redis_url: str, world: World) -> None:
@@ -109,11 +109,11 @@ def test_clients_connect_again_at_the_age_of_their_connections(redis_url: str, w
         address = ready(process)[0]
         load = Load(address, NO_POLICY)
         with load.running():
-            load.go_on()
+            load.proceed()
             before: set[int] = set()  # each lives for half a second: on a busy machine none may be there now
             until(lambda: before.update(connections(process.pid)) or before)
             until(lambda: not before & connections(process.pid))
-            load.go_on()
+            load.proceed()
 
 
 def connections(pid: int) -> set[int]:

@@ -35,7 +35,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
         yield watched
 
 
-def test_traffic_goes_on_through_a_failover(watched: Watched) -> None:
+def test_traffic_continues_through_a_failover(watched: Watched) -> None:
     """Replies are right or marked; the next version comes from the new primary."""
     publication = trainer(watched.url)
     publish(publication)

@@ -349,12 +349,12 @@ def test_a_new_version_is_read_as_soon_as_it_is_served(
     monkeypatch.setattr("livectr.serving.version.reader._PAUSE_S", 3600.0)
     publish(trainer(redis_url))
     app = serve("rank", pipeline)
-    port, goes_on = redis_server.port, threading.Event()
+    port, continues = redis_server.port, threading.Event()
     with RankClient(app.server.address) as client:
         redis_server.stop()
         assert client.rank({"user_id": 1}, {"ad_id": [1001]}).degraded
         # The follower stays behind the swap.
-        monkeypatch.setattr(app.follower, "_check", lambda: served(app) == 2 and goes_on.wait())
+        monkeypatch.setattr(app.follower, "_check", lambda: served(app) == 2 and continues.wait())
         try:
             with ValkeyServer(port=port):
                 publication = trainer(redis_url)
@@ -363,7 +363,7 @@ def test_a_new_version_is_read_as_soon_as_it_is_served(
                 until(lambda: served(app) == 2)
                 assert not client.rank({"user_id": 1}, {"ad_id": [1000, 1001]}).degraded
         finally:
-            goes_on.set()
+            continues.set()
 
 
 def test_no_redis_at_the_start() -> None:

@@ -69,7 +69,7 @@ def main(folder: str) -> None:
 
 
 def kept(shared: Collectives, features: Features, label: NDArray[np.float32]) -> dict[str, Sequence[str]]:
-    """Exchange of every field: of a first run, of one that goes on from its checkpoint, and of two that go on
+    """Exchange of every field: of a first run, of a run resumed from its checkpoint, and of two runs resumed
     from a checkpoint with another exchange, of as many and of more ranks."""
     made = pipeline(CONFIG, fields=FIELDS, dense=DENSE)
     first = DesStep(made, seed=1, collectives=shared)

@@ -104,7 +104,7 @@ def cached_training_equals_the_host(target: Target, device: str, case: str) -> N
     fewer_rows_than_tables_have(cached, BUDGET)
 
 
-def a_resumed_step_goes_on(target: Target, device: str) -> None:
+def a_resumed_step_continues(target: Target, device: str) -> None:
     """Load rows and networks into a step whose device held others; it continues like the original."""
     unbroken, resumed = (step_of("both", device, GpuTables(BUDGET, target)) for _ in range(2))
     for step, seed in ((unbroken, 1), (resumed, 2)):

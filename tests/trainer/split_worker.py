@@ -58,7 +58,7 @@ def placed(kind: str, world: int) -> FieldPlacement:
 
 
 def measured(shared: Collectives) -> dict[str, Any]:
-    """Bytes of a step by `vectors`, and predicted; exchange of every field where a table is split anew."""
+    """Bytes of a step by `vectors`, and predicted; exchange of every field where a table is split again."""
     fields, split = [f"C{f + 1}" for f in range(4)], frozenset({"C2", "C4"})
     placement = FieldPlacement(tuple(f % shared.world for f in range(4)), 0, shared.world, split)
     features, label, _ = Planted([10, 300, 3_000, 20_000], 0).batch(np.random.default_rng(0), 3_000)
@@ -86,7 +86,7 @@ def measured(shared: Collectives) -> dict[str, Any]:
         "forced": des.route.field_exchange,
     }
     before: list[FieldExchange] = ["partial"] * len(fields)
-    for name in ("anew", "resumed"):
+    for name in ("again", "resumed"):
         auto = step(None, shared)
         auto.load_dense({**state, **exchange_state(before, shared.world)})
         found[f"{name}, undecided"] = auto.undecided

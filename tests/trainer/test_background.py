@@ -1,4 +1,4 @@
-"""A checkpoint is written while training goes on, and holds nothing of what is learned meanwhile."""
+"""A checkpoint is written while training continues, and holds nothing of what is learned meanwhile."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 @examples(20)
 @given(
     plan=st.lists(
-        st.tuples(st.integers(1, 60), st.booleans(), st.sampled_from(["", "", "restart", "go on"])),
+        st.tuples(st.integers(1, 60), st.booleans(), st.sampled_from(["", "", "restart", "continue"])),
         min_size=1,
         max_size=12,
     ),
@@ -85,8 +85,8 @@ def _play(run: Run, plan: list[tuple[int, bool, str]]) -> Content:
             assert restored is not None
             run.tables = restored_tables(restored)
             assert content(run.tables) == began
-        if then == "go on":
-            run.checkpoint.go_on(run.tables, {name: table.mark() for name, table in run.tables.items()})
+        if then == "continue":
+            run.checkpoint.resume(run.tables, {name: table.mark() for name, table in run.tables.items()})
     return began
 
 
@@ -130,7 +130,7 @@ def test_a_restart_names_the_files_of_the_process_before_until_a_sweep_has_gone_
     restored = reopen(run)
     assert restored is not None
     run.tables = restored_tables(restored)
-    run.checkpoint.go_on(run.tables, {name: table.mark() for name, table in run.tables.items()})
+    run.checkpoint.resume(run.tables, {name: table.mark() for name, table in run.tables.items()})
     named = []
     for _ in range(12):
         run.train(1)
@@ -151,7 +151,7 @@ def test_tables_with_other_rows_than_the_checkpoint_are_written_whole(tmp_path: 
     assert restored is not None
     run.tables = restored_tables(restored)
     run.tables["ad"].erase(run.tables["ad"].export()[0][:1])
-    run.checkpoint.go_on(run.tables, {name: table.mark() for name, table in run.tables.items()})
+    run.checkpoint.resume(run.tables, {name: table.mark() for name, table in run.tables.items()})
     run.commit()
     restored = reopen(run)
     assert restored is not None and content(restored_tables(restored)) == content(run.tables)
@@ -231,7 +231,7 @@ def test_a_generation_that_is_not_finished_takes_no_space(tmp_path: Path) -> Non
 
 
 def test_a_full_disk_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found while training goes on, and takes this rank's files with it."""
+    """It is found while training continues, and takes this rank's files with it."""
     run = Run(tmp_path / "checkpoint")
     run.train()
     run.commit()

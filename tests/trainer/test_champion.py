@@ -115,7 +115,7 @@ def plain(losses: np.ndarray, window: int, margin: float) -> list[tuple[str, int
     return changes
 
 
-def test_another_window_keeps_the_champion_and_begins_anew() -> None:
+def test_another_window_keeps_the_champion_and_begins_again() -> None:
     policy, other = contest(), contest(window=2 * WINDOW)
     feed(policy, WINDOW, 1.0, 0.5)
     feed(policy, WINDOW - 1, 0.1, 1.0)

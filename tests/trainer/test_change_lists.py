@@ -228,7 +228,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
 
 
 def test_a_checkpoint_without_lists_does_not_say_what_redis_lacks(tmp_path: Path) -> None:
-    """The lists were dropped while a delta is pushed: a restart may not go on from the version before it."""
+    """The lists were dropped while a delta is pushed: a restart may not resume from the version before it."""
     table = DynamicTable(RowLayout((Segment("v", 2, AdaGrad()),)), name="t", seed=1)
     served = Cursor(6, 1, "", 9, "run", served=5, served_row_set="1-1")
     publisher = SimpleNamespace(cursor=lambda step, begins: served)

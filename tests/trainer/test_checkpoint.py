@@ -239,7 +239,7 @@ def test_a_torn_generation_falls_back_to_the_one_before(
     assert restored is not None and restored.manifest.step == 1
     assert "generation 2 is torn" in caplog.text
     assert content(restored_tables(restored)) == before
-    # the run goes on from there, past the torn generation's number
+    # the run resumes from there, past the torn generation's number
     run.tables, run.step = restored_tables(restored), 1
     run.train()
     assert run.commit().generation == 3

@@ -34,7 +34,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @examples(15)
 @given(
     plan=st.lists(
-        st.tuples(st.integers(1, 60), st.integers(0, 30), st.booleans(), st.sampled_from(["", "", "go on"])),
+        st.tuples(st.integers(1, 60), st.integers(0, 30), st.booleans(), st.sampled_from(["", "", "resume"])),
         min_size=1,
         max_size=10,
     ),
@@ -71,7 +71,7 @@ def test_a_generation_holds_the_state_of_its_boundary(
                 assert restored is not None
                 run.tables = restored_tables(restored)
                 assert content(run.tables) == began
-                run.checkpoint.go_on(run.tables, {name: table.mark() for name, table in run.tables.items()})
+                run.checkpoint.resume(run.tables, {name: table.mark() for name, table in run.tables.items()})
                 run.train(1)
                 began = content(run.tables)
                 run.commit()

@@ -173,7 +173,7 @@ def test_a_zombie_whose_epoch_comes_back(cluster: Cluster, trainers: list[Traine
 def test_a_successor_finds_a_push_whose_traces_at_the_manifest_were_lost(
     cluster: Cluster, trainers: list[Trainer], reader: Reader
 ) -> None:
-    """Rows of a push that never flipped lie about: no delta goes on over them."""
+    """Rows of a push that never flipped lie about: no delta continues over them."""
     (first,) = trainers
     done = first.publish(snapshot(1, KEYS))
     assert done is not None

@@ -162,7 +162,7 @@ def test_metrics_and_report(tmp_path: Path, source: str) -> None:
     assert report.challengers["fm"]["logloss"] < report.logloss  # type: ignore[operator]
 
 
-def test_another_rule_goes_on_and_another_challenger_does_not(tmp_path: Path, source: str) -> None:
+def test_another_rule_continues_and_another_challenger_does_not(tmp_path: Path, source: str) -> None:
     """The rule is no part of a checkpoint's identity; models are."""
     options: dict[str, Any] = {**OPTIONS, "source": source, "checkpoint": str(tmp_path)}
     strict, lax = Promotion(margin=0.5, window=WINDOW), Promotion(margin=0.01, window=500)

@@ -26,7 +26,7 @@ from tests.trainer.ad_logs import ad_pipeline, write_files
 IMPRESSIONS, BATCH, CHUNK = 3_000, 16, 40
 UNUSED = np.arange(10**6, 10**6 + 2_000)
 """Keys of rows that no batch has."""
-ANEW, LATE = 60, 180
+AGAIN, LATE = 60, 180
 """Steps after which a complete version is asked for; it is there before the second."""
 
 
@@ -65,11 +65,11 @@ def test_training_does_not_wait_for_all_rows(
     def watched(committer: Committer, state: CommitState) -> bool:
         nonlocal erased, inserted
         table = tables["ad"]
-        if not publisher.busy and state.steps >= ANEW and committer.complete == 1:
+        if not publisher.busy and state.steps >= AGAIN and committer.complete == 1:
             if not inserted:
                 inserted = len(table.find_or_insert(UNUSED)) > 0
             elif not publisher.full:
-                publisher.begin_anew()
+                publisher.begin_again()
             elif erased < 100:  # of chunks that are copied, and that are not
                 erased += table.erase(UNUSED[erased :: len(UNUSED) // 20])
         at[state.steps] = {name: table.export() for name, table in tables.items()}
@@ -86,7 +86,7 @@ def test_training_does_not_wait_for_all_rows(
     assert commits.complete == 2 and waits and max(waits) < rows / 3, (rows, waits)
     assert len(waits) > 5 and erased >= 100
     manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
-    assert manifest.step == parts.progress.steps, "deltas went on"
+    assert manifest.step == parts.progress.steps, "deltas continued"
     for name, (keys, values) in at[manifest.step].items():
         served, status = decode_rows(
             client.mget(Keyspace().rows(manifest.row_set, name, keys)), manifest.version, manifest.dim
@@ -109,8 +109,8 @@ def test_a_copy_whose_changes_were_dropped_is_taken_at_once(
     monkeypatch.setattr(DynamicTable, "compact", lambda table: None)
 
     def watched(committer: Committer, state: CommitState) -> bool:
-        if not publisher.busy and state.steps >= ANEW and committer.complete == 1 and not publisher.full:
-            publisher.begin_anew()
+        if not publisher.busy and state.steps >= AGAIN and committer.complete == 1 and not publisher.full:
+            publisher.begin_again()
         if state.steps >= LATE:
             assert committer.complete >= 2
         return commit(committer, state)

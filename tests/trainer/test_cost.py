@@ -83,7 +83,7 @@ def test_bfloat16_halves_the_bytes_and_rounds(ranks: list[list[dict[str, Any]]])
 
 
 def test_a_checkpoint_keeps_the_choice(folder: Path) -> None:
-    """A run of as many ranks goes on with the exchange of its checkpoint, whatever it would choose."""
+    """A run of as many ranks resumes with the exchange of its checkpoint, whatever it would choose."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("kept*.json"))]
     assert len(found) in WORLDS and all(one == found[0] for one in found)
     kept = found[0]

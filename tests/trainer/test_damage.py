@@ -88,7 +88,7 @@ def test_a_flipped_bit_of_the_prediction_log(
     assert read_predictions(log).tobytes() == unbroken
     # Among records of all generations: nothing is whole, and the message says what to do.
     flip(early / "predictions", before - 50)
-    with pytest.raises(CheckpointError, match="move it away to go on without what it holds"):
+    with pytest.raises(CheckpointError, match="move it away to continue without what it holds"):
         go(source, early)
     (early / "predictions").unlink()
     caplog.clear()
@@ -122,7 +122,7 @@ def room(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_run_that_finds_the_disk_full_goes_on_once_there_is_space(
+def test_a_run_that_finds_the_disk_full_resumes_once_there_is_space(
     tmp_path: Path, source: str, unbroken: bytes
 ) -> None:
     root = tmp_path / "checkpoint"

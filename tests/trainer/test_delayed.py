@@ -83,7 +83,7 @@ def test_a_score_is_of_the_time_of_the_impression(source: str, tmp_path: Path) -
 def test_windows_that_are_open_at_the_end_of_a_run_are_not_measured(
     source: str, waits: Run, fnw: Run, tmp_path: Path
 ) -> None:
-    """They wait in the checkpoint, and the run that goes on ends as if it had never stopped."""
+    """They wait in the checkpoint, and the run that resumes ends as if it had never stopped."""
     stopped = run(source, tmp_path, "fnw", max_steps=15)
     assert 0 < len(stopped.predictions) < stopped.report.examples_trained
     end = stopped.predictions["time_ms"].max()

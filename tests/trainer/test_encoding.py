@@ -92,7 +92,7 @@ def test_what_is_there_is_encoded_first_and_what_comes_later_follows(tmp_path: P
 
 
 def test_a_bounded_topic_leaves_no_thread_that_asks_again(tmp_path: Path) -> None:
-    """A source that has ended answers at once: a thread that went on asking it would take the training
+    """A source that has ended answers at once: a thread that continued asking it would take the training
     thread's interpreter lock, and each of its operators would wait for it."""
     write(tmp_path, [line(n, picture(colour_of(n))) for n in range(1, 100)])
     with Run(tmp_path, new_store(tmp_path), until_end=True) as run:

@@ -24,7 +24,7 @@ def floor_of(client: redis.Redis) -> int:
 def test_an_erased_row_leaves_redis_and_no_reader_is_told_otherwise(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
-    """Erased by 2: read at version 1, missing at 2, gone when 4 is pushed; a reader still at 1 must go on."""
+    """Erased by 2: read at version 1, missing at 2, gone when 4 is pushed; a reader at 1 must move on."""
     trainer = start(trainers, redis_url)
     keys = np.arange(3)
     trainer.publish(snapshot(1, keys))
@@ -77,7 +77,7 @@ def test_rows_come_and_go_and_every_version_is_right(
     redis_url: str, client: redis.Redis, trainers: list[Trainer], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Random versions, some of whose pushes break and are repeated with other rows: a reader of any version
-    finds what was there at it, or is told to go on; one of the newest version always finds it."""
+    finds what was there at it, or is told to move on; one of the newest version always finds it."""
     rng = np.random.default_rng(seed)
     trainer = start(trainers, redis_url)
     keys = np.arange(12)

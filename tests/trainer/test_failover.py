@@ -95,7 +95,7 @@ def test_rows_that_a_failover_lost_before_the_flip_are_written_again(
 def test_rows_that_a_failover_lost_in_the_middle_of_a_push_are_written_again(
     pair: Pair, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A share goes on over a new connection to the new primary, which lacks its first rows."""
+    """A share continues over a new connection to the new primary, which lacks its first rows."""
     assert trainer.publish(snapshot(1, KEYS)) is not None
     pair.cut()
     write = Share.write

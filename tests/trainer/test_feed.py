@@ -79,7 +79,7 @@ def next_cut(batcher: Batcher) -> Cut | None:
             return round_.cut
 
 
-def test_a_batch_is_extracted_while_its_caller_goes_on(tmp_path: Path) -> None:
+def test_a_batch_is_extracted_while_its_caller_continues(tmp_path: Path) -> None:
     extract = SlowExtractor()
     with opened(write_files(tmp_path, 300), extract) as (feed, source, batcher):
         assert feed(None) is None and feed.in_flight == 0
@@ -161,7 +161,7 @@ class Failing:
         (self.counts,) = (array for name, array in statistics.items() if name.startswith("frequency"))
 
 
-def test_a_row_that_fails_is_a_dead_letter_and_its_batch_goes_on(tmp_path: Path) -> None:
+def test_a_row_that_fails_is_a_dead_letter_and_its_batch_continues(tmp_path: Path) -> None:
     one, two = Failing(tmp_path / "one", 1), Failing(tmp_path / "two", 2)
     for run in (one, two):
         kept = IMPRESSIONS - len(FAILING)

@@ -36,7 +36,7 @@ RNG = np.random.default_rng()
 
 
 @pytest.fixture(autouse=True)
-def drawn_anew() -> None:
+def redrawn() -> None:
     """Each test draws the same scores, whichever tests ran before."""
     global RNG
     RNG = np.random.default_rng(7)

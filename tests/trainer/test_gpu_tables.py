@@ -75,8 +75,8 @@ def test_two_ranks_train_as_with_host_tables() -> None:
     run_ranks(2, "tests.trainer.gpu_tables_worker")
 
 
-def test_a_resumed_step_goes_on() -> None:
-    checks.a_resumed_step_goes_on(EmulatedDevice, "cpu")
+def test_a_resumed_step_continues() -> None:
+    checks.a_resumed_step_continues(EmulatedDevice, "cpu")
 
 
 POLICY = TablePolicy(max_age="10s", max_rows=25, evict="lfu")

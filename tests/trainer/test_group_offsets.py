@@ -51,7 +51,7 @@ def test_kafkas_tool_shows_the_lag_after_the_checkpoint(
     write_kafka(kafka_url, prefix, 50, seed=1)
     shown = described_group(kafka_url, prefix)
     assert sum(lag for (topic, _), (_, lag) in shown.items() if topic.endswith("impressions")) == 50
-    # A run goes on from its checkpoint, whatever the broker says.
+    # A run resumes from its checkpoint, whatever the broker says.
     with connect_admin(kafka_url) as admin:
         wrong = {TopicPartition(*place): OffsetAndMetadata(0, "", -1) for place in shown}
         admin.alter_group_offsets(prefix, wrong)
@@ -62,7 +62,7 @@ def test_kafkas_tool_shows_the_lag_after_the_checkpoint(
     assert {lag for _, lag in described_group(kafka_url, prefix).values()} == {0}
 
 
-def test_a_group_with_members_is_counted_and_training_goes_on(
+def test_a_group_with_members_is_counted_and_training_continues(
     tmp_path: Path, kafka_url: str, topic_name: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     prefix = topic_name("group-")

@@ -81,8 +81,8 @@ def test_an_older_answer_does_not_take_the_place_of_a_newer(
     redis_url: str, client: redis.Redis, trainer: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look-out's thread has read that there is no hold; then a flip is refused, which reads the hold."""
-    answered, go_on, looked, seen = Event(), Event(), Event(), Event()
-    fetch, waits = trainer.store.client.fetch, iter([(answered, go_on), (looked, seen)])
+    answered, proceed, looked, seen = Event(), Event(), Event(), Event()
+    fetch, waits = trainer.store.client.fetch, iter([(answered, proceed), (looked, seen)])
 
     def stopped(keys: list[bytes]) -> list[bytes | None]:
         """Stop the look-out when its first answer has come, and again before it acts on its second."""
@@ -98,7 +98,7 @@ def test_an_older_answer_does_not_take_the_place_of_a_newer(
     newer = Thread(target=trainer.lookout.read_hold)
     newer.start()
     newer.join(0.3)  # it has either overtaken the look-out, or waits for it
-    go_on.set()
+    proceed.set()
     newer.join()
     until(looked.is_set, "the next look")
     found = trainer.publisher.hold

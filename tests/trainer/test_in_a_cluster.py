@@ -31,7 +31,7 @@ for shared in (
     test_publish.test_deltas_name_what_changed_and_old_blobs_go,
     test_publish.test_a_zombie_is_refused,
     test_publish.test_a_zombie_between_push_and_flip_is_refused,
-    test_publish.test_a_restart_goes_on_with_deltas_when_redis_holds_the_checkpoint,
+    test_publish.test_a_restart_resumes_with_deltas_when_redis_holds_the_checkpoint,
     test_publish.test_a_restart_publishes_all_under_a_fresh_ns_otherwise,
     test_publish.test_an_emptied_redis_is_filled_again,
     test_publish.test_another_manifest_in_place_of_ours_is_a_loss,

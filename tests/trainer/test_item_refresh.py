@@ -255,7 +255,7 @@ def test_another_process_and_an_empty_redis_begin_with_all_vectors(run: Run) -> 
     run.trainer = Trainer(run.url, replace(cursor, version=2), take_over=True)
     steps = run.steps(run.publish(3, START + 2).manifest)
     assert set(steps.values()) == {3}
-    run.trainer.publisher.begin_anew()
+    run.trainer.publisher.begin_again()
     steps = run.steps(run.publish(4, START + 3).manifest)
     assert set(steps.values()) == {4} and run.sizes == [700, 0, 700, 700]
 

@@ -41,7 +41,7 @@ def test_versions_list_the_look_up_rows_that_they_wrote(
     assert first.version > 1 and keys == {"ads": [], "users": []}, (
         "no row has changed since the first version"
     )
-    # A process that goes on reads all tables anew.
+    # A process that resumes reads all tables again.
     second, keys = run(first.version, max_steps=6, publish_interval_s=1000)
     assert second.version > first.version and second.row_set == first.row_set
     assert (

@@ -82,7 +82,7 @@ def test_a_batcher_that_follows_cuts_the_same_batches(
 def test_a_cut_that_was_never_learned_is_not_followed(
     log: Log, size: int, interval_ms: int | None, seed: int, kept: int
 ) -> None:
-    """A checkpoint is written between a cut and its step; its process is killed, and the next cuts anew."""
+    """A checkpoint is written between a cut and its step; its process is killed, and the next cuts again."""
     source, ramp = Idle(log, seed), BatchRamp(size)
     times = Times(interval_ms, 0.0, poll_s=0)
     killed = Batcher(source, Control(), ramp=ramp, times=times, recorded=True)
@@ -118,7 +118,7 @@ def test_batches_that_follow_from_the_log_are_not_noted() -> None:
 
 
 def test_a_log_that_ends_early_is_learned_to_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    """A part of the log was lost: the batches that it cannot form are left out, and the rest is cut anew."""
+    """A part of the log was lost: the batches that it cannot form are left out, and the rest is cut again."""
     order = OrderLog(9, {1: {0: 1, 1: 9}}, {})
     source = ScriptedSource({0: [1, 2, 3, 4], 1: [5]}, 1)
     batcher = Batcher(source, Control(), ramp=BatchRamp(2), times=Times(poll_s=0), follows=order)
@@ -145,7 +145,7 @@ def test_other_settings_or_topics_are_refused() -> None:
 
 
 def test_the_exchange_of_a_step_is_that_of_so_many_ranks() -> None:
-    """Two ranks, then three, then two again: one that began with each number of ranks goes on as they did."""
+    """Two ranks, then three, then two again: one that began with each number of ranks resumes as they did."""
     text = lines({}, [], None, (0, 2, ["rows"])) + lines({3: {0: 1}}, [])
     text += lines({}, [], None, (5, 3, ["vectors"])) + lines({}, [], None, (9, 2, ["partial"]))
     order = OrderLog.parse([b'["from",0]\n', text], 12, "x")
@@ -167,7 +167,7 @@ def manifest_of(files: list[File], step: int) -> Manifest:
 
 
 def test_a_checkpoint_names_few_parts_and_all_lines(tmp_path: Path) -> None:
-    """Also when processes go on from each other; each generation names what is kept."""
+    """Also when processes resume from each other; each generation names what is kept."""
     want: dict[int, dict[int, int]] = {}
     files: list[File] = []
     step = 0
@@ -175,7 +175,7 @@ def test_a_checkpoint_names_few_parts_and_all_lines(tmp_path: Path) -> None:
         writer = Writer(tmp_path)
         parts = OrderParts(writer)
         if process:
-            parts.go_on(manifest_of(files, step), lambda entry: (tmp_path / entry.path).read_bytes())
+            parts.resume(manifest_of(files, step), lambda entry: (tmp_path / entry.path).read_bytes())
         for generation in range(40):
             step += 1
             new = {step: {0: step, 1: generation}} if generation % 3 else {}
@@ -213,7 +213,7 @@ def test_a_full_order_log_begins_later_and_says_so(
 def test_a_checkpoint_of_an_older_program_knows_no_earlier_decisions(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     parts = OrderParts(writer)
-    parts.go_on(manifest_of([], 5), lambda entry: b"")
+    parts.resume(manifest_of([], 5), lambda entry: b"")
     (tmp_path / "gen").mkdir()
     files = parts.write(tmp_path / "gen", 6, b"")
     writer.wait()

@@ -190,7 +190,7 @@ class Parts:
         return [sorted(table.export()[0].tolist()) for table in self.tables]
 
 
-def test_parts_of_a_table_share_its_budget_and_go_on(world: int = 3) -> None:
+def test_parts_of_a_table_share_its_budget_and_continue(world: int = 3) -> None:
     """Restore exactly on as many ranks; on fewer, keys seen once are still known. No part is over its
     share."""
     batches = stream(60, 3)

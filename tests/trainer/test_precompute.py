@@ -79,7 +79,7 @@ def test_vectors_are_those_of_the_sub_model_when_it_was_copied(
     made = ContentPrecompute("images", network, store)
     expected = recomputed(network, store, store.ids)
     with torch.no_grad():
-        network.weights[0].zero_()  # training goes on
+        network.weights[0].zero_()  # training continues
     parts = list(made.run(lambda: False))
     assert len(parts) == made.blobs == 5 and all(len(ids) >= 150 for ids, _ in parts[:-1])
     ids, vectors = whole(iter(parts))

@@ -40,7 +40,7 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
         file.write(b"a part of a record")
     assert len(read_predictions(path)) == 5, "as a run that is under way leaves it"
     with PredictionLog(path, ["rank", "ids"]) as log:
-        assert len(log) == 0, "of other models: it begins anew"
+        assert len(log) == 0, "of other models: it begins again"
         with pytest.raises(ValueError, match="in a log of"):
             log.append(batch(0, 5))
     assert read_predictions(path).dtype.names[-2:] == ("rank", "ids")
@@ -70,7 +70,7 @@ def test_it_reads_back_what_was_appended() -> None:
         assert log.report("rank")["last"].examples == 2
 
 
-def test_a_resumed_log_is_cut_back_and_goes_on(tmp_path: Path) -> None:
+def test_a_resumed_log_is_cut_back_and_continues(tmp_path: Path) -> None:
     path = tmp_path / "new" / "predictions"
     with PredictionLog(path) as log:
         log.append(batch(0, 5))

@@ -55,7 +55,7 @@ def test_a_first_run_has_the_library_of_this_cpu(learn: Learn, tmp_path: Path) -
     assert learn("c", 2) == suited() == newest(tmp_path / "c").products
 
 
-def test_a_resumed_run_goes_on_with_its_library(
+def test_a_resumed_run_continues_with_its_library(
     learn: Learn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a CPU whose own library is another, too."""

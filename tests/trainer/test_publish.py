@@ -135,7 +135,7 @@ def test_a_zombie_between_push_and_flip_is_refused(
     assert client.get("{livectr}:manifest") is None
 
 
-def test_a_restart_goes_on_with_deltas_when_redis_holds_the_checkpoint(
+def test_a_restart_resumes_with_deltas_when_redis_holds_the_checkpoint(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
     keys = np.arange(10)

@@ -75,7 +75,7 @@ def test_a_failed_version_of_a_change_is_repeated_complete(
     assert done.version == 2 and done.champion == "fm" and done.row_set != first.row_set
 
 
-def test_a_successor_goes_on_with_the_champion_that_redis_holds(
+def test_a_successor_resumes_with_the_champion_that_redis_holds(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
     trainer = begun(trainers, redis_url)

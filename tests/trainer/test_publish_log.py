@@ -1,4 +1,4 @@
-"""A restart goes on with deltas: whenever a trainer was killed, Redis gets what an unbroken run publishes."""
+"""A restart resumes with deltas: whenever a trainer was killed, Redis gets what an unbroken run publishes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) 
     assert ranks.returncode and CUT_OFF in written, written.decode()
 
 
-def check_goes_on_with_deltas(
+def check_resumes_with_deltas(
     folder: Path, source: str, url: str, client: redis.Redis | ClusterClient, kills: list[tuple[str, int]],
     world: int,
 ) -> None:  # fmt: skip
@@ -123,10 +123,10 @@ def check_goes_on_with_deltas(
 
 
 @pytest.mark.parametrize(("world", "kills"), few(KILLS, KILLS[-1]))
-def test_a_killed_trainer_goes_on_with_deltas(
+def test_a_killed_trainer_resumes_with_deltas(
     tmp_path: Path, source: str, redis_url: str, client: redis.Redis, world: int, kills: list[tuple[str, int]]
 ) -> None:
-    check_goes_on_with_deltas(tmp_path, source, redis_url, client, kills, world)
+    check_resumes_with_deltas(tmp_path, source, redis_url, client, kills, world)
 
 
 @pytest.mark.full
@@ -134,13 +134,13 @@ def test_a_killed_trainer_goes_on_with_deltas(
     ("world", "kills"),
     few(IN_A_CLUSTER, IN_A_CLUSTER[1]),
 )
-def test_a_killed_trainer_goes_on_with_deltas_in_a_cluster(
+def test_a_killed_trainer_resumes_with_deltas_in_a_cluster(
     tmp_path: Path, source: str, redis_cluster: Cluster, world: int, kills: list[tuple[str, int]]
 ) -> None:
     """Each bucket must name its last push: the namespace's node does not know those of other nodes."""
     redis_cluster.empty()
     with ClusterClient("127.0.0.1", redis_cluster.ports[0]) as client:
-        check_goes_on_with_deltas(tmp_path, source, redis_cluster.url, client, kills, world)
+        check_resumes_with_deltas(tmp_path, source, redis_cluster.url, client, kills, world)
 
 
 def test_no_rank_writes_rows_before_all_have_listed_their_keys(

@@ -66,7 +66,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, source: str) -> Result:
     return run(source, tmp_path_factory.mktemp("unbroken"))
 
 
-def test_a_resumed_run_goes_on_with_its_batches(tmp_path: Path, source: str, unbroken: Result) -> None:
+def test_a_resumed_run_continues_with_its_batches(tmp_path: Path, source: str, unbroken: Result) -> None:
     for steps in (5, 20):
         run(source, tmp_path, max_steps=steps)
     assert_same(run(source, tmp_path), unbroken)
@@ -84,7 +84,7 @@ def test_late_positives_count(tmp_path: Path, source: str) -> None:
 def test_ranks_choose_their_exchange_once_batches_are_large(
     tmp_path: Path, source: str, unbroken: Result
 ) -> None:
-    """Networks are built anew in the middle of the run, and go on with what they have learned."""
+    """Networks are rebuilt in the middle of the run, and continue with what they have learned."""
     options = {**OPTIONS, "source": source, "checkpoint": str(tmp_path)}
     finish(start(2, {**options, "max_steps": 8}))
     assert FIELD_EXCHANGE_KEY not in Result(tmp_path).dense
@@ -94,15 +94,15 @@ def test_ranks_choose_their_exchange_once_batches_are_large(
     assert_close(result, unbroken)
 
 
-@pytest.mark.parametrize(("parts", "goes_on"), [("full", True), ("network", False), ("embeddings", False)])
-def test_a_warm_start_goes_on_with_a_whole_model(
-    tmp_path: Path, source: str, parts: str, goes_on: bool
+@pytest.mark.parametrize(("parts", "continues"), [("full", True), ("network", False), ("embeddings", False)])
+def test_a_warm_start_resumes_with_a_whole_model(
+    tmp_path: Path, source: str, parts: str, continues: bool
 ) -> None:
     run(source, tmp_path / "old", max_steps=20)
     run(source, tmp_path / "new", max_steps=1, warm_start=str(tmp_path / "old"), warm_parts=parts)
     old, new = newest_manifest(tmp_path / "old"), newest_manifest(tmp_path / "new")
     assert old is not None and new is not None
-    assert new.examples == (old.seen // 10 if goes_on else 16)
+    assert new.examples == (old.seen // 10 if continues else 16)
 
 
 @pytest.mark.parametrize("wrong", [{"batch_ramp": -1}, {"batch_min": 0}])

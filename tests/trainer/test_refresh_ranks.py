@@ -1,4 +1,4 @@
-"""Content refresh in real trainers: one, two and four ranks, and a run that goes on."""
+"""Content refresh in real trainers: one, two and four ranks, and a run that resumes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_ranks_share_the_work_and_publish_the_same_vectors(
     np.testing.assert_allclose(found[2], found[0], rtol=1e-5, atol=1e-6)
 
 
-def test_a_run_that_goes_on_on_other_ranks_computes_all_vectors_first(
+def test_a_run_that_resumes_on_other_ranks_computes_all_vectors_first(
     tmp_path: Path, redis_url: str, client: redis.Redis
 ) -> None:
     """A resumed run computes all vectors: changes in between are not known, and no earlier blob stays."""
@@ -89,7 +89,7 @@ def test_a_run_that_goes_on_on_other_ranks_computes_all_vectors_first(
     before = held(client)[0]
     run(1, tmp_path, redis_url, **checkpoint)
     manifest, versions, ids, _ = held(client)
-    assert manifest.row_set == before.row_set, "it went on with what Redis held"
+    assert manifest.row_set == before.row_set, "it resumed with what Redis held"
     assert versions == [before.version + 1] and ids.tolist() == sorted(store.ids.tolist())
     slots, items = held_items(client)
     assert slots == {str(before.version + 1)} and items.matrix.ids.tolist() == list(ADS)

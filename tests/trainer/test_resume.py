@@ -208,7 +208,7 @@ def half(tmp_path_factory: pytest.TempPathFactory, source: str) -> Path:
 def test_two_ranks_resumed_by_another_number(
     tmp_path: Path, source: str, unbroken: Result, half: Path, world: int
 ) -> None:
-    """DES §5's f mod N puts every row on another rank, where it is found and goes on."""
+    """DES §5's f mod N puts every row on another rank, where it is found and continues."""
     root = shutil.copytree(half, tmp_path / "checkpoint")
     report = tmp_path / "report.json"
     finish(start(world, {**OPTIONS, "source": source, "checkpoint": str(root), "report": str(report)}))

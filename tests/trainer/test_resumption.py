@@ -1,4 +1,4 @@
-"""Rules of the publish log: when a restarted trainer goes on with deltas, and which keys count as changed."""
+"""Rules of the publish log: when a restarted trainer resumes with deltas, and which keys count as changed."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def push_without_an_entry(first: Trainer, client: redis.Redis, patch: pytest.Mon
 
 
 def begin_a_complete_version(first: Trainer, client: redis.Redis, patch: pytest.MonkeyPatch) -> None:
-    first.publisher.begin_anew()
+    first.publisher.begin_again()
     patch.setattr(type(first.store), "flip", lambda *_, **__: (_ for _ in ()).throw(redis.ConnectionError()))
     first.publisher.begin(snapshot(4, KEYS), needed=0)
     while first.publisher.push.working:
@@ -159,7 +159,7 @@ def begin_a_complete_version(first: Trainer, client: redis.Redis, patch: pytest.
         begin_a_complete_version,
     ],
 )
-def test_what_is_not_known_is_published_anew(
+def test_what_is_not_known_is_published_again(
     redis_url: str,
     client: redis.Redis,
     trainers: list[Trainer],
@@ -197,7 +197,7 @@ def test_the_log_begins_at_the_oldest_checkpoint_and_is_bounded(
     for step in (11, 12):
         publish(trainer, snapshot(step, KEYS), needed=5)
     assert logged() == ([10, 11, 12], {9, 10, 11, 12})
-    trainer.publisher.begin_anew()
+    trainer.publisher.begin_again()
     for step in (13, 14):
         publish(trainer, snapshot(step, KEYS), needed=5)
     assert logged()[0] == [13, 14], "nothing extends the row set before"
@@ -227,7 +227,7 @@ def test_a_complete_version_keeps_its_rate(
         assert 1.8 < clock.now_s <= 2.0
         publish(trainer, snapshot(2, keys))
         assert clock.now_s <= 2.0
-    trainer.publisher.begin_anew()
+    trainer.publisher.begin_again()
     trainer.publisher.begin(snapshot(3, np.arange(2_000_000)))  # half an hour
     trainer.publisher.close()
 

@@ -1,5 +1,5 @@
 """The run log: measures of windows are those of their examples, whatever batches brought them; a run that is
-killed and goes on writes every window once."""
+killed and resumes writes every window once."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_killed_and_resumed_it_writes_every_window_once(tmp_path: Path, source: 
         assert end["report"][name] == other["report"][name]
 
 
-def test_a_run_without_a_log_so_far_goes_on_with_one(tmp_path: Path, source: str) -> None:
+def test_a_run_without_a_log_so_far_resumes_with_one(tmp_path: Path, source: str) -> None:
     options: dict[str, Any] = {**OPTIONS, "source": source, "checkpoint": str(tmp_path / "c")}
     train(ad_pipeline(), TrainOptions(**options, max_steps=20))
     report = train(ad_pipeline(), TrainOptions(**options, run_log=str(tmp_path / "run.log")))
@@ -238,4 +238,4 @@ def test_a_log_that_was_changed_is_refused(tmp_path: Path, caplog: pytest.LogCap
         RunLog(file, {}, length)
     file.unlink()
     RunLog(file, {}, length).close()
-    assert "it begins anew" in caplog.text and len(lines(file)) == 1
+    assert "it begins again" in caplog.text and len(lines(file)) == 1

@@ -1,6 +1,6 @@
 """A producer stalls, so that the clock decides what is learned: the order log makes a replay learn the same.
 
-A real broker, and a trainer in a process of its own. It goes on without the partitions that are silent; their
+A real broker, and a trainer in a process of its own. It continues without the silent partitions; their
 records come when the place of most of them has passed. The trainer is stopped, or killed in the stall.
 """
 
@@ -147,7 +147,7 @@ def live_run(
     world: int = 1,
     **more: object,
 ) -> None:
-    """Train while producers write, stall, and go on; then learn what the log holds."""
+    """Train while producers write, stall, and continue; then learn what the log holds."""
     options = {
         **LIVE,
         "source": url,
@@ -253,7 +253,7 @@ def test_a_replay_has_the_field_exchange_of_its_run(tmp_path: Path) -> None:
     assert order_of(tmp_path / "chosen").exchange(0, 2) != order_of(tmp_path / "live").exchange(0, 2)
 
 
-def test_a_replay_is_killed_and_goes_on(
+def test_a_replay_is_killed_and_resumes(
     tmp_path: Path, kafka_url: str, topic_name: Callable[[str], str]
 ) -> None:
     """It is stopped after some steps, in the middle of the order log, and started again."""

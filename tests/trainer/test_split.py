@@ -123,14 +123,14 @@ def test_partial_sums_cost_what_is_predicted(runs: tuple[int, Path]) -> None:
     assert sum(rank["sent"] for rank in found) == pytest.approx(found[0]["predicted"], rel=0.1)
 
 
-def test_a_table_that_is_split_anew_lets_a_batch_choose(runs: tuple[int, Path]) -> None:
-    """Its checkpoint has an exchange that it cannot go on with; the next checkpoint has one that it can."""
+def test_a_table_that_is_split_again_lets_a_batch_choose(runs: tuple[int, Path]) -> None:
+    """Its checkpoint has an exchange that it cannot resume with; the next checkpoint has one that it can."""
     world, folder = runs
     for rank in range(world):
         found = json.loads((folder / f"cost{rank}.json").read_text())
-        assert found["anew, undecided"] and not found["resumed, undecided"]
-        assert found["anew"] == found["resumed"] == found["fastest"]
-        assert "partial" not in (found["anew"][1], found["anew"][3])
+        assert found["again, undecided"] and not found["resumed, undecided"]
+        assert found["again"] == found["resumed"] == found["fastest"]
+        assert "partial" not in (found["again"][1], found["again"][3])
 
 
 def test_an_all_reduce_refuses_a_split_table() -> None:

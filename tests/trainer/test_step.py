@@ -83,7 +83,7 @@ def test_equal_runs_give_equal_bits() -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_resumed_step_goes_on_as_the_unbroken_one() -> None:
+def test_a_resumed_step_equals_the_unbroken_one() -> None:
     unbroken, resumed = step_of(*BOTH), step_of(*BOTH)
     rng = np.random.default_rng(0)
     for _ in range(2):

@@ -109,7 +109,7 @@ def go(source: str, address: str, copy: Path, **more: object) -> None:
     train(ad_pipeline(), TrainOptions(source, **options))  # type: ignore[arg-type]
 
 
-def test_killed_anywhere_it_goes_on_from_an_empty_disk(
+def test_killed_anywhere_it_resumes_from_an_empty_disk(
     tmp_path: Path, source: str, address: str, unbroken: Result, server: S3Server
 ) -> None:
     copy, rng = tmp_path / "copy", random.Random()
@@ -179,7 +179,7 @@ def test_a_store_that_is_away_holds_nothing_up_and_nothing_is_lost(
         go(source, address, copy)
         thread.join()
     server.use(monkeypatch)
-    assert learned.is_set(), "training did not go on while the store was away"
+    assert learned.is_set(), "training did not continue while the store was away"
     assert_same(downloaded(address, tmp_path / "downloaded"), unbroken)
 
 

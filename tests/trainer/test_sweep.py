@@ -107,7 +107,7 @@ def test_lists_of_those_who_left_are_bounded_while_redis_is_away(
 def test_who_left_before_a_crash_is_removed_after_it(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis is away, users leave, checkpoints go on without them, and the trainer dies with its lists."""
+    """Redis is away, users leave, checkpoints continue without them, and the trainer dies with its lists."""
     source, checkpoint = write(tmp_path / "logs"), str(tmp_path / "checkpoint")
     commit = Committer.commit
 
@@ -121,7 +121,7 @@ def test_who_left_before_a_crash_is_removed_after_it(
     with monkeypatch.context() as patch, suppress(DiedError):
         patch.setattr(Committer, "commit", watched)
         train(source, server.url, checkpoint)
-        raise AssertionError("it went on")
+        raise AssertionError("it continued")
     server.begin()
     client = server.client(server.port)
     known = len([*client.scan_iter("livectr:*:history:*", count=1000)])

@@ -151,7 +151,7 @@ def test_any_chain_of_parts_restores_the_rows(
         lookup.FEW_KEYS, lookup.DELETED_KEPT_MS = few, kept_ms
 
 
-def test_a_part_holds_what_is_new_and_the_base_is_written_anew_when_it_is_outgrown() -> None:
+def test_a_part_holds_what_is_new_and_the_base_is_written_again_when_it_is_outgrown() -> None:
     table, log, files = new_table(), TimedRowLog(), Files()
     put(table, [Put(key, 0, "base") for key in range(1000)])
     table.forget(1)
@@ -183,7 +183,7 @@ def test_a_part_holds_what_is_new_and_the_base_is_written_anew_when_it_is_outgro
 def test_rows_that_left_for_lack_of_room_are_in_no_checkpoint(
     batches: list[list[tuple[int, int, bool]]], restarts: set[int], max_age: int | None, rows: int
 ) -> None:
-    """A table that goes on and those that are restored from its files hold the same rows."""
+    """A table that stays in memory and those that are restored from its files hold the same rows."""
     few, lookup.FEW_KEYS = lookup.FEW_KEYS, 0
     try:
         check_room(batches, restarts, max_age, rows)

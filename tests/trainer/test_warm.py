@@ -176,7 +176,7 @@ def test_two_ranks_start_from_one_and_one_from_two(tmp_path: Path, source: str, 
 
 
 def test_two_ranks_learn_as_one_from_there(tmp_path: Path, source: str, plain: Path) -> None:
-    """The first batch decides on the field exchange, and networks are built anew: they still start warm."""
+    """The first batch decides on the field exchange, and networks are rebuilt: they still start warm."""
     options = {**OPTIONS, "seed": 5, "max_steps": 2, "warm_start": str(plain), "warm_parts": "full"}
     one = run(ad_pipeline(), source, tmp_path / "one", **options)
     finish(start(2, {**options, "source": source, "checkpoint": str(tmp_path / "two")}))

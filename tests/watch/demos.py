@@ -134,7 +134,7 @@ class WatchedDemo:
 
     def is_over(self, alert: str) -> None:
         """Wait until an alert does not fire."""
-        self.until(lambda: alert not in self.firing(), lambda: f"{alert} goes on")
+        self.until(lambda: alert not in self.firing(), lambda: f"{alert} still fires")
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Processes of the demo with these words in their command lines, their children included."""

@@ -35,7 +35,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDemo]:
 
 @drill("LiveCTRRedisRefilled")
 def test_redis_is_emptied(demo: WatchedDemo) -> None:
-    """The trainer publishes everything anew."""
+    """The trainer publishes everything again."""
     demo.redis.flushall()
     demo.fires("LiveCTRRedisRefilled")
     demo.is_over("LiveCTRRedisRefilled")
@@ -111,7 +111,7 @@ def another_server(demo: WatchedDemo, user: str) -> Iterator[None]:
 
 @drill("LiveCTRVersionsSplit")
 def test_a_server_is_cut_off_from_redis(demo: WatchedDemo) -> None:
-    """It goes on answering with its last version."""
+    """It continues answering with its last version."""
     with another_server(demo, "cut"):
         served = 'livectr_served_version{pod="rank-1"} > 0'
         demo.until(lambda: demo.holds(served), lambda: "the second server serves nothing")

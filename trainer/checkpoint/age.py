@@ -33,7 +33,7 @@ def check_age(address: str | Path, max_age_s: float, *, now_s: float | None = No
     age = f"is {in_words(age_s)} old" if manifest.created_ms else "does not say when it was written"
     raise ConfigError(
         f"the checkpoint {address} {age}; max_checkpoint_age_s allows {in_words(max_age_s)}. Its log may be "
-        "gone, and its model is stale: set accept_stale to go on from it, or name another --checkpoint for "
+        "gone, and its model is stale: set accept_stale to resume from it, or name another --checkpoint for "
         "a new run"
     )
 

@@ -5,11 +5,11 @@ far as they hold keys that are still remembered. A part is written together with
 larger, up to PART_ROWS: so a key is written O(log n) times, there are few files, and none takes long.
 
 Histories change in any order. A checkpoint writes the users that clicked or left since the one before, behind
-a base of all users, which is written anew when the changes are twice as many.
+a base of all users, which is written again when the changes are twice as many.
 
 Rows of look-up tables with a time come in any order, too. A checkpoint writes those that came since the one
 before, together with parts before them that are no larger: the first of them is the base, which is written
-anew when as many rows have come. So a row is written O(log n) times, and there are few files.
+again when as many rows have come. So a row is written O(log n) times, and there are few files.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class HistoryChain:
         self._files = files if fresh else [*self._files, *files]
         return self._files
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Let the next file hold all histories, since changes are no longer known."""
         self._files = []
 

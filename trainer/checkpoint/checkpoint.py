@@ -31,8 +31,8 @@ some time apart (trainer.checkpoint.keeping).
     4  rank 0 renames the manifest into place: at this moment the generation begins to exist. Files that no
        kept generation names are removed afterwards.
 
-Training goes on between 2 and 3. With an object store (trainer.checkpoint.stored) files are uploaded in 2,
-the manifest is put between 3 and 4 while training goes on, and the folder is a working copy.
+Training continues between 2 and 3. With an object store (trainer.checkpoint.stored) files are uploaded in 2,
+the manifest is put between 3 and 4 while training continues, and the folder is a working copy.
 """
 
 import json
@@ -205,7 +205,7 @@ class Checkpointer:
         """Copy rows of tables before the next generation begins. Raises DiskFullError.
 
         Args:
-            marks: name → mark of this boundary, at which that is begun; None: go on with it.
+            marks: name → mark of this boundary, at which that is begun; None: continue it.
         """
         with self._whole(self._next), writing("the checkpoint", self.root):
             if marks is not None:
@@ -327,7 +327,7 @@ class Checkpointer:
         manifest = newest_whole(
             place,
             self.control,
-            "bring its files back, or name an empty --checkpoint directory to begin anew",
+            "bring its files back, or name an empty --checkpoint directory to begin again",
             predictions=self._predictions if stored is None else None,
         )
         if manifest is None:
@@ -335,18 +335,18 @@ class Checkpointer:
         check_identity(place.name, manifest.identity, self.identity)
         if self._log is not None and stored is not None and self._predictions is not None:
             bring_back(stored, manifest, self._predictions)
-            self._log.go_on(manifest.files)
+            self._log.resume(manifest.files)
         if stored is not None and self._writes:
             write_manifest(self.root, manifest)
         self._kept = [manifest]
         if self.control.rank == 0:
-            self._files.order.go_on(manifest, lambda entry: place.ensure(entry).read_bytes())
+            self._files.order.resume(manifest, lambda entry: place.ensure(entry).read_bytes())
             self._older = [m for m in readable(place) if m.generation < manifest.generation]
         if manifest.created_ms:
             telemetry.CHECKPOINT_TIMESTAMP.set(manifest.created_ms / 1000)
         return Restored.of(place, manifest)
 
-    def go_on(self, tables: Mapping[str, Table], marks: Mapping[str, int]) -> None:
+    def resume(self, tables: Mapping[str, Table], marks: Mapping[str, int]) -> None:
         """Let the next generation name the restored files of tables, and hold what changes. Collective.
 
         Files of any number of ranks serve: they are read before those of this process. If nothing was
@@ -366,16 +366,16 @@ class Checkpointer:
             and summed([p["rows"] for p in parts]) == manifest.table_rows
         ):
             self._inherited = [file for file in manifest.files if file.kind == "tables"]
-            self.tables.go_on(tables, marks)
+            self.tables.resume(tables, marks)
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Let the next generation hold all rows, since changes are no longer known. On all ranks."""
         self._inherited = []
-        self._files.begin_anew()
+        self._files.begin_again()
 
     @property
     def oldest(self) -> int:
-        """Examples of the oldest kept generation: a restart goes on from at least as many."""
+        """Examples of the oldest kept generation: a restart resumes from at least as many."""
         return self._kept[0].examples if self._kept else 0
 
     @property

@@ -1,6 +1,6 @@
 """Generations that are kept for rollbacks: at most `versions`, each at least `every_s` after the last.
 
-The newest two generations, from which a run goes on, are kept anyway and do not count. A generation that was
+The newest two generations, from which a run resumes, are kept anyway and do not count. A generation that was
 written while versions were held is not kept: its model was never served, and nobody would go back to it. So
 what is there when a hold begins stays until it ends.
 """

@@ -87,7 +87,7 @@ class Manifest:
 
     @property
     def ramped(self) -> int:
-        """Examples from which the batch ramp goes on."""
+        """Examples from which the batch ramp resumes."""
         return self.seen or self.examples
 
     def to_json(self) -> bytes:

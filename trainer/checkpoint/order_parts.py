@@ -70,7 +70,7 @@ class OrderParts:
         self._parts: list[_Part] = []
         self._since = 0
 
-    def go_on(self, manifest: Manifest, read: Callable[[FileEntry], bytes]) -> None:
+    def resume(self, manifest: Manifest, read: Callable[[FileEntry], bytes]) -> None:
         """Take the parts of a generation that was restored; an older program's has none."""
         self._since = manifest.step
         for entry in manifest.files:

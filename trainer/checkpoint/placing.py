@@ -1,4 +1,4 @@
-"""Balanced placement of a run that goes on from a checkpoint, by the keys and rows that this has measured."""
+"""Balanced placement of a run that resumes from a checkpoint, by the keys and rows that this has measured."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class PredictionParts:
         self._log, self._writer = log, writer
         self._parts: list[tuple[int, File]] = []  # first byte after the part
 
-    def go_on(self, files: Sequence[FileEntry]) -> None:
+    def resume(self, files: Sequence[FileEntry]) -> None:
         """Take the parts that a generation names for the beginning of the log."""
         end = 0
         for entry in files:

@@ -41,10 +41,10 @@ class RankFiles:
         self._writer, self._rank, self._log = writer, rank, log
         self._known, self._histories, self._rows = KnownLog(), HistoryChain(), TimedRowLog()
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Let the next files hold all rows and histories, since changes are no longer known."""
-        self.tables.begin_anew()
-        self._histories.begin_anew()
+        self.tables.begin_again()
+        self._histories.begin_again()
 
     def write(self, folder: Path, content: CheckpointState, *, keep: bool) -> list[File]:
         """Copy what the files hold and have them written; return them with the older files of the chains.

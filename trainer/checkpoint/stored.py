@@ -9,7 +9,7 @@ The trainer that starts last owns the prefix. Another one finds its token replac
 manifest, and stops. Files of two trainers never have the same key, as keys hold the token.
 
 Files are uploaded by threads, after they are written to the working copy. A store that is away is asked again
-until it answers: meanwhile training goes on, and no other checkpoint begins.
+until it answers: meanwhile training continues, and no other checkpoint begins.
 """
 
 from __future__ import annotations

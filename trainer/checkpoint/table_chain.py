@@ -11,7 +11,7 @@ copied at boundaries before (`ahead`, `advance`), and the boundary of the checkp
 since: files are read in order, so that the last row of a key counts.
 
 Rows of tables with a part on SSD have no lasting numbers: they cannot be swept. Where a rank has such tables,
-all rows are written anew once the files hold more than twice as many.
+all rows are written again once the files hold more than twice as many.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TableChain:
         self._ahead: _Ahead | None = None
         self.around = True
 
-    def go_on(self, tables: Mapping[str, Table], marks: Mapping[str, int]) -> None:
+    def resume(self, tables: Mapping[str, Table], marks: Mapping[str, int]) -> None:
         """Let the next files hold what changes after `marks`: the files of another process hold the rest."""
         self._tables = tables
         self._places = dict.fromkeys(marks, (0, 0))
@@ -148,7 +148,7 @@ class TableChain:
             if time.monotonic() >= deadline:
                 return
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Let the next files hold all rows, since changes are no longer known."""
         self._steps, self._ahead = [], None
         self.around = True

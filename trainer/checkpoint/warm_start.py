@@ -12,7 +12,7 @@ the day before.
 
 The paper initialises parameters and says nothing of optimisers. A row's state (sums of squares, numbers of
 updates) comes with the row, or an old row would learn as fast as a new row. The networks' Adam moments start
-at zero and schedules at their beginning, as in any new run. The batch ramp (trainer.ramp) goes on
+at zero and schedules at their beginning, as in any new run. The batch ramp (trainer.ramp) continues
 where the other run was if both its networks and its embeddings are loaded. The first batch does not move
 trained biases (trainer.des.step). Positions in the log, joins, histories and counters are the new run's own.
 """
@@ -55,10 +55,10 @@ class WarmStart:
 
     @staticmethod
     def of(options: TrainOptions, control: Control, *, resumed: bool) -> "WarmStart | None":
-        """Find the newest whole generation of `warm_start`; only read it, as its run may go on. Collective.
+        """Find the newest whole generation of `warm_start`; only read it: its run may continue. Collective.
 
         Args:
-            resumed: this run goes on from a checkpoint of its own.
+            resumed: this run has a checkpoint of its own.
 
         Returns:
             None if the run has no warm start, or is resumed.
@@ -88,7 +88,7 @@ class WarmStart:
 
     @property
     def seen(self) -> int:
-        """Examples from which the batch ramp goes on: a model that lacks networks or rows starts it anew."""
+        """Examples from which the batch ramp resumes: a model that lacks networks or rows starts it again."""
         return self.restored.manifest.ramped if self.parts >= {"network", "embeddings"} else 0
 
     def statistics(self, fresh: Statistics) -> Statistics:

@@ -1,4 +1,4 @@
-"""Files of a generation, written by a thread while training goes on.
+"""Files of a generation, written by a thread while training continues.
 
 What a file holds is copied before it is handed over. Copies that wait for the disk are bounded: beyond
 WAITING_BYTES, handing over waits for the oldest. Uploads to an object store read the files again: a

@@ -48,6 +48,6 @@ def check_replicas(control: Control, parameters: Mapping[str, Tensor]) -> None:
     more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
     raise InternalError(
         f"copies of the network differ: rank {ranks} from rank 0 in {', '.join(differing[:NAMED])}{more}. "
-        "Nothing of this is kept; start the trainer again: it goes on from the last checkpoint. "
+        "Nothing of this is kept; start the trainer again: it resumes from the last checkpoint. "
         "If it happens again, test the memory of these machines and compare their library versions"
     )

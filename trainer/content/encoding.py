@@ -47,7 +47,7 @@ class Encoding:
     """Thread that encodes the pictures of one content into a store.
 
     A picture replaces the row of its id if its bytes differ from those of the row's picture. While the topic
-    is read anew at the start, an older picture of an id may come before the stored picture. So changed
+    is read again at the start, an older picture of an id may come before the stored picture. So changed
     pictures wait until the topic's end is reached, and only the last picture of each id is encoded.
 
     Args:

@@ -72,7 +72,7 @@ class ItemDrift:
         return self._ids if least <= len(self._ids) <= most else self._drawn(table)
 
     def _drawn(self, table: LookupTable) -> I64:
-        """Draw the sample anew."""
+        """Draw another sample."""
         ids = table.keys
         hashes, few = shard_of(ids, HASHES), len(ids) <= 2 * SAMPLE
         self._limit = HASHES if few else int(np.partition(hashes, 2 * SAMPLE)[2 * SAMPLE])

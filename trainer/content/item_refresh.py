@@ -8,7 +8,7 @@
 An item's slot is a hash of its id, the same on any number of ranks. A slot has a blob, which versions share
 until the slot is computed again. Items that are newer than their slot's blob are in the blob `NEWER`, which
 counts more. The blob `LEFT` lists ids without vectors: items of the slots' blobs that have left. Every
-version writes both anew. A slot with many items in them is computed again, so that they stay small.
+version writes both again. A slot with many items in them is computed again, so that they stay small.
 
 An item in `NEWER` is computed with every version: its id's row learns fast, and its picture may come after
 it. Rank 0 knows the items, and tells the other ranks which are computed. It keeps 8 bytes an item.

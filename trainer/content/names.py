@@ -46,8 +46,8 @@ class ContentNames:
         ranks = [[blob(rank, tag) for tag in share["tags"]] for rank, share in enumerate(shares)]
         if any(share["whole"] for share in shares):
             return ContentNames(ranks, ())
-        anew = {NEWER, *chain.from_iterable(share["tags"] for share in shares)}
-        return ContentNames(ranks, [name for name in before if tag_of(name) not in anew])
+        changed = {NEWER, *chain.from_iterable(share["tags"] for share in shares)}
+        return ContentNames(ranks, [name for name in before if tag_of(name) not in changed])
 
     @property
     def all(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@
 
 Ids are in slots of 65,536 (trainer.content.slots). A slot has a blob, which versions share until the slot is
 computed again. The ids whose features came after their slot's blob are in a blob of each rank, `NEWER`, which
-every version writes anew. It counts more than the slots'. A slot with more than 1/16 of such ids is computed
+every version writes again. It counts more than the slots'. A slot with more than 1/16 of such ids is computed
 again, so that the blob stays small.
 
 What is due depends on event times of the examples, on the store's files and on the earlier versions of this

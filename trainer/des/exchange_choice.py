@@ -48,7 +48,7 @@ def forced_exchange(
 def saved_exchange(
     state: Mapping[str, Tensor], collectives: Collectives, used: Sequence[FieldExchange] | None
 ) -> list[FieldExchange] | None:
-    """Exchange in a checkpoint that a run goes on with; None where there is none, one of another number of
+    """Exchange in a checkpoint that a run resumes with; None where there is none, one of another number of
     ranks, or the settings force their own. Rank 0 warns if that is another.
 
     Args:

@@ -157,7 +157,7 @@ class DesStep:
         self.front = self.storage.front([(self.fields[f], self.table_of[f]) for f in self.held])
 
     def _build_first(self, pipeline: Pipeline, stores: Mapping[str, Features16]) -> None:
-        """Build content and networks; an automatic exchange builds the networks anew."""
+        """Build content and networks; an automatic exchange rebuilds the networks."""
         self._gathers = {role: config.gathers(self.fields) for role, config in self.configs.items()}
         self._all_gathers = gathers_of(self.configs, self.fields)
         self.ams = ams_of(
@@ -180,7 +180,7 @@ class DesStep:
     # ── the field exchange ──
 
     def _choose(self, features: Features | CommonFeatures) -> None:
-        """Build with the exchange of every field that a batch chooses, if it is large enough, and go on with
+        """Build with the exchange of every field that a batch chooses, if the batch is large enough, and keep
         what the networks have learned. Collective."""
         gathered = *self.route.pooled, *self.route.sequences, *self.placement.split_fields(self.table_of)
         least, cost = self.settings.choose_from, self.cost

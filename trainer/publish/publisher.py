@@ -10,7 +10,7 @@ most one version is under way (trainer.publish.push). Meanwhile commits publish 
 
 A complete version is written under a fresh row set: at the start, unless it is known in which rows Redis and
 the checkpoint differ (trainer.publish.log); when Redis is found emptied; when the champion has changed. A row
-set has the values of one champion, so that requests under the version before go on with its rows.
+set has the values of one champion, so that requests under the version before continue with its rows.
 
 The outcome of a push or a flip that fails is UNKNOWN: Redis may have carried it out, or do so later. Rank 0
 finds out, however long Redis is away: it takes a new epoch, which fences out all earlier commands
@@ -83,7 +83,7 @@ class Publisher:
         full: the next version must hold everything.
         last: manifest of the version that is served; None before the first.
         push: stage of the version under way.
-        log: versions whose changed keys Redis keeps, for a process that goes on from a checkpoint.
+        log: versions whose changed keys Redis keeps, for a process that resumes from a checkpoint.
         resumption: lists of keys that count as changed (trainer.publish.log.missed); None: there are none.
         flipped: versions that were flipped after the cursor was written that `start` got.
         least_examples: examples that the model must have learned to be published: min_examples, and the
@@ -118,10 +118,10 @@ class Publisher:
         self._lookout = (lookout or PublishedWatch(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
-        """Fence out every earlier trainer; go on with deltas if that is possible. Collective.
+        """Fence out every earlier trainer; resume with deltas if that is possible. Collective.
 
         Args:
-            cursor: of the checkpoint that this run goes on from.
+            cursor: of the checkpoint that this run resumes from.
             learned: examples of that checkpoint.
             take_over: replace another run's version, or a newer version.
 
@@ -198,7 +198,7 @@ class Publisher:
         """
         if self.last is not None and self.last.champion != champion and not self.full:
             LOG.info("champion %s: the next version is complete", champion)
-            self.begin_anew()
+            self.begin_again()
 
     def cursor(self, step: int, *, begins: bool = True) -> Cursor:
         """Cursor of a checkpoint at `step`: the version that is about to begin, or the numbers that are used.
@@ -282,7 +282,7 @@ class Publisher:
         self.push(pending, Share(self.control.rank, snapshot, manifest, own_blobs, self.full, self._entry))
 
     def observe(self, flags: Sequence[int]) -> Published | None:
-        """Step 6: go on as far as the flags of one header allow. Alike on every rank.
+        """Step 6: continue as far as the flags of one header allow. Alike on every rank.
 
         Args:
             flags: state of every rank's push.
@@ -336,12 +336,12 @@ class Publisher:
             raise
 
     def _lost(self, *, superseded: bool) -> None:
-        """Publish everything anew: Redis does not hold the last version any more.
+        """Publish everything again: Redis does not hold the last version any more.
 
         Args:
             superseded: by a rollback, which is no loss.
         """
-        self.begin_anew()
+        self.begin_again()
         if not superseded:
             telemetry.LOST_VERSIONS.inc()
 
@@ -350,7 +350,7 @@ class Publisher:
         if self._lookout is not None:
             self._lookout.watch(self.last, self._before)
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Let the next version hold everything, in a fresh row set. Alike on every rank; not while busy."""
         self.full = True
         self._number += 1

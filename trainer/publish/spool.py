@@ -1,6 +1,6 @@
 """Copies of a version's rows that are taken and written chunk by chunk.
 
-A version is copied at a step boundary and pushed while training goes on. Where rows are kept on an SSD
+A version is copied at a step boundary and pushed while training continues. Where rows are kept on an SSD
 because memory is short (trainer.tables.tiers), the copy goes there too (`Spool`): memory holds one chunk of
 it at a time. Where rows are in memory, a complete version is copied at many boundaries before its own
 (`CopyAhead`): a table of millions of rows would hold training up.

@@ -1,6 +1,6 @@
 """Succession: rules, without a connection, for a trainer whose namespace already holds a version.
 
-A trainer may take over a version if it has the same pipeline and goes on from a checkpoint of the same run.
+A trainer may take over a version if it has the same pipeline and resumes from a checkpoint of the same run.
 The checkpoint must not be behind: it has learned at least the examples of the older of the two generations
 that the publisher kept. All other trainers need `--take-over`.
 
@@ -54,7 +54,7 @@ def refusal(
 
     Args:
         held: version in Redis.
-        cursor: of the checkpoint that the trainer goes on from.
+        cursor: of the checkpoint that the trainer resumes from.
         learned: examples of that checkpoint.
         fingerprint: of the trainer's pipeline.
         where: the namespace, in words.
@@ -73,7 +73,7 @@ def refusal(
     if cursor is None or cursor.run_id != held.run_id:
         return (
             f"{where} serves version {held.version} of another run, which has learned {held.examples:,} "
-            "examples; go on from its --checkpoint, name another --namespace, or say --take-over to "
+            "examples; resume from its --checkpoint, name another --namespace, or say --take-over to "
             "replace it"
         )
     if learned < held.committed:

@@ -25,7 +25,7 @@ class Claim:
         version: highest version number that was ever begun.
         run_id: of the run, in all of its versions.
         least_examples: examples that the model must have learned to be published.
-        manifest: text of the version from which deltas go on; "": the next version is complete.
+        manifest: text of the version from which deltas resume; "": the next version is complete.
         resumption: lists of the rows that the first delta holds, too; None: there are none.
     """
 
@@ -51,7 +51,7 @@ def claim_namespace(
 
     Args:
         lookout: started once the namespace is claimed.
-        cursor: of the checkpoint that this run goes on from; None in a new run.
+        cursor: of the checkpoint that this run resumes from; None: a new run.
         learned: examples of that checkpoint.
         fingerprint: of the pipeline.
         take_over: replace another run's version, or a newer version.

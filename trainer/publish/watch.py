@@ -66,7 +66,7 @@ class PublishedWatch:
         self._thread = Thread(target=self._run, name="lookout", daemon=True)
 
     def start(self) -> None:
-        """Read evictions and hold once, then go on in the thread. Raises redis.RedisError."""
+        """Read evictions and hold once, then continue in the thread. Raises redis.RedisError."""
         self.evictions = self._store.evictions()
         self.read_hold()
         if not self.evictions.run_id:

@@ -107,7 +107,7 @@ class ChampionPolicy:
         }
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from a `state` of the same contenders. Of another window's the champion alone is kept."""
+        """Resume from a `state` of the same contenders. Of another window's the champion alone is kept."""
         self.champion = champion_of(state)
         self.changes, self.counted, window, since, panes = state["numbers"].tolist()
         self._begin()

@@ -81,7 +81,7 @@ class Contest:
         return self.policy.state() | {"since": np.array([self.since])}
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from a `state`."""
+        """Resume from a `state`."""
         self.policy.load(state)
         self.since = int(state["since"][0])
         self._show()

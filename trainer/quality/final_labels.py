@@ -117,7 +117,7 @@ class FinalLabels:
         return state | {_ROWS + name: np.ascontiguousarray(records[name]) for name in self._schema.names}
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from a `state`; these must be new."""
+        """Resume from a `state`; these must be new."""
         join = {name.removeprefix(_JOIN): v for name, v in state.items() if name.startswith(_JOIN)}
         self._order = int(join.pop("order")[0])
         self._join.restore(join, {name: state[_KNOWN + name] for name in COLUMNS})

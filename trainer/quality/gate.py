@@ -167,7 +167,7 @@ class PublishGate:
         }
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from a `state`; of another window's, `usual` alone is kept."""
+        """Resume from a `state`; of another window's, `usual` alone is kept."""
         held = [name for name, is_held in zip(REASONS, state["figures"], strict=False) if is_held]
         self.usual, self.usual_rate, *figures = state["figures"].tolist()[len(REASONS) :]
         window, filled, closed, excused = state["numbers"].tolist()

@@ -111,8 +111,8 @@ def wrong_predictions(path: Path, length: int, sha256: str) -> str:
     except FileNotFoundError:
         return ""
     return (
-        f"the prediction log {path} is not what was written; bring it back, or move it away to go on without "
-        "what it holds"
+        f"the prediction log {path} is not what was written; bring it back, or move it away to continue "
+        "without what it holds"
     )
 
 
@@ -121,7 +121,7 @@ class PredictionLog:
 
     Args:
         path: the file; None: a temporary file that goes with the log.
-        roles: models that are logged. A log of other models is useless and begins anew.
+        roles: models that are logged. A log of other models is useless and begins again.
 
     Raises:
         ConfigError: the file is no prediction log, so that it is not written over.

@@ -37,7 +37,7 @@ class RunLog:
     Args:
         path: the file; it is made.
         head: fields of the first line, which a new log begins with.
-        length: bytes that a checkpoint names; None: a new run, whose log begins anew.
+        length: bytes that a checkpoint names; None: a new run, whose log begins again.
 
     Raises:
         ConfigError: the file is no run log, so that it is not written over; or it ends inside of a line where
@@ -54,7 +54,7 @@ class RunLog:
             self._check(size)
             if length is not None and size < length:
                 LOG.warning(
-                    "the run log %s has %d bytes where the checkpoint counts %d: it begins anew",
+                    "the run log %s has %d bytes where the checkpoint counts %d: it begins again",
                     path, size, length,
                 )  # fmt: skip
                 length = None

@@ -1,7 +1,7 @@
 """Counts of the examples of each item that a run has learned; an item with few of them is *cold*.
 
 The counts are a function of the log alone. They follow the global training order, also within a batch, and a
-checkpoint keeps them, so that a resumed run goes on counting. Rank 0 counts, as it measures the quality.
+checkpoint keeps them, so that a resumed run continues counting. Rank 0 counts, as it measures the quality.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ItemCounts:
         return {"items": self._known[0], "counts": self._known[1]}
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from a `state`."""
+        """Resume from a `state`."""
         self._known = [state["items"].copy(), state["counts"].copy()]
         self._fresh = [_none(), _none()]
 

@@ -93,7 +93,7 @@ class Windows:
         }
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from a `state` of the same models."""
+        """Resume from a `state` of the same models."""
         self._begin()
         self.before, self.count, self._clicks, self._opened_ms, *self._times = state["numbers"].tolist()
         self._newest = [np.frombuffer(state["newest"].tobytes(), self._columns)] if self.count else []

@@ -31,7 +31,7 @@ class DataWatch:
 
     Args:
         min_usable: least share of usable rows (`ingest.dead_letters.usable.complaint`).
-        resumed: the run goes on from a checkpoint; then a few unusable rows say nothing about the log.
+        resumed: the run resumes from a checkpoint; then a few unusable rows say nothing about the log.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ Settling a batch also moves the running statistics on: by the whole batch, in th
 the same on every rank and for any number of ranks. A batch is extracted with the statistics after the batch
 before.
 
-An example that could not be extracted goes to the dead letters, and its batch goes on without it.
+An example that could not be extracted goes to the dead letters, and its batch continues without it.
 """
 
 from __future__ import annotations

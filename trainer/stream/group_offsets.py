@@ -1,7 +1,7 @@
 """Offsets of checkpoints, committed to the broker as a consumer group's, so that Kafka's tools show the lag.
 
-They are for monitoring: a run goes on from its checkpoint, and reads them never. The thread holds the newest
-offsets; while the broker is away they wait, and training goes on.
+They are for monitoring: a run resumes from its checkpoint, and reads them never. The thread holds the newest
+offsets; while the broker is away they wait, and training continues.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class GroupOffsets:
         if not self._failing:
             self._failing = True
             LOG.warning(
-                "%s takes no offsets of group %s (%s); training goes on", self._url, self._group, error
+                "%s takes no offsets of group %s (%s); training continues", self._url, self._group, error
             )
         with self._changed:
             ending = self._deadline_s is not None and time.monotonic() > self._deadline_s

@@ -1,6 +1,6 @@
 """Order log: where a clock or the end of a log decided the batches, so that a replay has the same batches.
 
-Batches are a function of the logs, but for two decisions: the merge of a partition goes on without a topic
+Batches are a function of the logs, but for two decisions: the merge of a partition continues without a topic
 that is silent (ingest.join.decisions), and a batch is cut before it is full, or below a frontier that a
 silent partition does not hold back. The field exchange is a third one: ranks on several machines choose it by
 a measured link (trainer.comm.link), and each exchange adds floats in an order of its own. A run with a
@@ -8,12 +8,12 @@ checkpoint keeps these decisions in it, as lines of JSON:
 
     ["from", step]                           the parts from here on hold all decisions since this step
     ["batches", step, settings]              sizes of batches from this step on (`BatchSettings`)
-    ["clock", partition, number, decision]   the merge of a partition went on (`Decision.as_json`)
+    ["clock", partition, number, decision]   the merge of a partition continued (`Decision.as_json`)
     ["cut", step, {partition: examples}]     the batch of this step
     ["exchange", step, ranks, [exchange]]    of every field, of ranks that began at this step
 
 A batch that is not there follows from the logs. A checkpoint may hold the cut of a batch that was not learned
-when its process ended; the next process cut that step anew, and may not have noted it. So a line of
+when its process ended; the next process cut that step again, and may not have noted it. So a line of
 `batches` ends the cuts of this step and later ones that stand before it.
 `trainer.checkpoint.order_parts` stores the lines.
 """

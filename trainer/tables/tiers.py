@@ -10,7 +10,7 @@ or, failing that, in the store; the store's older copy of a row in DRAM is never
 and initial values depend on the key alone: a model has the same bits, however small its DRAM is.
 
 A prefetched row is used only if it is still current. Each row that is evicted or erased meanwhile is
-invalidated, and `promote` reads it anew. A move between tiers is no change: `export(since)` gives the rows
+invalidated, and `promote` reads it again. A move between tiers is no change: `export(since)` gives the rows
 that changed, in whatever tier they are.
 
 The store is emptied at every start; a checkpoint holds both tiers and fills it again.

@@ -3,14 +3,14 @@
 # answered that the replica lacks; the end of the process then sends the clients to the new primary.
 #
 # It must not end before: a primary that starts again before the sentinels miss it has lost its memory, and stays the
-# primary. A sentinel that was held up for two seconds (TILT) does nothing for half a minute: writes go on until one of
-# them acts again.
+# primary. A sentinel that was held up for two seconds (TILT) does nothing for half a minute: writes continue until
+# one acts again.
 set -eu
 . /scripts/common.sh
 me=$HOSTNAME.valkey
 [ "$(role_of 127.0.0.1)" = master ] || exit 0
 
-pause() {  # writes wait for 15 s more; reads go on
+pause() {  # writes wait for 15 s more; reads continue
     timeout 2 $cli -h 127.0.0.1 --user admin client pause 15000 write > /dev/null
 }
 

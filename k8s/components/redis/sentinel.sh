@@ -1,5 +1,5 @@
 #!/bin/sh
-# Start a sentinel that watches the primary of the moment. Its state is found out anew at each start.
+# Start a sentinel that watches the primary of the moment. Its state is found out again at each start.
 set -eu
 . /scripts/common.sh
 primary=$(agreed)

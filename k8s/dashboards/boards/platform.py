@@ -161,7 +161,7 @@ BOARD = Board(
                 ),
                 lines(
                     "Offsets that a broker did not take",
-                    "Failed commits of offsets for `group`: training goes on, Kafka's tools show an old lag.",
+                    "Failed offset commits for `group`: training continues, Kafka's tools show an old lag.",
                     "cps",
                     (rate("livectr_group_commit_failures_total", "pod"), "{{pod}}"),
                     width=12,

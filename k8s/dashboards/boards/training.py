@@ -121,7 +121,7 @@ BOARD = Board(
                 ),
                 lines(
                     "Checkpoint until it exists",
-                    "Seconds from a checkpoint's step boundary until it exists. Training goes on meanwhile.",
+                    "Seconds from a checkpoint's step boundary until it exists, while training continues.",
                     "s",
                     *_quantiles("livectr_checkpoint_write_seconds"),
                 ),

@@ -1,4 +1,4 @@
-"""Page of a run while it goes on: a small HTTP server that follows the run log.
+"""Live page of a run: a small HTTP server that follows the run log.
 
     GET /          the page
     GET /content   what its main element holds; 304 while nothing is new
@@ -59,12 +59,12 @@ class Follower:
             return self._drawn
 
     def _follow(self) -> bool:
-        """Read new lines; True: there are some, or the log began anew."""
+        """Read new lines; True: new lines, or the log began again."""
         try:
             with self._path.open("rb") as file:
                 first = file.readline()
-                anew = first != self._first or file.seek(0, 2) < self._read
-                if anew:
+                restarted = first != self._first or file.seek(0, 2) < self._read
+                if restarted:
                     self._first, self._lines, self._read = first, [], 0
                 file.seek(self._read)
                 data = whole_lines(file.read())
@@ -72,7 +72,7 @@ class Follower:
             return False
         self._lines = thinned_samples(self._lines + lines_of(self._path.name, data))
         self._read += len(data)
-        return anew or bool(data)
+        return restarted or bool(data)
 
     def _draw(self) -> tuple[str, str, bool]:
         if not self._lines:

@@ -29,7 +29,7 @@ class RunData:
         name: file name of the log.
         head: first line.
         starts, windows, samples: lines of these kinds, in order.
-        end: last line, if it is the report of a process; None: the run goes on, or was killed.
+        end: last line, if it is the report of a process; None: the run is under way, or was killed.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""`livectr train --live`: the page of `livectr report` while the run goes on."""
+"""`livectr train --live`: the page of `livectr report` during the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_live(parser: Any) -> None:
         nargs="?",
         const="",
         metavar="[HOST:]PORT",
-        help="show the page of livectr report at this port while the run goes on [127.0.0.1:8350]; without "
+        help="show the page of livectr report at this port during the run [127.0.0.1:8350]; without "
         "run_log, the run log is CHECKPOINT/run.log, or a temporary file",
     )
 

@@ -123,9 +123,9 @@ def _end(code: int, settings: Settings) -> int:
         end_at_sigterm(code)
     if code == UNFINISHED:
         how = (
-            "what was learned is committed, and the same command goes on from there"
+            "what was learned is committed, and the same command resumes from there"
             if settings.checkpoint is not None
-            else "without --checkpoint, the same command begins anew"
+            else "without --checkpoint, the same command begins again"
         )
         tell(f"stopped before the log's end; {how}.")
     return code

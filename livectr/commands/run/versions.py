@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
         actions,
         "hold",
         run_hold,
-        "keep the served version: the trainer goes on learning and publishes nothing until `release`",
+        "keep the served version: the trainer continues learning and publishes nothing until `release`",
     )
     add_settings(holding, "versions", only=REDIS)
     _add_reason(holding)

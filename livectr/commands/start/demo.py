@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--seconds", type=positive, default=60.0, help="length of the simulated traffic [60]")
     length.add_argument(
-        "--watch", action="store_true", help="go on until Ctrl-C, with a Prometheus beside it and no report"
+        "--watch", action="store_true", help="run until Ctrl-C, with a Prometheus beside it and no report"
     )
     parser.add_argument("--rules", metavar="FILE.yaml", help="other rules for the Prometheus of --watch")
     parser.add_argument("--log", choices=("file", "kafka"), default="file", help="carrier of the logs [file]")

@@ -52,7 +52,7 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Write the folder; print the guesses and the commands to go on with. Shows progress on a terminal."""
+    """Write the folder; print the guesses and the commands to continue with. Shows progress on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -102,7 +102,7 @@ def _show(made: Made) -> None:
         lines.append(f"Left out: {listed(out)}. To use one, write it into the pipeline and the log.")
     if facts.item is None:
         lines.append("No column is named like an item; say --item COLUMN if there is one.")
-    for line in (*lines, "Go on with:", *(f"  {one}" for one in made.commands)):
+    for line in (*lines, "Continue with:", *(f"  {one}" for one in made.commands)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if made.set_aside:
         first = "; ".join(made.first_set_aside)

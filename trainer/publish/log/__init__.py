@@ -1,1 +1,1 @@
-"""Publish log: which keys each version changed, so that a restarted trainer goes on with deltas."""
+"""Publish log: which keys each version changed, so that a restarted trainer resumes with deltas."""

@@ -6,9 +6,9 @@
                                        there, before its first row
 
 The log is in Redis, beside the rows: what loses the log has lost the rows, too. It reaches back to the
-version that was served when the oldest checkpoint was begun, from which a restart may go on. It names at most
-as many keys as the tables have rows. Beyond that the oldest entries go, and a restart from there publishes
-everything.
+version that was served when the oldest checkpoint was begun, from which a restart may resume. It names at
+most as many keys as the tables have rows. Beyond that the oldest entries go, and a restart from there
+publishes everything.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A key with a row counts as updated, a key without one as erased. From there on they are changes like all
 others: they wait for a version that is flipped, and the next checkpoint lists them. Look-up rows need no
-list, as every process reads their tables anew. The first version of a process removes look-up rows and
+list, as every process reads their tables again. The first version of a process removes look-up rows and
 histories that Redis has and the trainer lacks (trainer.publish.sweep).
 """
 
@@ -28,7 +28,7 @@ I64 = npt.NDArray[np.int64]
 
 
 def catch_up(publisher: Publisher, step: DesStep, source: ExampleSource, restored: Restored | None) -> None:
-    """Count keys as changed by which Redis and the checkpoint may differ; begin anew if they cannot be read.
+    """Count keys as changed by which Redis and the checkpoint may differ; begin again if they cannot be read.
     Collective, after the first mark of the changes.
     """
     if publisher.resumption is None or publisher.last is None or restored is None:
@@ -36,7 +36,7 @@ def catch_up(publisher: Publisher, step: DesStep, source: ExampleSource, restore
     lists = [restored.unpublished()] if publisher.resumption.unpublished else []
     logged = _logged(publisher.store, publisher.resumption.blobs)
     if not publisher.control.gather(np.array([logged is not None])).all():
-        publisher.begin_anew()
+        publisher.begin_again()
         return
     keys = _merged([*lists, *(logged or ())])
     for name, table in step.tables.items():
@@ -49,7 +49,7 @@ def catch_up(publisher: Publisher, step: DesStep, source: ExampleSource, restore
             for behaviors in source.behaviors:
                 behaviors.touch(name.removeprefix(HISTORY), users)
     LOG.info(
-        "deltas go on from version %d: %d keys may differ",
+        "deltas resume from version %d: %d keys may differ",
         publisher.last.version,
         sum(map(len, keys.values())),
     )

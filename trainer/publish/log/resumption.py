@@ -1,4 +1,4 @@
-"""Resumption: rules by which a restarted trainer goes on with deltas from the version that Redis serves.
+"""Resumption: rules by which a restarted trainer resumes with deltas from the version that Redis serves.
 
 Let S be the checkpoint's state, and v the version that Redis serves. Rows of S and of v can differ only in
 

@@ -51,10 +51,10 @@ class Load:
             while (now := time.monotonic()) < started + seconds:
                 if now < started + i / per_second:
                     time.sleep(started + i / per_second - now)
-                pool.submit(self._one, self._question(i))
+                pool.submit(self._one, self._request(i))
                 i += 1
 
-    def _question(self, i: int) -> tuple[str, dict[str, Any], list[int]]:
+    def _request(self, i: int) -> tuple[str, dict[str, Any], list[int]]:
         pick = self._pick
         page = pick.choice(PAGES)
         visit = {
@@ -67,8 +67,8 @@ class Load:
         method = ("rank", "rank", "rank", "prerank", "recommend")[i % 5]
         return method, visit, pick.sample(range(1, ADS + 1), 150)
 
-    def _one(self, question: tuple[str, dict[str, Any], list[int]]) -> None:
-        method, visit, ads = question
+    def _one(self, request: tuple[str, dict[str, Any], list[int]]) -> None:
+        method, visit, ads = request
         visit = {name: value for name, value in visit.items() if name in self._wanted}
         before = time.perf_counter()
         try:

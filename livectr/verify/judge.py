@@ -18,7 +18,7 @@ from livectr.library.features import extracted
 from livectr.library.scoring import PRERANK, CheckpointScorer
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify.live import LiveInputs, Names, Values
-from livectr.verify.questions import Question
+from livectr.verify.requests import Request
 from livectr.verify.vectors import ITEMS, Vectors
 
 F64 = npt.NDArray[np.float64]
@@ -30,16 +30,16 @@ _LOGIT_LIMIT = 1e-12
 
 @dataclass(frozen=True)
 class Answer:
-    """Reply to a question.
+    """Reply to a request.
 
     Args:
-        names: of the question's live inputs.
+        names: of the request's live inputs.
         version: that the reply names.
         values: f64[n] in the order of the candidates: pCTR, or the scores of pre-rank. NaN: the reply leaves
-            the candidate out, or is no answer to the question.
+            the candidate out, or is no answer to the request.
     """
 
-    question: Question
+    request: Request
     names: Names
     version: int
     values: F64
@@ -64,17 +64,17 @@ class Judgement:
     logit_difference: float
 
 
-def answer_of(question: Question, names: Names, reply: Any) -> Answer:
+def answer_of(request: Request, names: Names, reply: Any) -> Answer:
     """Answer of a RankResponse or PreRankResponse, whose order must be that of its values."""
-    found = np.array(reply.score if question.kind == PRERANK else reply.pctr, np.float64)
-    keys = found if question.kind == PRERANK else np.array(reply.ecpm, np.float64)
+    found = np.array(reply.score if request.kind == PRERANK else reply.pctr, np.float64)
+    keys = found if request.kind == PRERANK else np.array(reply.ecpm, np.float64)
     index = np.array(reply.index, np.int64)
-    values = np.full(len(question), np.nan)
-    whole = len(index) == len(found) == len(keys) and np.array_equal(np.sort(index), np.arange(len(question)))
+    values = np.full(len(request), np.nan)
+    whole = len(index) == len(found) == len(keys) and np.array_equal(np.sort(index), np.arange(len(request)))
     ordered = whole and not (np.diff(keys) > 0).any() and np.allclose(keys, found)  # every bid is 1
     if ordered:
         values[index] = found
-    return Answer(question, names, reply.version, values)
+    return Answer(request, names, reply.version, values)
 
 
 class Judge:
@@ -108,12 +108,12 @@ class Judge:
         """Compare answers, with live inputs as they were before and after them.
 
         Raises:
-            ConfigError: a question cannot be recomputed.
+            ConfigError: a request cannot be recomputed.
         """
         expected = self._logits(answers, before)
         judged = []
         for answer, logits in zip(answers, expected, strict=True):
-            moved = self._live.moved(answer.question, answer.names, (before, after))
+            moved = self._live.moved(answer.request, answer.names, (before, after))
             different = self._differs(answer, logits)
             if (different & moved).any():
                 (later,) = self._logits([answer], after)
@@ -124,7 +124,7 @@ class Judge:
 
     def _judgement(self, answer: Answer, logits: F64, different: Bools, unsure: Bools) -> Judgement:
         values, seen = self._values(answer, logits), ~unsure
-        scores = answer.values if answer.question.kind == PRERANK else _logit(answer.values)
+        scores = answer.values if answer.request.kind == PRERANK else _logit(answer.values)
         apart = np.abs(np.stack([values - answer.values, logits - scores]))[:, seen]
         most = apart.max(axis=1, initial=0.0)  # NaN where a reply was no answer
         return Judgement(answer, values, different, unsure, float(most[0]), float(most[1]))
@@ -136,22 +136,22 @@ class Judge:
         return differs
 
     def _values(self, answer: Answer, logits: F64) -> F64:
-        values: F64 = logits if answer.question.kind == PRERANK else 1.0 / (1.0 + np.exp(-logits))
+        values: F64 = logits if answer.request.kind == PRERANK else 1.0 / (1.0 + np.exp(-logits))
         return values
 
     def _logits(self, answers: Sequence[Answer], values: Values) -> list[F64]:
-        """Logits f64[n] of each answer's question by the checkpoint."""
+        """Logits f64[n] of each answer's request by the checkpoint."""
         found: dict[int, F64] = {}
-        for kind in {answer.question.kind for answer in answers}:
-            places = [i for i, answer in enumerate(answers) if answer.question.kind == kind]
+        for kind in {answer.request.kind for answer in answers}:
+            places = [i for i, answer in enumerate(answers) if answer.request.kind == kind]
             parts = [
-                self._live.columns(answers[i].question, answers[i].names, values)
+                self._live.columns(answers[i].request, answers[i].names, values)
                 for i in places
             ]  # fmt: skip
             ends = np.cumsum([part.num_rows for part in parts])
             keys = None
             if kind == PRERANK:  # the only column of a candidate is its item
-                lists = [next(iter(answers[i].question.candidates.values())) for i in places]
+                lists = [next(iter(answers[i].request.candidates.values())) for i in places]
                 keys = np.concatenate([key_of(pa.array(items)) for items in lists])
             logits = self._score(pa.Table.from_batches(parts), kind, keys)
             found |= dict(zip(places, np.split(logits, ends[:-1]), strict=True))

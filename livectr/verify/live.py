@@ -26,7 +26,7 @@ from livectr.store.redis_client import connect_redis
 from livectr.store.redis_errors import REDIS_ERRORS
 from livectr.store.redis_url import is_clustered
 from livectr.system.errors import ConnectError
-from livectr.verify.questions import Question
+from livectr.verify.requests import Request
 
 Values = Mapping[bytes, bytes | None]
 """Redis key → value."""
@@ -35,7 +35,7 @@ _MGET_KEYS = 4096
 
 @dataclass(frozen=True)
 class Names:
-    """Redis keys of a question's live inputs.
+    """Redis keys of a request's live inputs.
 
     Args:
         rows: topic of a look-up table → keys of its rows, one or one a candidate.
@@ -73,19 +73,19 @@ class LiveInputs:
         self.needed = bool(self._tables or self._histories)
         self._redis = connect_redis("verify", url, timeout_s=5) if self.needed else None
 
-    def names(self, question: Question) -> Names:
-        """Redis keys of a question's live inputs."""
-        rows = question.rows(self._pipeline)
+    def names(self, request: Request) -> Names:
+        """Redis keys of a request's live inputs."""
+        rows = request.rows(self._pipeline)
         found = {}
         for lookup in self._pipeline.joined:
-            once = 1 if lookup.on in question.context or lookup.on in question.others else len(rows)
+            once = 1 if lookup.on in request.context or lookup.on in request.others else len(rows)
             keys = key_of(rows.column(lookup.on).slice(0, once))
             found[lookup.table.topic] = self._space.lookup_rows(lookup.table.topic, keys)
         users = key_of(rows.column(self._pipeline.log.impressions.key).slice(0, 1))
         return Names(found, [n for name, _ in self._histories for n in self._space.histories(name, users)])
 
     def read(self, names: Sequence[Names]) -> Values:
-        """Read the values of some questions. Raises ConnectError if Redis does not answer."""
+        """Read the values of some requests. Raises ConnectError if Redis does not answer."""
         if self._redis is None:
             return {}
         wanted = list(dict.fromkeys(name for some in names for name in some))
@@ -100,9 +100,9 @@ class LiveInputs:
             ) from None
         return dict(zip(wanted, values, strict=True))
 
-    def columns(self, question: Question, names: Names, values: Values) -> pa.RecordBatch:
-        """Columns of the plan's roots for a question with these live inputs, n rows."""
-        rows = question.rows(self._pipeline)
+    def columns(self, request: Request, names: Names, values: Values) -> pa.RecordBatch:
+        """Columns of the plan's roots for a request with these live inputs, n rows."""
+        rows = request.rows(self._pipeline)
         time = self._pipeline.log.impressions.time
         now_ms = rows.column(time)[0].as_py() if time is not None else 0
         for (name, ref), key in zip(self._histories, names.histories, strict=True):
@@ -114,10 +114,10 @@ class LiveInputs:
         }
         return root_columns(self._pipeline, rows, tables)
 
-    def moved(self, question: Question, names: Names, values: tuple[Values, Values]) -> npt.NDArray[np.bool_]:
+    def moved(self, request: Request, names: Names, values: tuple[Values, Values]) -> npt.NDArray[np.bool_]:
         """bool[n], candidates of which a live input differs between two readings."""
         before, after = values
-        moved = np.full(len(question), any(before[key] != after[key] for key in names.histories))
+        moved = np.full(len(request), any(before[key] != after[key] for key in names.histories))
         for keys in names.rows.values():
             moved |= np.array([before[key] != after[key] for key in keys])
         return moved

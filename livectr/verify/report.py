@@ -69,8 +69,8 @@ class Report:
         for judged in judgements:
             answer = judged.answer
             self.versions[answer.version] = generation
-            self.compared[answer.question.kind] += 1
-            self.candidates += len(answer.question)
+            self.compared[answer.request.kind] += 1
+            self.candidates += len(answer.request)
             self.different += bool(judged.different.any())
             self.equal += not (judged.different | judged.open).any()
             self.difference = np.fmax(self.difference, judged.difference)
@@ -168,8 +168,8 @@ class Report:
         answer = judged.answer
         for i in np.flatnonzero(judged.different)[:SHOWN].tolist():
             served, expected = float(answer.values[i]), float(judged.expected[i])
-            about = {name: values[i] for name, values in answer.question.candidates.items()}
-            facts = {"version": answer.version, "kind": answer.question.kind, "candidate": about,
+            about = {name: values[i] for name, values in answer.request.candidates.items()}
+            facts = {"version": answer.version, "kind": answer.request.kind, "candidate": about,
                      "served": served, "expected": expected}  # fmt: skip
             apart = abs(served - expected)
             self._different.append((apart if apart == apart else float("inf"), facts))

@@ -31,8 +31,8 @@ from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify.generations import Generations
 from livectr.verify.judge import Answer, Judge, answer_of
 from livectr.verify.live import LiveInputs, Values
-from livectr.verify.questions import Pool, Question, Questions, rows_of_ids, rows_of_log
 from livectr.verify.report import Report
+from livectr.verify.requests import Pool, Request, RequestMaker, rows_of_ids, rows_of_log
 from livectr.verify.vectors import PublishedVectors
 
 LOG = logging.getLogger(__name__)
@@ -118,8 +118,8 @@ class _Verification:
         self._ttl_s = min(server.lookup_ttl_ms / 1000, PUSH_S) + _TTL_SLACK_S
         self._live = LiveInputs(options.pipeline, options.redis, options.namespace)
         self._vectors = PublishedVectors(options.pipeline, options.redis, options.namespace)
-        questions = self._questions(server)
-        self._waiting = deque((question, self._live.names(question)) for question in questions)
+        requests = self._requests(server)
+        self._waiting = deque((request, self._live.names(request)) for request in requests)
         self._names = [names for _, names in self._waiting]
         self._readings: deque[tuple[float, Values]] = deque(maxlen=3)
 
@@ -153,7 +153,7 @@ class _Verification:
                 continue
             answers = self._ask(server.version)
             if not answers or not self._judged(generation, manifest, answers, before):
-                self._waiting.extend((answer.question, answer.names) for answer in answers)
+                self._waiting.extend((answer.request, answer.names) for answer in answers)
                 time.sleep(POLL_S)
         self._report.unanswered = len(self._waiting)
         if not self._report.compared and not self._report.degraded:
@@ -168,9 +168,9 @@ class _Verification:
         """Answers at a version, until the server takes another."""
         answers: list[Answer] = []
         for _ in range(len(self._waiting)):
-            question, names = self._waiting[0]
+            request, names = self._waiting[0]
             try:
-                reply = self._reply(question)
+                reply = self._reply(request)
             except grpc.RpcError as error:
                 if error.code() not in BUSY or time.monotonic() > self._limit:
                     raise
@@ -183,14 +183,14 @@ class _Verification:
             if reply.degraded:
                 self._report.add_degraded(reply.degraded_reason)
             else:
-                answers.append(answer_of(question, names, reply))
+                answers.append(answer_of(request, names, reply))
         return answers
 
-    def _reply(self, question: Question) -> Any:
-        if question.kind == "rank":
-            return self._rank.rank(question.context, question.candidates)
-        (items,) = question.candidates.values()
-        return self._prerank.prerank(question.context, items, len(items))
+    def _reply(self, request: Request) -> Any:
+        if request.kind == "rank":
+            return self._rank.rank(request.context, request.candidates)
+        (items,) = request.candidates.values()
+        return self._prerank.prerank(request.context, items, len(items))
 
     def _judged(
         self,
@@ -232,7 +232,7 @@ class _Verification:
                     return rows_of_ids(self._options.pipeline, restored, time.time_ns() // 1_000_000, source)
             time.sleep(POLL_S)
 
-    def _questions(self, server: Any) -> list[Question]:
+    def _requests(self, server: Any) -> list[Request]:
         options, source = self._options, random.Random(self._options.seed)
         if options.source is not None:
             pool = rows_of_log(options.pipeline, options.source)
@@ -241,12 +241,12 @@ class _Verification:
             pool, known = self._ids(source)
             ids = ", ".join(f"{count:,} of {name}" for name, count in known.items())
             self._report.asked_about = f"ids of the checkpoint: {ids}; other columns are 0 or empty"
-        questions = Questions(options.pipeline, server, pool, options.candidates, source)
-        asked: list[Question] = []
+        requests = RequestMaker(options.pipeline, server, pool, options.candidates, source)
+        asked: list[Request] = []
         if server.role in ("rank", "recommend"):
-            asked += [questions.rank(number) for number in range(options.requests)]
+            asked += [requests.rank(number) for number in range(options.requests)]
         if server.role in ("prerank", "recommend") and options.pipeline.prerank is not None:
-            asked += [questions.prerank() for _ in range(options.requests)]
+            asked += [requests.prerank() for _ in range(options.requests)]
         source.shuffle(asked)
         return asked
 

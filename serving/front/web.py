@@ -24,10 +24,10 @@ from starlette.routing import Route
 
 from livectr.client.failures import CallError
 from livectr.serving.front import answers
-from livectr.serving.front.questions import QUESTIONS, EveryClient
+from livectr.serving.front.requests import METHODS, EveryClient
 from livectr.system.errors import ConfigError
 
-PATHS = ("GET /", "GET /v1/describe", *(f"POST /v1/{name}" for name in QUESTIONS))
+PATHS = ("GET /", "GET /v1/describe", *(f"POST /v1/{name}" for name in METHODS))
 
 HTTP_STATUS: Mapping[StatusCode, int] = {
     StatusCode.CANCELLED: 499,
@@ -80,10 +80,10 @@ def web_application(client: EveryClient, limits: WebLimits) -> Starlette:
         return JSONResponse(answers.facts(described))
 
     async def ask(request: Request) -> Response:
-        question = QUESTIONS[request.url.path.rpartition("/")[2]]
+        method = METHODS[request.url.path.rpartition("/")[2]]
         asking, timeout_s = _asking(client, request), _timeout_s(request, limits)
         raw = await _body(request, limits.body_bytes)
-        return JSONResponse(await run_in_threadpool(question, asking, raw, timeout_s))
+        return JSONResponse(await run_in_threadpool(method, asking, raw, timeout_s))
 
     page = (Path(__file__).parent / "page.html").read_bytes()
     headers = {"content-security-policy": _policy(page), "x-content-type-options": "nosniff"}
@@ -95,7 +95,7 @@ def web_application(client: EveryClient, limits: WebLimits) -> Starlette:
         routes=[
             Route("/", show),
             Route("/v1/describe", describe),
-            *(Route(f"/v1/{name}", ask, methods=["POST"]) for name in QUESTIONS),
+            *(Route(f"/v1/{name}", ask, methods=["POST"]) for name in METHODS),
         ],
         exception_handlers={
             CallError: _call_failed,

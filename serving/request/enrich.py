@@ -20,7 +20,7 @@ from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows
 from livectr.serving.request.lookup_table import LookupRoot
 from livectr.serving.request.parse import RequestColumns
-from livectr.serving.version.early import EarlyKeys, EarlyRows
+from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64, decode_history
 
@@ -39,7 +39,7 @@ class EnrichedRequest:
         rows: n.
         complete: False when look-up rows or histories may be missing or old, because Redis was down or may
             have lost keys.
-        early: embedding rows that were read beside them.
+        prefetched: embedding rows read in the same round trip; None: no prefetch, or Redis was down.
         read_at: instant of time.monotonic() at which the oldest live input, a look-up row or the histories,
             was read; None: the plan has none.
     """
@@ -49,7 +49,7 @@ class EnrichedRequest:
     rows: int
     complete: bool
     read_at: float | None = None
-    early: EarlyRows | None = None
+    prefetched: PrefetchedRows | None = None
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Enricher:
         # Columns of the candidates → names of the shared roots and of the others
         self._parts: dict[frozenset[str], tuple[list[str], list[str]]] = {}
 
-    def enrich(self, request: RequestColumns, early: EarlyKeys | None = None) -> EnrichedRequest:
+    def enrich(self, request: RequestColumns, prefetch: PrefetchKeys | None = None) -> EnrichedRequest:
         """Join look-up rows and histories to a request's columns, with a single read of Redis.
 
         Args:
-            early: embedding rows to read beside them.
+            prefetch: embedding rows to read in the same round trip; None: no prefetch.
 
         Raises:
             RefusedError: Redis refuses the read.
@@ -98,7 +98,7 @@ class Enricher:
             LookupQuery(lk.table, key_of(self._column(lk.on, request)), lk.on == self._stream.key)
             for lk in self._lookups
         ]
-        result = self._lookup_rows.find(queries, self._history_names(request), early)
+        result = self._lookup_rows.find(queries, self._history_names(request), prefetch)
         for lookup, rows in zip(self._lookups, result.rows, strict=True):
             arrays |= rows.columns(lookup.roots)
         for (name, ref), value in zip(self._histories, result.histories, strict=True):
@@ -109,7 +109,7 @@ class Enricher:
             for names in self._split(request)
         )
         read_at = result.read_at if self._lookups or self._histories else None
-        return EnrichedRequest(shared, each, request.size, result.complete, read_at, result.early)
+        return EnrichedRequest(shared, each, request.size, result.complete, read_at, result.prefetched)
 
     def _split(self, request: RequestColumns) -> tuple[list[str], list[str]]:
         """Names of the roots that all candidates share, and of the others."""

@@ -21,8 +21,8 @@ from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_columns import I32
 from livectr.serving.request.lookup_table import NEVER, LookupRoot, LookupTable
 from livectr.serving.request.user_table import UserTable
-from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.follower import VersionFollower
+from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
 from livectr.serving.version.reader import DownError, Reader
 from livectr.store.layout import I64, LOOKUP
 
@@ -61,7 +61,7 @@ class LookupResult:
         rows: rows of the keys of each `LookupQuery`.
         histories: value or None per Redis key.
         complete: False when Redis was down or may have lost keys, so that a row may be missing or old.
-        early: embedding rows; None: none were asked for, or Redis was down.
+        prefetched: embedding rows; None: no prefetch, or Redis was down.
         read_at: instant of time.monotonic() at which the oldest of the rows was read.
     """
 
@@ -69,7 +69,7 @@ class LookupResult:
     histories: list[bytes | None]
     complete: bool
     read_at: float
-    early: EarlyRows | None = None
+    prefetched: PrefetchedRows | None = None
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ class LookupRows:
         self,
         queries: Sequence[LookupQuery],
         histories: Sequence[bytes] = (),
-        early: EarlyKeys | None = None,
+        prefetch: PrefetchKeys | None = None,
     ) -> LookupResult:
-        """Read look-up rows, histories by their Redis keys, and early embedding rows, in one round trip.
+        """Read look-up rows, histories by their Redis keys, and prefetched embedding rows, in one round trip.
 
         Raises:
             RefusedError: Redis refuses the read, or holds a value that does not decode.
@@ -151,9 +151,9 @@ class LookupRows:
             instants.append(at)
         history_values: list[bytes | None] = [None] * len(histories)
         complete, rows = True, None
-        if names or histories or early is not None:
+        if names or histories or prefetch is not None:
             try:
-                values, complete, rows = self._reader.read([*names, *histories], early)
+                values, complete, rows = self._reader.read([*names, *histories], prefetch)
             except DownError:
                 complete = False
             else:

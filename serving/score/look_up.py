@@ -11,7 +11,6 @@ from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import PinnedError
 from livectr.serving.request.parse import InlineContent
-from livectr.serving.version.early import EarlyRows
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import (
@@ -22,6 +21,7 @@ from livectr.serving.version.near_cache import (
     SupersededError,
     Vectors,
 )
+from livectr.serving.version.prefetch import PrefetchedRows
 from livectr.serving.version.reader import U8, DownError, Reader
 from livectr.store.layout import F32, I64, RowStatus
 
@@ -71,13 +71,13 @@ class VersionLookup:
         self.complete = True
         self.cache = cache
         self._reader = reader
-        self._early: EarlyRows | None = None
+        self._prefetched: PrefetchedRows | None = None
         """Rows to add to the near-cache before the next batch is read."""
 
-    def add(self, early: EarlyRows | None) -> None:
-        """Take rows that were read before; they count only at their own version."""
-        if early is not None and early.version == self.version.number:
-            self._early = early
+    def add(self, prefetched: PrefetchedRows | None) -> None:
+        """Take prefetched rows; they count only at their own version."""
+        if prefetched is not None and prefetched.version == self.version.number:
+            self._prefetched = prefetched
 
     def vectors(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch.
@@ -91,11 +91,11 @@ class VersionLookup:
             RefusedError: Redis refuses the read.
         """
         number, read = self.version.number, ReadRows()
-        if (early := self._early) is not None:
-            self._early = None
-            for table, (rows, status) in early.rows.items():
+        if (prefetched := self._prefetched) is not None:
+            self._prefetched = None
+            for table, (rows, status) in prefetched.rows.items():
                 if (status <= RowStatus.MISSING).all():
-                    read.add(table, early.keys[table], rows, status)
+                    read.add(table, prefetched.keys[table], rows, status)
         while True:
             values, missing = self.cache.infer(batch, read.rows, number, read.absent)
             if values is not None:

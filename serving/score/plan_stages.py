@@ -17,8 +17,8 @@ from livectr.serving.request.parse import InlineContent, RequestColumns
 from livectr.serving.score.inputs import FieldVectors, RankInputs
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.scorer import rank_scorer
-from livectr.serving.version.early import EarlyKeys
 from livectr.serving.version.near_cache import I32, Batch, RaggedVectors
+from livectr.serving.version.prefetch import PrefetchKeys
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64
 
@@ -48,9 +48,9 @@ class PlanStages:
         self._fields = tuple((name, tables[name]) for name in plan.fields)
         self._index = {name: index for index, name in enumerate(plan.fields)}
 
-    def enrich(self, columns: RequestColumns, early: EarlyKeys | None = None) -> EnrichedRequest:
+    def enrich(self, columns: RequestColumns, prefetch: PrefetchKeys | None = None) -> EnrichedRequest:
         """See `Enricher.enrich`."""
-        return self._enricher.enrich(columns, early)
+        return self._enricher.enrich(columns, prefetch)
 
     def extract(self, request: EnrichedRequest, row_name: Callable[[int], str]) -> FeaturesAt:
         """See `RequestFeatures.extract`."""

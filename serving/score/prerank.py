@@ -28,7 +28,6 @@ from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.early import UserTables
 from livectr.serving.request.enrich import EnrichedRequest, Enricher
 from livectr.serving.request.extract import FeaturesAt, RequestFeatures
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followed_rows
@@ -41,6 +40,7 @@ from livectr.serving.request.parse import (
     parse_content,
     strings,
 )
+from livectr.serving.request.user_prefetch import UserTables
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import (
     TowerFeatures,
@@ -51,11 +51,11 @@ from livectr.serving.score.scorer import (
     tower_scorer,
 )
 from livectr.serving.version.content import Contents
-from livectr.serving.version.early import EarlyKeys
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.loader import RoleSpec
 from livectr.serving.version.near_cache import Batch, RaggedVectors
+from livectr.serving.version.prefetch import PrefetchKeys
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import F32, I64
 from livectr.system.errors import ConfigError
@@ -136,8 +136,8 @@ class _Tower:
         tables = {spec.name: spec.table for spec in pipeline.fields}
         self._fields = tuple((name, tables[name]) for name in own.fields)
 
-    def enrich(self, columns: RequestColumns, early: EarlyKeys | None = None) -> EnrichedRequest:
-        return self._enricher.enrich(columns, early)
+    def enrich(self, columns: RequestColumns, prefetch: PrefetchKeys | None = None) -> EnrichedRequest:
+        return self._enricher.enrich(columns, prefetch)
 
     def extract(self, request: EnrichedRequest, row_name: Callable[[int], str]) -> FeaturesAt:
         return self._features.extract(request, row_name)
@@ -229,14 +229,14 @@ class PreRanker:
         """
         ended = clock.ended if clock is not None else current_call().check
         version, cache = self._follower.served()
-        early = self._users.missing(query.columns, version.manifest, cache)
-        enriched = self._user.enrich(query.columns, early)
+        prefetch = self._users.missing(query.columns, version.manifest, cache)
+        enriched = self._user.enrich(query.columns, prefetch)
         ended("enrich")
         features_at = self._user.extract(enriched, lambda _: "context")
         ended("extract")
 
         def score(lookup: VersionLookup) -> PreRankScores:
-            lookup.add(enriched.early)
+            lookup.add(enriched.prefetched)
             inputs = self._user.look_up(lookup, features_at, query.content)
             ended("look_up")
             scores = self._score(lookup, inputs, query)

@@ -28,7 +28,6 @@ from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.early import UserTables
 from livectr.serving.request.extract import FeaturesAt
 from livectr.serving.request.lookup_rows import LookupRows, followed_rows
 from livectr.serving.request.parse import (
@@ -39,6 +38,7 @@ from livectr.serving.request.parse import (
     finite,
     parse_content,
 )
+from livectr.serving.request.user_prefetch import UserTables
 from livectr.serving.score.explain import Explainer, check_explain
 from livectr.serving.score.inputs import RankInputs
 from livectr.serving.score.item_features import item_features, split_plan
@@ -165,16 +165,16 @@ class Ranker:
         query = self._parse(request)
         clock.ended("parse")
         version, cache = self._follower.served()
-        early = self._users.missing(query.columns, version.manifest, cache)
+        prefetch = self._users.missing(query.columns, version.manifest, cache)
         served = self.logs(query.request_id)
         stages = self._stages(query, whole=served or query.explain > 0)
-        enriched = stages.enrich(query.columns, early)
+        enriched = stages.enrich(query.columns, prefetch)
         clock.ended("enrich")
         features_at = stages.extract(enriched, query.row_name)
         clock.ended("extract")
 
         def score(lookup: VersionLookup) -> RankScores:
-            lookup.add(enriched.early)
+            lookup.add(enriched.prefetched)
             inputs, kept, complete = self._look_up(lookup, stages, features_at, query)
             clock.ended("look_up")
             scores = self._score(lookup, inputs, kept)

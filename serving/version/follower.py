@@ -61,7 +61,7 @@ class VersionFollower:
         reader: reads of the pipeline's namespace.
         spec: role-specific part of a version.
         lost_grace_s: seconds for which an issue may last before the server is NOT_SERVING.
-        max_stale_s: seconds without a good look at Redis before the server is NOT_SERVING; 0: never.
+        max_stale_s: seconds without a good poll of Redis before the server is NOT_SERVING; 0: never.
 
     Attributes:
         side: side that it follows the versions for.

@@ -324,9 +324,8 @@ class NearCache:
         """
         ends = batch.ends
         unique, initial = field_tables.census(ends, batch.keys)
-        metrics.NEAR_CACHE_HITS.labels().inc(
-            max(0, unique - read)
-        )  # early rows may be of a key that no field has
+        # Prefetched rows may be of a key that no field has.
+        metrics.NEAR_CACHE_HITS.labels().inc(max(0, unique - read))
         metrics.NEAR_CACHE_MISSES.labels().inc(read)
         for (field, _), keys, fresh in zip(batch.fields, np.diff(ends), initial, strict=True):
             metrics.observe_keys(field, published=int(keys - fresh), initial=int(fresh))

@@ -22,9 +22,9 @@ import redis
 
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RefusedError, foreign_values
-from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.evictions import EvictionWatch
 from livectr.serving.version.health import HealthIssue
+from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
 from livectr.store.hold import Hold
 from livectr.store.layout import (
     BUCKETS,
@@ -239,25 +239,26 @@ class Reader:
         return found, complete
 
     def read(
-        self, names: list[bytes], early: EarlyKeys | None
-    ) -> tuple[list[bytes | None], bool, EarlyRows | None]:
-        """Read a request's look-up rows and histories, and early embedding rows, in one round trip.
+        self, names: list[bytes], prefetch: PrefetchKeys | None
+    ) -> tuple[list[bytes | None], bool, PrefetchedRows | None]:
+        """Read a request's look-up rows and histories, and prefetched embedding rows, in one round trip.
 
         Returns:
-            As `values`, and the early rows.
+            As `values`, and the prefetched rows.
 
         Raises:
             DownError, RefusedError: the read failed.
         """
         buckets = self.keyspace.buckets_in(names)
         own = [*names, *self.keyspace.sentinels(VALUES, buckets)]
-        others = RowRead(self.keyspace, early.manifest, early.keys) if early is not None else None
+        others = RowRead(self.keyspace, prefetch.manifest, prefetch.keys) if prefetch is not None else None
         if not own and others is None:
             return [], True, None
         values = self._read([*own, *(others.names if others is not None else ())])
         rows = None
-        if early is not None and others is not None:
-            rows = EarlyRows(early.manifest.version, early.keys, self._rows_of(others, values[len(own) :]))
+        if prefetch is not None and others is not None:
+            read = self._rows_of(others, values[len(own) :])
+            rows = PrefetchedRows(prefetch.manifest.version, prefetch.keys, read)
         found, complete = self._known(names, buckets, values[: len(own)])
         return found, complete, rows
 

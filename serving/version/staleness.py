@@ -1,14 +1,14 @@
 """Staleness of a server: the time for which it has not been known to serve the newest version.
 
-The follower looks at Redis twice a second. A look is good when it ends with the newest published version
+The follower polls Redis twice a second. A poll is good when it ends with the newest published version
 being served. A trainer that publishes nothing makes no server stale; a server that cannot read Redis, or
 cannot load what was published, becomes stale.
 
-    fresh ─► stale   no good look for `max_stale_s`, and LOOKS bad looks in a row. A look that does not end
-                     counts as bad after HANGS times `max_stale_s`
-    stale ─► fresh   BACK good looks in a row
+    fresh ─► stale   no good poll for `max_stale_s`, and BAD_POLLS bad polls in a row. A poll that hangs
+                     counts as bad after HANG_FACTOR times `max_stale_s`
+    stale ─► fresh   GOOD_POLLS good polls in a row
 
-So one slow look, such as the load of a large version, does not make a server unready, and a Redis that
+So one slow poll, such as the load of a large version, does not make a server unready, and a Redis that
 answers now and then does not make it flap.
 """
 
@@ -18,7 +18,12 @@ import threading
 import time
 from collections.abc import Callable
 
-LOOKS, BACK, HANGS = 3, 2, 3
+BAD_POLLS = 3
+"""Bad polls in a row that make a server stale."""
+GOOD_POLLS = 2
+"""Good polls in a row that make a stale server fresh."""
+HANG_FACTOR = 3
+"""Times `max_stale_s` after which a poll that hangs counts as bad."""
 
 
 class Staleness:
@@ -37,7 +42,7 @@ class Staleness:
         self._stale = False
 
     def record(self, good: bool) -> None:
-        """Record the end of a look."""
+        """Record the end of a poll."""
         with self._lock:
             self._good, self._bad = (self._good + 1, 0) if good else (0, self._bad + 1)
             if good:
@@ -45,7 +50,7 @@ class Staleness:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last good look, or since the start."""
+        """Seconds since the last good poll, or since the start."""
         return self._clock() - self._last_good
 
     @property
@@ -53,8 +58,8 @@ class Staleness:
         """True while the server should get no requests."""
         with self._lock:
             if self._max_stale_s and not self._stale:
-                bound = self._max_stale_s if self._bad >= LOOKS else HANGS * self._max_stale_s
+                bound = self._max_stale_s if self._bad >= BAD_POLLS else HANG_FACTOR * self._max_stale_s
                 self._stale = self.age_s > bound
             elif self._stale:
-                self._stale = self._good < BACK
+                self._stale = self._good < GOOD_POLLS
             return self._stale

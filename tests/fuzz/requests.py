@@ -12,7 +12,7 @@ from livectr.client.failures import CallError
 from livectr.client.pack import FIELDS, column_of, content_of, set_items
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.errors import RequestError
-from livectr.serving.front.questions import QUESTIONS
+from livectr.serving.front.requests import METHODS
 from livectr.serving.limits import RequestLimits
 from livectr.serving.request.parse import RequestColumns, RequestSchema, to_arrow
 from livectr.serving.score.prerank import PreRanker
@@ -182,11 +182,11 @@ def _sent(message: Any) -> Any:
     return type(message).FromString(message.SerializeToString())
 
 
-def json_question(data: bytes) -> None:
-    """A question in JSON, whose method the first byte names; packed as the client packs it."""
+def json_request(data: bytes) -> None:
+    """JSON request whose method the first byte names; packed as the client packs it."""
     if not data:
         return
-    ask = list(QUESTIONS.values())[data[0] % len(QUESTIONS)]
+    ask = list(METHODS.values())[data[0] % len(METHODS)]
     try:
         ask(_Client(), data[1:], 1.0)  # type: ignore[arg-type]
     except (LiveCTRError, CallError):

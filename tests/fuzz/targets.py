@@ -69,7 +69,7 @@ TARGETS: dict[str, Target] = {
         Target("rank_request", "requests", _REQUEST),
         Target("prerank_request", "requests", _REQUEST),
         Target("recommend_request", "requests", _REQUEST),
-        Target("json_question", "requests", ("livectr.serving.front", "tests.fuzz.requests")),
+        Target("json_request", "requests", ("livectr.serving.front", "tests.fuzz.requests")),
         Target("checkpoint_manifest", "checkpoints", ("livectr.trainer.checkpoint",), 2000),
         Target("checkpoint_tables", "checkpoints", ("livectr.trainer.checkpoint",), 1000),
         Target("version_manifest", "redis_values", _REDIS, 1500),

@@ -30,7 +30,7 @@ from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify import verify as steps
 from livectr.verify.judge import Answer, Judge, Judgement, answer_of
 from livectr.verify.live import LiveInputs, Names, Values
-from livectr.verify.questions import Question
+from livectr.verify.requests import Request
 from tests.serving import display_pipeline
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, SEED, SEGMENTS, World
@@ -50,7 +50,7 @@ SPACE = Keyspace()
 
 @dataclass(frozen=True)
 class Asked:
-    """Reply to a question, with the live inputs around it."""
+    """Reply to a request, with the live inputs around it."""
 
     answer: Answer
     before: Values
@@ -144,18 +144,18 @@ def write_part(root: Path, part: int) -> None:
         (root / topic / f"0-{part}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 
 
-def question(number: int) -> Question:
+def request_of(number: int) -> Request:
     """Every ad for a steady user, and an ad that nobody has seen; columns in either place by turns."""
     ads = [*ADS, 777]
     position = [i % 5 for i in range(len(ads))]
     context = {"user_id": STEADY[number % 4], "ts": NOW_MS + 10_000_000, "tags": ["x", "y"]}
     if number % 2:
-        return Question("rank", {**context, "query": "blue SHOE"}, {"ad_id": ads, "position": position}, {})
+        return Request("rank", {**context, "query": "blue SHOE"}, {"ad_id": ads, "position": position}, {})
     queries = ["blue", "shoe", "ÖL"] * 17
-    return Question("rank", {**context, "position": 2}, {"ad_id": ads, "query": queries}, {})
+    return Request("rank", {**context, "position": 2}, {"ad_id": ads, "query": queries}, {})
 
 
-def ask(client: livectr.RankClient, live: LiveInputs, asked: Question) -> Asked:
+def ask(client: livectr.RankClient, live: LiveInputs, asked: Request) -> Asked:
     names = live.names(asked)
     before = live.read([names])
     reply = client.rank(asked.context, asked.candidates)
@@ -175,7 +175,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
         def ask_on() -> None:
             with livectr.RankClient(app.server.address) as client:
                 while not stop.wait(PAUSE_S):
-                    made.asked.append(ask(client, made.live, question(len(made.asked))))
+                    made.asked.append(ask(client, made.live, request_of(len(made.asked))))
 
         asking = threading.Thread(target=ask_on)
         asking.start()
@@ -215,7 +215,7 @@ def test_a_server_that_was_started_again_gives_the_same(product: Product) -> Non
     ages = "livectr_live_input_age_seconds_sum", "livectr_live_input_skew_seconds_sum"
     before = [REGISTRY.get_sample_value(name, {"role": "rank", "side": "stable"}) or 0.0 for name in ages]
     with livectr.RankClient(app.server.address) as client:
-        asked = [ask(client, product.live, question(number)) for number in range(4)]
+        asked = [ask(client, product.live, request_of(number)) for number in range(4)]
     after = [REGISTRY.get_sample_value(name, {"role": "rank", "side": "stable"}) or 0.0 for name in ages]
     age_s, skew_s = np.subtract(after, before)
     assert app.follower.current is not None
@@ -267,7 +267,7 @@ def test_a_canary_answers_no_question(product: Product, capsys: pytest.CaptureFi
     app = product.serve("recommend", canary="ns=b,share=1")
     with livectr.RankClient(app.server.address) as client:
         until(lambda: not client.describe().sides[1].trouble)
-        context, candidates = question(1).context, question(1).candidates
+        context, candidates = request_of(1).context, request_of(1).candidates
         assert client.rank(context, candidates).side == "canary"
     assert verified(product, app, "--checkpoint", str(product.checkpoint), "--json") == 0
     facts = json.loads(capsys.readouterr().out)
@@ -336,13 +336,13 @@ def test_live_inputs_that_change_meanwhile(product: Product) -> None:
     (name,) = SPACE.lookup_rows("ads", np.array([123]))
     held = product.client.get(name)
     with livectr.RankClient(app.server.address) as client:
-        old = ask(client, product.live, question(1))
+        old = ask(client, product.live, request_of(1))
         product.client.set(name, encode_lookup_row([123, "cat1", 9999.0]))
-        new = ask(client, product.live, question(1))
+        new = ask(client, product.live, request_of(1))
     product.client.set(name, held)
     app.stop()
     names: Names = old.answer.names
-    changed = np.array(question(1).candidates["ad_id"]) == 123
+    changed = np.array(request_of(1).candidates["ad_id"]) == 123
     assert (np.abs(old.answer.values - new.answer.values) > 1e-5).tolist() == changed.tolist()
     assert names.rows == new.answer.names.rows
     for reply, before, after in ((old, old.after, new.before), (new, old.after, new.before)):

@@ -1,4 +1,4 @@
-"""The JSON front: questions as people write them, the server's answers and sentences, over real sockets."""
+"""The JSON front: requests as people write them, the server's answers and sentences, over real sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from livectr.cli import main
 from livectr.local.ports import free_ports
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
-from livectr.serving.front.questions import EveryClient, typed
+from livectr.serving.front.requests import EveryClient, typed
 from livectr.serving.front.web import HTTP_STATUS, WebLimits, web_application
 from livectr.serving.options import ServeOptions
 from tests.commands import Command
@@ -99,8 +99,8 @@ def front(app: App) -> Iterator[Front]:
 
 
 def test_rank_is_the_servers_answer(app: App, front: Front) -> None:
-    question = {"context": CONTEXT, "candidates": CANDIDATES, "bids": [1, 2.5, 0.5], "request_id": "r7"}
-    answer = front.post("rank", question)
+    body = {"context": CONTEXT, "candidates": CANDIDATES, "bids": [1, 2.5, 0.5], "request_id": "r7"}
+    answer = front.post("rank", body)
     with EveryClient(app.server.address, 60) as client:
         expected = client.rank(CONTEXT, CANDIDATES, [1, 2.5, 0.5])
     rows = [
@@ -126,8 +126,8 @@ def test_prerank_recommend_and_describe_are_the_servers_answers(app: App, front:
         answer = front.post("prerank", {"context": USER, "candidates": candidates, "top_k": 2})
         assert [row["item"] for row in answer["results"]] == list(towers.ids.values)
         assert [row["score"] for row in answer["results"]] == list(towers.score)
-    question = {"context": ITEMS, "top_k": 4, "prerank_k": 9, "exclude": [100, 101], "bid_column": "price"}
-    answer = front.post("recommend", question)
+    body = {"context": ITEMS, "top_k": 4, "prerank_k": 9, "exclude": [100, 101], "bid_column": "price"}
+    answer = front.post("recommend", body)
     assert [row["item"] for row in answer["results"]] == list(funnel.ids.values)
     assert [row["ecpm"] for row in answer["results"]] == list(funnel.ecpm)
     assert [row["out"] for row in answer["stages"]] == [s.items_out for s in funnel.stages]
@@ -215,9 +215,9 @@ def test_what_is_no_question_is_refused(front: Front) -> None:
 
 
 def test_the_deadline_of_the_header_counts(app: App, front: Front) -> None:
-    question = {"context": CONTEXT, "candidates": CANDIDATES}
+    body = {"context": CONTEXT, "candidates": CANDIDATES}
     with app.admission.place(None):
-        status, _, answer = front.ask("POST", "/v1/rank", question, grpc_timeout="200m")
+        status, _, answer = front.ask("POST", "/v1/rank", body, grpc_timeout="200m")
     assert status == 504 and answer["error"]["status"] == "DEADLINE_EXCEEDED"
 
 

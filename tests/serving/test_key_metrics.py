@@ -63,7 +63,7 @@ def unique(world: World, columns: pa.RecordBatch) -> int:
 
 @pytest.mark.full
 def test_unique_keys_of_both_sides_are_counted(redis_url: str, world: World, serve: Serve) -> None:
-    """The user's row is read early, with the look-up rows: it is no hit."""
+    """The user's row is prefetched with the look-up rows: it is no hit."""
     world.publish(publication(redis_url))
     expected = unique(world, world.columns(-42, ADS, POSITIONS))
     with RankClient(serve("rank", item_partials_mb=0).server.address, 60) as client:

@@ -38,7 +38,7 @@ class Store:
         if row is not None:
             self.held[name] = encode_lookup_row(row)
 
-    def read(self, names: Sequence[bytes], early: None) -> tuple[list[bytes | None], bool, None]:
+    def read(self, names: Sequence[bytes], prefetch: None) -> tuple[list[bytes | None], bool, None]:
         self.reads.append(len(names))
         if self.down:
             raise DownError("down")
@@ -117,8 +117,8 @@ def test_a_row_that_was_read_before_a_swap_is_not_kept_over_it() -> None:
     store.put(ADS, 1, [1, "old"])
     read = store.read
 
-    def slow(names: Sequence[bytes], early: None) -> tuple[list[bytes | None], bool, None]:
-        found = read(names, early)
+    def slow(names: Sequence[bytes], prefetch: None) -> tuple[list[bytes | None], bool, None]:
+        found = read(names, prefetch)
         store.put(ADS, 1, [1, "new"])
         lookup_rows.changed({LOOKUP + "ads": np.array([1])})
         return found
@@ -147,8 +147,8 @@ def test_a_row_that_was_read_before_a_swap_is_old_from_the_first(
 
     read = store.read
 
-    def slow(names: Sequence[bytes], early: None) -> tuple[list[bytes | None], bool, None]:
-        found = read(names, early)
+    def slow(names: Sequence[bytes], prefetch: None) -> tuple[list[bytes | None], bool, None]:
+        found = read(names, prefetch)
         lookup_rows.changed({LOOKUP + "ads": np.array([1])})
         return found
 

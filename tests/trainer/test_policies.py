@@ -17,7 +17,7 @@ from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
-from livectr.trainer.tables.policies import LOOKS, SLICE, Policies
+from livectr.trainer.tables.policies import SEARCHES, SLICE, Policies
 from tests.tiers import examples
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
@@ -88,7 +88,7 @@ def test_what_stays_is_what_a_dict_keeps(evict: str, budget: int, age_h: int | N
 
         for key in set(keys.tolist()):
             rows[key] = now, (aged(rows[key], now) if key in rows else 0) + 256
-        if age_h and now - looked >= max(1, age_h * 3600 // LOOKS):
+        if age_h and now - looked >= max(1, age_h * 3600 // SEARCHES):
             looked = now
             rows = {key: use for key, use in rows.items() if use[0] >= now - age_h * 3600}
         if len(rows) > budget:

@@ -34,8 +34,8 @@ from livectr.trainer import telemetry
 
 SLICE = 20
 """1/SLICE of a budget is freed at once, since each choice is a pass over all rows."""
-LOOKS = 64
-"""Searches for expired rows in a `max_age`: a row is erased by 1 + 1/LOOKS of it."""
+SEARCHES = 64
+"""Searches for expired rows in a `max_age`: a row is erased by 1 + 1/SEARCHES of it."""
 
 I64 = npt.NDArray[np.int64]
 State = dict[str, npt.NDArray[Any]]
@@ -171,7 +171,7 @@ class _PolicedTable:
 
     def expire(self, now: int) -> None:
         age = self.policy.max_age_s
-        if age is not None and now - self.looked >= max(1, age // LOOKS):
+        if age is not None and now - self.looked >= max(1, age // SEARCHES):
             self.looked = now
             self._erase(self.table.older_than(now - age), telemetry.EXPIRED_ROWS)
 

@@ -65,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
         if (error.name or "").startswith("livectr"):
             raise
         raise ConfigError(f"the package {error.name} is missing: pip install 'livectr[json]'.") from None
-    from livectr.serving.front.questions import EveryClient
+    from livectr.serving.front.requests import EveryClient
 
     listening = _listen(given.listen)
     host, port = given.listen.rpartition(":")[0], listening.getsockname()[1]

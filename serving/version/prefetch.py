@@ -1,4 +1,4 @@
-"""Embedding rows that a request reads before its features are known."""
+"""Prefetch: embedding rows that a request reads before its features are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ U8 = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class EarlyKeys:
+class PrefetchKeys:
     """Rows to read: table → keys i64[n] at a version."""
 
     manifest: VersionManifest
@@ -22,7 +22,7 @@ class EarlyKeys:
 
 
 @dataclass(frozen=True)
-class EarlyRows:
+class PrefetchedRows:
     """Rows that were read at a version.
 
     Args:

@@ -1,4 +1,4 @@
-"""Questions in JSON, as people write them: their values are typed by the columns that the server describes.
+"""JSON requests, as people write them: their values are typed by the columns that the server describes.
 
 {"context": {"user_id": 42, "page": "home"}, "candidates": {"ad_id": [1, 2, 3]}, "bids": [1.5, 2, 1]}
 """
@@ -16,7 +16,7 @@ from livectr.serving.front import answers
 from livectr.system.errors import ConfigError
 
 EXACT = 2**53
-"""JavaScript is exact up to here. Larger integers are texts in answers, and may be in questions."""
+"""JavaScript is exact up to here. Larger integers are texts in answers, and may be in requests."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 
@@ -25,8 +25,8 @@ class EveryClient(RankClient, PreRankClient, RecommendClient):
     """Client for every call, on the same channels."""
 
 
-class Question:
-    """Fields of a JSON object.
+class JsonRequest:
+    """Fields of a JSON request.
 
     Args:
         raw: UTF-8 text.
@@ -124,19 +124,19 @@ class Question:
 
 def rank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     """Answer of Rank."""
-    question = Question(raw, ("context", "candidates", "bids", "content", "request_id"))
+    request = JsonRequest(raw, ("context", "candidates", "bids", "content", "request_id"))
     types = client.column_types(timeout_s=timeout_s)
     candidates = {}
-    for name, values in question.mapping("candidates").items():
+    for name, values in request.mapping("candidates").items():
         if not isinstance(values, list):
             raise ConfigError(f"candidates.{name} must be a list with a value for each candidate")
         candidates[name] = [typed(name, value, types.get(name)) for value in values]
     answer = client.rank(
-        _context(question, types),
+        _context(request, types),
         candidates,
-        question.numbers("bids"),
-        content=question.content(),
-        request_id=question.text("request_id"),
+        request.numbers("bids"),
+        content=request.content(),
+        request_id=request.text("request_id"),
         timeout_s=timeout_s,
     )
     return _reply(answer, answers.ranked(answer, candidates))
@@ -144,13 +144,13 @@ def rank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
 
 def prerank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     """Answer of PreRank."""
-    question = Question(raw, ("context", "candidates", "top_k", "content", "request_id"))
+    request = JsonRequest(raw, ("context", "candidates", "top_k", "content", "request_id"))
     answer = client.prerank(
-        _context(question, client.column_types(timeout_s=timeout_s)),
-        question.items("candidates"),
-        question.count("top_k", 10),
-        content=question.content(),
-        request_id=question.text("request_id"),
+        _context(request, client.column_types(timeout_s=timeout_s)),
+        request.items("candidates"),
+        request.count("top_k", 10),
+        content=request.content(),
+        request_id=request.text("request_id"),
         timeout_s=timeout_s,
     )
     return _reply(answer, answers.chosen(answer))
@@ -159,29 +159,29 @@ def prerank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
 def recommend(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     """Answer of Recommend."""
     fields = ("context", "candidates", "exclude", "top_k", "prerank_k", "bid_column", "content", "request_id")
-    question = Question(raw, fields)
+    request = JsonRequest(raw, fields)
     items = RecommendItems(
-        question.items("candidates"), question.items("exclude") or (), question.text("bid_column")
+        request.items("candidates"), request.items("exclude") or (), request.text("bid_column")
     )
     answer = client.recommend(
-        _context(question, client.column_types(timeout_s=timeout_s)),
-        question.count("top_k", 10),
-        question.count("prerank_k", 400),
+        _context(request, client.column_types(timeout_s=timeout_s)),
+        request.count("top_k", 10),
+        request.count("prerank_k", 400),
         items=items,
-        content=question.content(),
-        request_id=question.text("request_id"),
+        content=request.content(),
+        request_id=request.text("request_id"),
         timeout_s=timeout_s,
     )
     reply = _reply(answer, answers.recommended(answer))
     return reply | {"prerank_model": answer.prerank_model, "stages": answers.stages(answer)}
 
 
-QUESTIONS: Mapping[str, Callable[[EveryClient, bytes, float], answers.Row]] = {
+METHODS: Mapping[str, Callable[[EveryClient, bytes, float], answers.Row]] = {
     "rank": rank,
     "prerank": prerank,
     "recommend": recommend,
 }
-"""Last part of the path → answers it. Raises ConfigError, and CallError of the server."""
+"""Last part of the path → function that answers it. Raises ConfigError, and CallError of the server."""
 
 
 def typed(name: str, value: Any, dtype: str | None) -> Any:
@@ -214,8 +214,8 @@ def typed(name: str, value: Any, dtype: str | None) -> Any:
     return value
 
 
-def _context(question: Question, types: Mapping[str, str]) -> dict[str, Any]:
-    return {name: typed(name, value, types.get(name)) for name, value in question.mapping("context").items()}
+def _context(request: JsonRequest, types: Mapping[str, str]) -> dict[str, Any]:
+    return {name: typed(name, value, types.get(name)) for name, value in request.mapping("context").items()}
 
 
 def _reply(answer: Any, rows: list[answers.Row]) -> answers.Row:

@@ -36,7 +36,7 @@ _NOTHING: dict[str, Any] = {"bool": False, "string": "", "binary": b"", "float32
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """Request of n candidates.
 
     Args:
@@ -138,8 +138,8 @@ def rows_of_ids(
     return pool, {name: len(keys) for name, keys in known.items()}
 
 
-class Questions:
-    """Makes requests of impressions.
+class RequestMaker:
+    """Maker of requests from rows of impressions.
 
     Args:
         server: the server's DescribeResponse, which places the columns.
@@ -153,20 +153,20 @@ class Questions:
         if unknown := sorted(self._placement.keys() - pool.keys()):
             raise ConfigError(f"the server asks for {', '.join(unknown)}, which this pipeline does not read")
 
-    def rank(self, number: int) -> Question:
+    def rank(self, number: int) -> Request:
         """Request number `number` of rank. Columns that may be in either place are in each in turns, so that
         both ways through the server are taken."""
         own = {name for name, place in self._placement.items() if place == pb.PLACEMENT_CANDIDATE}
         if number % 2 or not own:
             own |= {name for name, place in self._placement.items() if place == pb.PLACEMENT_EITHER}
-        return self._question("rank", own or set(self._placement))
+        return self._request("rank", own or set(self._placement))
 
-    def prerank(self) -> Question:
+    def prerank(self) -> Request:
         """Request of pre-rank."""
         assert self._item is not None  # checked with the pipeline
-        return self._question("prerank", {self._item})
+        return self._request("prerank", {self._item})
 
-    def _question(self, kind: Kind, own: set[str]) -> Question:
+    def _request(self, kind: Kind, own: set[str]) -> Request:
         size = len(next(iter(self._pool.values())))
         row = self._random.randrange(size)
         rows = self._random.sample(range(size), min(self._size, size))
@@ -174,7 +174,7 @@ class Questions:
         candidates = {name: [self._pool[name][i] for i in rows] for name in sorted(own)}
         sent = context.keys() | candidates.keys()
         others = {name: values[row] for name, values in self._pool.items() if name not in sent}
-        return Question(kind, context, candidates, others)
+        return Request(kind, context, candidates, others)
 
 
 def _nothing(dtype: str) -> Any:

@@ -1,7 +1,7 @@
-"""Early rows: embedding rows of the user, in the round trip that brings look-up rows and histories.
+"""User-row prefetch: read the user's embedding rows in the round trip of look-up rows and histories.
 
-Most users of a request are new to a server. Their key is a column of the request, so that their rows need not
-wait for features. Rows of ads are in the near-cache; rows of other fields are few.
+Most users of a request are new to a server. Their key is a column of the request, so their rows need not wait
+for features. Rows of ads are in the near-cache; rows of other fields are few.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.serving.request.parse import RequestColumns
-from livectr.serving.version.early import EarlyKeys
 from livectr.serving.version.near_cache import NearCache
+from livectr.serving.version.prefetch import PrefetchKeys
 from livectr.store.manifest import VersionManifest
 
 
@@ -32,14 +32,14 @@ class UserTables:
 
     def missing(
         self, columns: RequestColumns, manifest: VersionManifest, cache: NearCache
-    ) -> EarlyKeys | None:
-        """Find the user's rows that are not in the near-cache; None: they all are."""
+    ) -> PrefetchKeys | None:
+        """Find the user's rows that are missing from the near-cache; None: none is missing."""
         user = columns.context.get(self._column)
         if user is None or not self._tables:
             return None
         key = key_of(user)
         keys = {table: key for table in self._tables if not len(cache.cached(table, key))}
-        return EarlyKeys(manifest, keys) if keys else None
+        return PrefetchKeys(manifest, keys) if keys else None
 
 
 def _value(field: Expr) -> str | None:

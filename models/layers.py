@@ -132,8 +132,8 @@ class SubsetLinear(FieldLinear):
         """
         fields, numbers, own = self.field_index, self.dense_index, None
         if columns is not None:
-            at_fields, own_fields = _among(columns.fields, self.chosen[0])
-            at_dense, own_dense = _among(columns.dense, self.chosen[1])
+            at_fields, own_fields = _shared(columns.fields, self.chosen[0])
+            at_dense, own_dense = _shared(columns.dense, self.chosen[1])
             fields, numbers = (
                 torch.tensor(at, dtype=torch.long, device=vectors.device) for at in (at_fields, at_dense)
             )
@@ -142,7 +142,7 @@ class SubsetLinear(FieldLinear):
         return super().forward(vectors.index_select(1, fields), chosen, own)
 
 
-def _among(columns: tuple[int, ...], own: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _shared(columns: tuple[int, ...], own: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Common numbers of `columns` and `own`: their indices in `columns`, and in `own`."""
     both = [number for number in columns if number in own]
     return tuple(map(columns.index, both)), tuple(map(own.index, both))

@@ -79,7 +79,7 @@ _CALL: ContextVar[Call] = ContextVar("call", default=_NO_CALL)
 
 
 def current_call() -> Call:
-    """Call that this thread answers; one without a deadline where there is none."""
+    """Call that this thread answers; a call without a deadline in other threads."""
     return _CALL.get()
 
 

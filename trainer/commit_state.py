@@ -32,8 +32,8 @@ class CommitState:
             of publishing.
         champion: role of the ranking model that a version holds.
         snapshots: copies the changes of a version; None if nothing is published.
-        held: reason for which no version may be published; "" if there is none.
-        left: users and keys that left.
+        held: reason for which no version may be published; "": versions may be published.
+        left: expired users and keys.
         ahead: the next checkpoint is copied from this boundary on.
         publish: a version is due; else the commit is for the checkpoint alone.
     """
@@ -85,7 +85,7 @@ class CommitState:
 
 
 def held_by(publisher: Publisher | None, gate: PublishGate | None) -> str:
-    """Reason for which no version may be published; "" if there is none. Rank 0 knows it."""
+    """Reason for which no version may be published; "": versions may be published. Rank 0 knows it."""
     if publisher is None:
         return ""
     if publisher.released() and gate is not None:

@@ -3,7 +3,7 @@
 A commit takes the state of a step boundary with no batch in flight (`CommitState`). The version passes on to
 the push, the stage after it (trainer.publish.push), which holds one. The steps:
 
-    1  settle the publish before: while it is under way, this commit publishes nothing;
+    1  finish the previous publish: while it is under way, this commit publishes nothing;
     2  every rank copies what its checkpoint files hold, and writes them in the background; many rows are
        copied at boundaries before (trainer.checkpoint.table_chain), and so are those of complete versions;
     3  some steps later, when every rank's files are written, rank 0 gathers their digests,
@@ -63,14 +63,14 @@ class Due(IntEnum):
 
 
 class Committer:
-    """Commits of one rank's run; without a checkpoint and a publisher there are none.
+    """Commits of one rank's run; a no-op without a checkpoint and a publisher.
 
     Args:
         first: boundary before the first step of this process.
-        publish_interval_s: least time between commits. One that found the push before still under way is
-            made up for as soon as that has ended.
+        publish_interval_s: least time between commits. A commit that found the previous push under way is
+            repeated as soon as that push has ended.
         checkpoint_interval_s: least time between checkpoints.
-        gate: holds versions of a bad model; rank 0's.
+        gate: holds versions of a model failing the gate; rank 0's.
 
     Attributes:
         dirty: the next version has something to say.
@@ -168,7 +168,7 @@ class Committer:
         Returns:
             True if the push of a version has begun.
         """
-        # 1 settle the publish before; a model that has learned too little, or is held, stays here
+        # 1 finish the previous publish; a model that has learned too little, or is held, stays here
         busy = self._publisher is not None and self._publisher.busy
         if state.publish:
             self._held = state.held
@@ -230,8 +230,8 @@ class Committer:
         done = at_once or self._ahead is None or self._ahead.done
         return bool(self._control.gather(np.array([done])).all())
 
-    def settle(self, written: Collection[bool]) -> bool:
-        """Steps 3 and 4, once every rank's files are written, and stored where there is an object store.
+    def complete_checkpoint(self, written: Collection[bool]) -> bool:
+        """Take steps 3 and 4, once every rank's files are written, and stored if there is an object store.
         Collective.
 
         Args:
@@ -310,8 +310,8 @@ class Committer:
     def _drop_published(self) -> None:
         assert self._publisher is not None
         LOG.warning(
-            "changes are more than rows, or more have left than there are, while nothing is published: "
-            "the next version is complete, and removes from Redis who left"
+            "changes are more than rows, or more have expired than there are, while nothing is published: "
+            "the next version is complete, and removes expired users and keys from Redis"
         )
         self._published = self._pushing = None
         self._at_once, self._ahead = self._ahead is not None, None
@@ -342,8 +342,8 @@ class Committer:
     def finish(self, state: CommitState, *, stopped: bool = False) -> None:
         """Commit the end of the run and see its version flipped. Collective.
 
-        The checkpoint waits for nobody. After it, Redis gets some time for the last version: little if the
-        process was asked to stop.
+        The checkpoint does not wait for Redis. After it, Redis gets some time for the last version: little if
+        the process was asked to stop.
         """
         if not self.wanted:
             return
@@ -385,8 +385,8 @@ class Committer:
         """Exchange states of pushes until no version is in flight. Collective.
 
         Args:
-            deadline: time.monotonic() of rank 0 from which on nobody waits for a Redis that cannot be asked.
-            patient: wait longer for a Redis that is still at it.
+            deadline: time.monotonic() of rank 0 after which a Redis that does not answer is given up.
+            patient: wait past the deadline while Redis still answers.
         """
         while self._publisher is not None and self._publisher.busy:
             late = time.monotonic() > deadline

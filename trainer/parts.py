@@ -72,7 +72,7 @@ class Parts:
         items: examples of each item; of rank 0, if the pipeline has items.
         labels: scores that wait for final labels; of rank 0, if the pipeline has provisional negatives.
         contest: champion and challengers; of rank 0, if the pipeline has challengers.
-        gate: holds versions of a bad model; of rank 0, if versions are published.
+        gate: holds versions of a model failing the gate; of rank 0, if versions are published.
         record: writes the run log; of rank 0, if there is one.
         checkpoint, publisher: None if the run has no place for them.
         refreshes: content → its refresh, with `content_refresh_s`.

@@ -50,7 +50,7 @@ class Report:
         complete_versions: of the published versions, those that held every row; the others are deltas.
         version: the newest version in Redis; None: nothing was published.
         freshness: of this process's versions: examples, and p50_s and p99_s from event to servable version;
-            events before the run began do not count. {}: there are none.
+            events before the run began do not count. {}: not measured.
     """
 
     examples_trained: int

@@ -158,7 +158,7 @@ class Training:
                     self._backlog.observe(round_.flags)
                 commits.copy()
                 commits.observe([flags.publish for flags in round_.flags], parts.progress.examples)
-                if commits.settle([flags.written for flags in round_.flags]):
+                if commits.complete_checkpoint([flags.written for flags in round_.flags]):
                     self._commit_offsets()
                 self._record(sample=round_.flags[0].sample)
                 parts.contents.follow()

@@ -194,8 +194,8 @@ class ReportStage:
         publisher: learns the event times of the next version.
         labels: scores whose label windows have not passed; None where every label is final.
         contest: champion and challengers; None without challengers.
-        gate: holds versions of a bad model; None if nothing is published.
-        record: writes the run log; None if there is none.
+        gate: holds versions of a model failing the gate; None: nothing is published.
+        record: writes the run log; None: no run log.
     """
 
     rank: int

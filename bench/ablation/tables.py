@@ -142,7 +142,7 @@ def values(results: Results, variant: str, measure: str) -> list[float]:
 
 
 def table_gain(row: Row, results: Results, measure: str) -> Gain | None:
-    """A row's gain over the variant that it is compared with; None where there is none."""
+    """A row's gain over the variant that it is compared with; None: compared with no variant."""
     if row.than is None:
         return None
     return gain(values(results, row.than, measure), values(results, row.variant, measure))

@@ -34,7 +34,7 @@ class Moment:
     resident_mib: float
 
     def value(self, name: str, **labels: str) -> float:
-        """A sample, 0 where there is none."""
+        """Value of a sample; 0: not exported."""
         return value(self.samples, name, **labels) or 0.0
 
     @property

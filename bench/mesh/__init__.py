@@ -6,7 +6,7 @@ servers for the rows of its batch's unique keys, computes the whole model, and s
 shard            a server's share of rows, and the network's parameters
 worker           the whole model on a rank's own examples
 synchronous      all ranks step together, over Gloo: equal to one process
-asynchronous     nobody waits for anybody, over torch's RPC: weights are stale
+asynchronous     no rank waits for another, over torch's RPC: weights are stale
 contest          one rank of a contest beside ours
 compare          the rows of `livectr bench mesh`
 """

@@ -40,7 +40,7 @@ Leaves: TypeAlias = Mapping[tuple[str, ...], str]
 _Swapped: TypeAlias = frozenset[tuple[str, ...]]
 
 _AS_DECLARED: _Swapped = frozenset()
-_MOST_WAYS = 8
+_MAX_SCHEMAS = 8
 _BLOCK_PARTS = 8
 _SMALL_BLOCK = 32  # texts; in smaller blocks each text is checked by itself
 
@@ -104,7 +104,7 @@ class JsonRows:
         fast = bool(plain) and all(map(json_columns.reads, plain.values())) and not _overlap(plain)
         self._columns = JsonColumns(plain, self._required, depth=depth) if fast else None
         # Swapped columns → the schema to read them with, most recently used first.
-        self._ways: dict[_Swapped, pa.Schema] = {_AS_DECLARED: pa.schema(_fields(leaves))}
+        self._schemas: dict[_Swapped, pa.Schema] = {_AS_DECLARED: pa.schema(_fields(leaves))}
 
     def parse(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
         """Parse a block.
@@ -171,7 +171,7 @@ class JsonRows:
 
     def _block(self, block: Texts) -> pa.RecordBatch | None:
         """Parse all texts with the first known schema that fits, or return None."""
-        for swapped in dict.fromkeys([*self._ways, _AS_DECLARED]):
+        for swapped in dict.fromkeys([*self._schemas, _AS_DECLARED]):
             batch = self._read(block, swapped)
             if batch is not None:
                 return batch
@@ -180,19 +180,19 @@ class JsonRows:
     def _read(self, block: Texts, swapped: _Swapped) -> pa.RecordBatch | None:
         """Parse texts with given swapped columns, into flat columns of the declared types; None when any text
         is bad."""
-        way = self._ways.pop(swapped, None)
-        if way is None:
+        schema = self._schemas.pop(swapped, None)
+        if schema is None:
             leaves = {
                 path: _SWAP.get(dtype, "bool") if path in swapped else dtype
                 for path, dtype in self._leaves.items()
             }
-            way = pa.schema(_fields(leaves))
-        batch = parse_block(block, way)
+            schema = pa.schema(_fields(leaves))
+        batch = parse_block(block, schema)
         flat = None if batch is None else self._declared(self._flat(batch), swapped)
         if flat is None:
-            self._ways[swapped] = way
+            self._schemas[swapped] = schema
         else:
-            self._ways = dict([(swapped, way), *self._ways.items()][:_MOST_WAYS])
+            self._schemas = dict([(swapped, schema), *self._schemas.items()][:_MAX_SCHEMAS])
         return flat
 
     def _declared(self, batch: pa.RecordBatch, swapped: _Swapped) -> pa.RecordBatch | None:
@@ -225,8 +225,8 @@ class JsonRows:
                 unsure.append((row, reason or Reason.BAD_JSON, detail))
         good: list[int] = []
         batches = [self._empty]
-        for way, rows in alike.items():
-            batch = self._read(Texts.of([texts[row] for row in rows]), way)
+        for columns, rows in alike.items():
+            batch = self._read(Texts.of([texts[row] for row in rows]), columns)
             if batch is not None:
                 good += rows
                 batches.append(batch)

@@ -64,7 +64,7 @@ class _Layout:
         names: column names, in the order of the reader.
         enums: column → number → name, of enums.
         fields: names of all fields.
-        unusable: complaint about a wanted column that cannot be read; None: there is none.
+        unusable: complaint about a wanted column that cannot be read; None: no complaint.
     """
 
     columns: ProtobufColumns

@@ -118,7 +118,7 @@ class SchemaRegistry:
         return found
 
     def version(self, subject: str, version: int) -> dict[str, Any] | None:
-        """Version of a subject, to which another schema refers; None: there is none."""
+        """Version of a subject, to which another schema refers; None: not in the registry."""
         found: dict[str, Any] | None = self._wanted(version_path(subject, version))
         return found
 
@@ -151,7 +151,7 @@ class SchemaRegistry:
     def siblings(self, number: int) -> Iterator[dict[str, Any]]:
         """Schemas of the subjects that have the schema of an id, newest first, each with its `path`.
 
-        There are none where the registry does not list them.
+        Nothing where the registry does not list them.
         """
         for entry in self._wanted(f"{id_path(number)}/versions", keep=False, refusals=_CLOSED) or []:
             subject = entry["subject"]
@@ -163,11 +163,11 @@ class SchemaRegistry:
                     yield {**found, "path": path}
 
     def _wanted(self, path: str, *, keep: bool = True, refusals: tuple[int, ...] = ()) -> Any:
-        """Answer of the registry, for which it waits; None: there is none.
+        """Answer of the registry, for which it waits; None: not in the registry.
 
         Args:
             keep: the answer never changes.
-            refusals: HTTP codes for which there is none, beside 404.
+            refusals: HTTP codes that mean "not in the registry", beside 404.
         """
         if path in self._answers:
             return self._answers[path]

@@ -18,7 +18,7 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 LISTED_USERS = 1 << 20
-"""Length that a list of users that left may always have."""
+"""Length that a list of expired users may always have."""
 
 HISTORY_SCHEMA = pa.schema(
     [("user", pa.int64()), ("items", pa.list_(pa.int64())), ("ts", pa.list_(pa.int64()))]
@@ -145,13 +145,13 @@ class BehaviorHistories:
             table.track()
 
     def forget_left(self, until: int) -> None:
-        """Drop the users from the lists that left up to generation `until`."""
+        """Drop the users that expired up to generation `until` from the lists."""
         for table in self.tables.values():
             table.forget_left(until)
 
     @property
     def overgrown(self) -> bool:
-        """True when a list of users that left is longer than there are users."""
+        """True when a list of expired users is longer than there are users."""
         return any(table.listed > max(LISTED_USERS, len(table)) for table in self.tables.values())
 
     def touch(self, root: str, users: I64) -> None:
@@ -167,7 +167,7 @@ class BehaviorHistories:
     def changed(self, since: int) -> dict[str, Histories]:
         """Root name → histories, cut to the root's n, of the users with a click after generation `since`.
 
-        With `track_left`, users that left after it are among them, with length 0.
+        With `track_left`, users that expired after it are included, with length 0.
         """
         changed = {}
         for name, refs in self._refs.items():
@@ -183,7 +183,7 @@ class BehaviorHistories:
     def changes(self, since: int) -> dict[str, Histories]:
         """Name of each history → users with a click after generation `since`; 0: all.
 
-        With `track_left`, users that left after it are among them, with length 0.
+        With `track_left`, users that expired after it are included, with length 0.
         """
         return {name: table.export(since) for name, table in self.tables.items()}
 

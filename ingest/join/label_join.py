@@ -121,7 +121,7 @@ class Joiner(Protocol):
 
     @property
     def index(self) -> JoinIndex | None:
-        """Keys that are remembered, which are saved as a log; None: there are none."""
+        """Remembered keys, which are saved as a log; None: the join remembers no keys."""
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Copy all state but the log of `index` and the histories, as JSON types and Arrow tables."""

@@ -97,7 +97,7 @@ class Changes:
         }
 
     def histories(self, since: int) -> dict[str, Array]:
-        """Users with a click after generation `since` (0: all), and with length 0 those that left:
+        """Users with a click after generation `since` (0: all), and with length 0 the expired users:
         "PARTITION/HISTORY/COLUMN" → values, of histories with any."""
         return {
             f"{number}/{name}/{column}": values

@@ -225,7 +225,7 @@ class _PartitionLog:
         return self.record
 
     def read(self) -> list[bytes] | pa.RecordBatch | None:
-        """The next lines or rows, None when there are none at present.
+        """Return the next lines or rows; None: nothing to read at present.
 
         Raises:
             UnreadableError: at most once for each file.

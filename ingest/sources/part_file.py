@@ -1,6 +1,6 @@
 """Part files of a log: JSON lines, Arrow IPC or Parquet, read by record number.
 
-`read` returns the next lines or rows, or None when there are none at present. `final` says that the file no
+`read` returns the next lines or rows, or None with nothing to read at present. `final` says that the file no
 longer grows: then an incomplete last line counts as a record. Log files only grow; a file that became shorter
 is an error.
 """

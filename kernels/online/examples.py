@@ -91,7 +91,7 @@ def learn_examples(
         first: weights w f32[U, 1 + 3], learned in place by FTRL (McMahan et al. 2013, Algorithm 1). w = NaN:
             there is no row.
         second: vectors v f32[U, K + K] of FM's second order, learned in place by AdaGrad (Duchi et al. 2011);
-            None: there is none.
+            None: not set.
 
     Returns:
         Logits f32[B], each with the weights and vectors that the examples before it have left.

@@ -82,7 +82,7 @@ class HistoryTable {
         return found;
     }
 
-    // Users that left after generation `since` was closed and are not back, by key. They are listed if `tracks`.
+    // Expired users: those that left after generation `since` was closed and are not back, by key. Listed if `tracks`.
     std::vector<int64_t> left(int64_t since) const {
         std::vector<int64_t> found;
         for (const auto& [generation, key] : left_)
@@ -92,7 +92,7 @@ class HistoryTable {
         return found;
     }
 
-    // Nobody asks for the users any more that left up to a generation.
+    // Forgets the users that expired up to a generation: no version asks for them any more.
     void forget_left(int64_t until) {
         while (!left_.empty() && left_.front().first <= until) left_.pop_front();
     }
@@ -254,7 +254,7 @@ void* history_new(int64_t n, int64_t horizon_ms, int64_t max_bytes) {
 }
 void history_free(void* table) { delete static_cast<HistoryTable*>(table); }
 int64_t history_size(void* table) { return static_cast<HistoryTable*>(table)->size(); }
-// counts int64[3]: bytes, users that expired, users that left for lack of room.
+// counts int64[3]: bytes, users that expired by age, users evicted for lack of room.
 void history_counts(void* table, int64_t* counts) {
     const auto* history = static_cast<HistoryTable*>(table);
     counts[0] = history->bytes();

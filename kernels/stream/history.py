@@ -96,12 +96,12 @@ class HistoryTable:
 
     @property
     def expired(self) -> int:
-        """Users of this process that left because of the horizon."""
+        """Users of this process that expired because of the horizon."""
         return self._counts()[1]
 
     @property
     def evicted(self) -> int:
-        """Users of this process that left because of `max_bytes`."""
+        """Users of this process that were evicted because of `max_bytes`."""
         return self._counts()[2]
 
     def _counts(self) -> list[int]:
@@ -161,7 +161,7 @@ class HistoryTable:
     def export(self, since: int = 0) -> Histories:
         """Histories with an append after mark `since`; all histories for 0.
 
-        With `track`, users that left after the mark and are not back are among them, with length 0.
+        With `track`, users that expired after the mark and are not back are included, with length 0.
         """
         sizes = np.empty(2, np.int64)
         self._calls.history_export_sizes(self._handle, since, sizes)
@@ -186,12 +186,12 @@ class HistoryTable:
         self._calls.history_track(self._handle)
 
     def forget_left(self, until: int) -> None:
-        """Drops the users from the list that left up to mark `until`."""
+        """Drops the users that expired up to mark `until` from the list."""
         self._calls.history_forget_left(self._handle, until)
 
     @property
     def listed(self) -> int:
-        """Entries of the list of users that left."""
+        """Entries of the list of expired users."""
         return int(self._calls.history_listed(self._handle))
 
     def _left(self, since: int) -> I64:

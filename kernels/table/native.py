@@ -61,7 +61,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "moves_show": (_INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
     "moves_coldest": (_INT, _POINTER, _INT, _INT, _POINTER, _POINTER),
     "moves_evict": (_INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
-    "moves_among": (_INT, _POINTER, _INT, _POINTER, _INT, _POINTER),
+    "moves_is_one_of": (_INT, _POINTER, _INT, _POINTER, _INT, _POINTER),
 }
 
 

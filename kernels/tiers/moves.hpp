@@ -125,8 +125,8 @@ int64_t moves_evict(Table* const* tables, int64_t count, const int64_t* bounds, 
     });
 }
 
-// among[n]: asked[i] is one of given[m].
-int64_t moves_among(const int64_t* given, int64_t m, const int64_t* asked, int64_t n, uint8_t* among) {
+// member[n]: asked[i] is one of given[m].
+int64_t moves_is_one_of(const int64_t* given, int64_t m, const int64_t* asked, int64_t n, uint8_t* member) {
     return guarded([&] {
         int bits = 4;
         while (int64_t{1} << bits < 2 * m) ++bits;
@@ -143,7 +143,7 @@ int64_t moves_among(const int64_t* given, int64_t m, const int64_t* asked, int64
             places[at] = given[i];
             used[at] = true;
         }
-        for (int64_t i = 0; i < n; ++i) among[i] = used[place_of(asked[i])];
+        for (int64_t i = 0; i < n; ++i) member[i] = used[place_of(asked[i])];
         return n;
     });
 }

@@ -94,13 +94,15 @@ class Moves:
         checked(self._library.moves_evict(*where.at, address(rows), *made))
         return keys, generations, packed
 
-    def among(self, given: I64, asked: I64) -> Mask:
-        """Members bool[n]: asked[i] is one of `given`, int64[m]. O(n + m)."""
-        among = np.empty(len(asked), np.bool_)
+    def is_one_of(self, given: I64, asked: I64) -> Mask:
+        """Membership bool[n]: asked[i] is one of `given`, int64[m]. O(n + m)."""
+        member = np.empty(len(asked), np.bool_)
         checked(
-            self._library.moves_among(address(given), len(given), address(asked), len(asked), address(among))
+            self._library.moves_is_one_of(
+                address(given), len(given), address(asked), len(asked), address(member)
+            )
         )
-        return among
+        return member
 
     def _show(self, where: _Segments, numbers: U32, stamps: U32) -> None:
         checked(self._library.moves_show(*where.at, address(numbers), address(stamps)))

@@ -38,7 +38,7 @@ def prometheus_program() -> str:
     """Path of Prometheus: on the PATH, or beside this Python, where setup.sh puts it.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: not found.
     """
     folders = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
     found = shutil.which("prometheus", path=folders)

@@ -122,7 +122,7 @@ def report(
 
 
 def last_json_line(text: str) -> dict[str, Any]:
-    """The last line of a log that is a JSON object; {} when there is none."""
+    """Last line of a log that is a JSON object; {}: no such line."""
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             try:

@@ -75,7 +75,7 @@ def need(name: str, known: Sequence[str], flag: str) -> None:
 def labels(
     values: pa.Array | pa.ChunkedArray, name: str
 ) -> tuple[pa.Array | pa.ChunkedArray, pa.Scalar | None]:
-    """Labels as int32, null where there is none, and the first value that is neither 0 nor 1.
+    """Labels as int32 (null: missing, or neither 0 nor 1), and the first value that is neither 0 nor 1.
 
     Args:
         values: label column as it was read.

@@ -52,7 +52,7 @@ class Generations:
         return self._held[max(self._held)]
 
     def of_version(self, server: Any) -> Manifest | None:
-        """Generation of the version that a server describes; None: there is none.
+        """Generation of the version that a server describes; None: no generation is of that version.
 
         Raises:
             MismatchError: the checkpoint is of a training that does not publish what the server serves.

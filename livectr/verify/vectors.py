@@ -44,7 +44,7 @@ class PublishedVectors:
         )
 
     def manifest(self) -> VersionManifest | None:
-        """Manifest of the newest version; None: there is none, or the pipeline has no vectors."""
+        """Manifest of the newest version; None: nothing is published, or the pipeline has no vectors."""
         text = self._get(self._space.manifest)
         return VersionManifest.from_json(text) if text is not None else None
 

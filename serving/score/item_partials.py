@@ -27,7 +27,7 @@ class ItemPartials:
     Args:
         size: S.
         max_bytes: bound on the memory of partial results.
-        before: store of the version before; None: there was none.
+        before: store of the previous version; None: the first version.
 
     Attributes:
         made_at: instant of time.monotonic() of the oldest partial result.
@@ -52,7 +52,7 @@ class ItemPartials:
         return len(self._numbers)
 
     def find(self, keys: I64) -> I64:
-        """Addresses i64[n] of the partial results of keys i64[n]; 0 where there is none."""
+        """Addresses i64[n] of the partial results of keys i64[n]; 0: not stored."""
         with self._lock:
             return self._numbers.places(keys, self._first, 4 * self._size, self._uses)
 

@@ -87,7 +87,7 @@ class _Ranked:
         items: ids or names.
         stages: RecommendStage messages.
         complete: False if a row may be missing.
-        scores: of all items that rank scored; None: there were none.
+        scores: of all items that rank scored; None: rank scored no items.
         rows: i64[n], places of the items in these.
     """
 
@@ -260,7 +260,7 @@ class Recommender:
         return pa.array(names, self._item_type), keys, complete
 
     def _rank(self, lookup: VersionLookup, query: _Query, items: pa.Array) -> RankScores | None:
-        """Scores of n items; None: there are none."""
+        """Scores of n items; None: no items."""
         if not len(items):
             return None
         context = query.prerank.columns

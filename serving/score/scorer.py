@@ -223,7 +223,7 @@ class RankScorer:
         """Logits of some rows; what torch multiplies is padded to whole blocks.
 
         Args:
-            once: partial result f32[1, S] of the shared fields; None: there are none.
+            once: partial result f32[1, S] of the shared fields; None: no shared fields.
             of_rows: vectors and dense features.
             lists, content, kept: of the rows, as in `logits`.
         """

@@ -67,7 +67,7 @@ class VersionFollower:
         side: side that it follows the versions for.
         contents: content that the role's model reads.
         health: health of the side; the stable side's is the server's.
-        held: reason for which no newer version is published, as it was found last; "" if there is none.
+        held: reason for which no newer version is published, as it was found last; "": no hold.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class VersionFollower:
 
     @property
     def trouble(self) -> str:
-        """Reason why there is no version to serve, or why it may not be whole; empty: there is none."""
+        """Reason why there is no version to serve, or why it may not be whole; empty: no trouble."""
         if self.health.reason or self.current is not None:
             return self.health.reason
         return str(self._failure or "no version is loaded yet")

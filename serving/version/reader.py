@@ -152,7 +152,7 @@ class Reader:
         return cast("bytes | None", self._patient.get(self.keyspace.manifest))
 
     def held(self) -> str:
-        """Reason of the namespace's hold; "" if there is none. Raises an error of REDIS_ERRORS."""
+        """Reason of the namespace's hold; "": no hold. Raises an error of REDIS_ERRORS."""
         hold = Hold.of(cast("bytes | None", self._patient.get(self.keyspace.hold)))
         return hold.reason if hold is not None else ""
 

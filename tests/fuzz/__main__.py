@@ -34,7 +34,7 @@ class Result:
 
     Args:
         edges: branches of the measured code that some input took.
-        report: end of the fuzzer's report on a finding; "": there is none.
+        report: end of the fuzzer's report on a finding; "": no finding.
         finding: its input.
     """
 

@@ -15,7 +15,7 @@ from tests.ingest.test_examples import drain, open_ranks
 
 
 def test_rows_that_are_too_old_leave_the_table(tmp_path: Path) -> None:
-    """Half a day of users who come once leaves those of minutes, and versions tell who left."""
+    """Half a day of users who come once leaves those of minutes, and versions name the expired users."""
     logs = random_logs(4, rows=200)
     times = np.linspace(-5e7, 1.9e6, 60_000).astype(int)
     users = [{"user_id": n, "age": n % 90, "name": f"n{n}", "changed": int(t)} for n, t in enumerate(times)]

@@ -66,5 +66,5 @@ def test_members_of_a_list() -> None:
     rng, moves = np.random.default_rng(5), Moves(LAYOUT)
     given = np.r_[rng.integers(-(2**63), 2**63 - 1, 500), 0, 0]
     asked = np.r_[given[::3], rng.integers(-(2**63), 2**63 - 1, 500), 0, 1]
-    np.testing.assert_array_equal(moves.among(given, asked), np.isin(asked, given))
-    assert not moves.among(given[:0], asked).any()
+    np.testing.assert_array_equal(moves.is_one_of(given, asked), np.isin(asked, given))
+    assert not moves.is_one_of(given[:0], asked).any()

@@ -183,14 +183,14 @@ def test_training_does_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None
 
     commit()
     assert not commits.written and commits.due is Due.PUBLISH
-    assert not commits.settle([commits.written])
+    assert not commits.complete_checkpoint([commits.written])
     assert not list(run.root.glob("gen-*/MANIFEST.json"))
     run.train()
     disk.free.set()
     while not commits.written:
         time.sleep(0.001)
-    assert not commits.settle([True, False]), "another rank is not done"
-    assert commits.settle([True]) and not commits.written
+    assert not commits.complete_checkpoint([True, False]), "another rank is not done"
+    assert commits.complete_checkpoint([True]) and not commits.written
     assert len(list(run.root.glob("gen-*/MANIFEST.json"))) == 1
     run.checkpoint.close()
 

@@ -248,7 +248,7 @@ def test_a_checkpoint_without_lists_does_not_say_what_redis_lacks(tmp_path: Path
 
 
 def test_sigterm_while_redis_says_nothing_commits_and_leaves(tmp_path: Path, redis_url: str) -> None:
-    """The checkpoint waits for nobody; a push that has no answer holds nobody up."""
+    """The checkpoint does not wait for Redis; a push without an answer delays no rank."""
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     source = write_files(tmp_path / "logs", 1_000)

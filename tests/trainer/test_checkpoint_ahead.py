@@ -116,7 +116,7 @@ def test_training_waits_for_what_changed_last(tmp_path: Path, monkeypatch: pytes
     def settle() -> None:
         while not commits.written:
             time.sleep(0.001)
-        assert commits.settle([True])
+        assert commits.complete_checkpoint([True])
         commits._next_checkpoint = commits._next_commit = 0.0
 
     run.train(200)

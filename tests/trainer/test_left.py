@@ -1,4 +1,4 @@
-"""Users and ads that left are in Redis no longer: a version removes their histories and look-up rows."""
+"""Expired users and ads are in Redis no longer: a version removes their histories and look-up rows."""
 
 from __future__ import annotations
 

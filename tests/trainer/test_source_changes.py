@@ -216,7 +216,7 @@ class Clicks:
 def test_any_chain_of_changes_restores_the_histories(
     chunks: list[list[tuple[int, int]]], restarts: set[int], again: set[int]
 ) -> None:
-    """Users click, expire, and come back; lists of those that left are forgotten with each file."""
+    """Users click, expire, and come back; lists of expired users are forgotten with each file."""
     horizon_ms, now, files = 100, 0, Files()
     table, chain = HistoryTable(3, horizon_ms=horizon_ms), HistoryChain()
     table.track()

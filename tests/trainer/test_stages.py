@@ -142,13 +142,13 @@ def test_the_end_of_a_log_that_falls_silent_is_checkpointed(monkeypatch: pytest.
     commits.changed()
     assert round_() == (2, 1), "the checkpoint before is still being written"
     now_s += 100.0
-    assert round_() == (2, 1) and commits.settle([True])
+    assert round_() == (2, 1) and commits.complete_checkpoint([True])
     now_s += 9.0 * 101.0 - 0.1
     assert round_() == (2, 1), "checkpoints take a tenth of the time"
     now_s += 0.2
     assert round_() == (2, 2), "the checkpoint alone: Redis lacks nothing"
     now_s += 1.0
-    assert commits.settle([True])
+    assert commits.complete_checkpoint([True])
     now_s += 1000.0
     assert round_() == (2, 2)
 

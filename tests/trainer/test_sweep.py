@@ -1,4 +1,4 @@
-"""Users and keys that left are in Redis no longer, whatever happened to it, the trainer, and their lists.
+"""Expired users and keys are in Redis no longer, whatever happened to it, the trainer, and their lists.
 
 The server is a process that is killed and started again with the keys that it had.
 """
@@ -76,7 +76,7 @@ def train(source: str, url: str, checkpoint: str | None = None) -> None:
 
 
 def listed(left: Left) -> int:
-    """Users and keys in the lists of those who left."""
+    """Users and keys in the lists of expired users and keys."""
     users = (table.listed for behaviors in left.behaviors for table in behaviors.tables.values())
     return max(*users, *(table.listed for table in left.lookups))
 
@@ -100,7 +100,7 @@ def test_lists_of_those_who_left_are_bounded_while_redis_is_away(
     monkeypatch.setattr(Committer, "commit", watched)
     train(write(tmp_path / "logs"), server.url)
     assert max(longest) <= LISTED + 20  # a step's come on top before they are dropped
-    assert "the next version is complete, and removes from Redis who left" in caplog.text
+    assert "the next version is complete, and removes expired users and keys from Redis" in caplog.text
     check_redis(server.client(server.port))
 
 

@@ -86,7 +86,7 @@ class CheckpointState:
         marks: name → mark at this step boundary, where the next delta begins.
         dense: dense weights and their Adam state.
         source: name → bytes of the source's state.
-        changes: of the source, which are not in `source`; None: there are none.
+        changes: of the source, which are not in `source`; None: no changes.
         history_mark: generation of the histories that was closed at this step boundary.
         statistics: name → state (ingest.extract.statistics); the same on every rank, so rank 0 writes it.
         items: state of trainer.quality.seen.ItemCounts, which rank 0 writes; empty: nothing is counted.

@@ -301,7 +301,7 @@ def _verified(
 
 
 def newest_manifest(place: Place | Path) -> Manifest | None:
-    """Newest manifest that can be read, for `livectr inspect`; None if there is none."""
+    """Newest manifest that can be read, for `livectr inspect`; None: no manifest can be read."""
     place = Folder(place) if isinstance(place, Path) else place
     for generation in sorted(place.generations(), reverse=True):
         try:

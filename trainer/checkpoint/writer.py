@@ -2,7 +2,7 @@
 
 What a file holds is copied before it is handed over. Copies that wait for the disk are bounded: beyond
 WAITING_BYTES, handing over waits for the oldest. Uploads to an object store read the files again: a
-store that is away holds nobody up.
+store that is away delays no step.
 """
 
 from __future__ import annotations

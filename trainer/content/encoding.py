@@ -57,7 +57,7 @@ class Encoding:
         encoder: from pictures to features.
 
     Attributes:
-        error: exception that ended the thread; None while there is none
+        error: exception that ended the thread; None: the thread has not failed
         encoded: pictures encoded so far
         bad: pictures refused so far
     """

@@ -48,8 +48,8 @@ def forced_exchange(
 def saved_exchange(
     state: Mapping[str, Tensor], collectives: Collectives, used: Sequence[FieldExchange] | None
 ) -> list[FieldExchange] | None:
-    """Exchange in a checkpoint that a run resumes with; None where there is none, one of another number of
-    ranks, or the settings force their own. Rank 0 warns if that is another.
+    """Exchange in a checkpoint that a run resumes with; None: not saved, saved by another number of ranks, or
+    forced by the settings. Rank 0 warns if the forced exchange differs from the saved exchange.
 
     Args:
         used: exchange that the settings force; None: automatic.

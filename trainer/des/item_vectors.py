@@ -60,7 +60,7 @@ class ItemCopy:
     Args:
         items: n.
         tower: item tower with this rank's fields of the field-parallel route.
-        other: item tower of the sample-parallel fields, and the columns here; None: there are none.
+        other: item tower of the sample-parallel fields, and the columns here; None: no such fields.
         width: fields that are held here.
         at: of these, the field-parallel ones.
         values: K.

@@ -98,7 +98,7 @@ class Orders:
 
     Args:
         first: weights w.
-        second: vectors v of FM's second order; None: there is none that AdaGrad learns.
+        second: vectors v of FM's second order; None: AdaGrad learns no second order.
     """
 
     first: SegmentSpec

@@ -84,7 +84,7 @@ class Publisher:
         last: manifest of the version that is served; None before the first.
         push: stage of the version under way.
         log: versions whose changed keys Redis keeps, for a process that resumes from a checkpoint.
-        resumption: lists of keys that count as changed (trainer.publish.log.missed); None: there are none.
+        resumption: lists of keys that count as changed (trainer.publish.log.missed); None: no lists.
         flipped: versions that were flipped after the cursor was written that `start` got.
         least_examples: examples that the model must have learned to be published: min_examples, and the
             examples of the version that an earlier process of this run has published.

@@ -169,7 +169,7 @@ class PushStage:
         closing: the process ends.
 
     Attributes:
-        version: under way; None if there is none.
+        version: under way; None: no push is under way.
         state: of this rank's share.
     """
 
@@ -243,7 +243,7 @@ class PushStage:
         self._job = self._pool.submit(ask)
 
     def check(self) -> None:
-        """Wait for the thread's job, and raise what it died of."""
+        """Wait for the thread's job, and raise its exception."""
         if self._job is not None:
             self._job.result()
 

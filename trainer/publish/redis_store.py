@@ -127,7 +127,7 @@ class RedisStore(StoreConnection):
         return self.marks() != [seal_mark(held).encode()] * BUCKETS
 
     def begun(self) -> int | None:
-        """Version whose push began and was not flipped; None if there is none."""
+        """Version whose push began and was not flipped; None: no such push."""
         return self._number(self._pushing, self.client.get(self._pushing))
 
     def marks(self) -> list[bytes | None]:

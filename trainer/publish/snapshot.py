@@ -105,7 +105,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Left:
-    """Users and keys of look-up tables that left, which a version removes."""
+    """Expired users and keys of look-up tables, which a version removes."""
 
     behaviors: Sequence[BehaviorHistories] = ()
     lookups: Sequence[LookupTable] = ()
@@ -123,7 +123,7 @@ class Left:
             lookup.track_left()
 
     def forget(self, needed: Sequence[Boundary], published: Sequence[Boundary]) -> None:
-        """Drop from the lists who left before all of some moments.
+        """Drop the users and keys that expired before all of some moments from the lists.
 
         Args:
             needed: moments of checkpoints and versions whose next needs the lists; one at least.
@@ -317,7 +317,7 @@ class Snapshotter:
             yield Values(keys[own], self.space.lookup_rows(topic, keys[own]), values, LOOKUP + topic)
 
     def _histories(self, changes: Mapping[str, Histories]) -> Iterator[Values]:
-        """Changed behavior histories of this rank's users; those of users that left are removed."""
+        """Changed behavior histories of this rank's users; those of expired users are removed."""
         from livectr.trainer.publish.store_types import Values
 
         for name, (users, lengths, items, times) in changes.items():

@@ -26,7 +26,7 @@ class Claim:
         run_id: of the run, in all of its versions.
         least_examples: examples that the model must have learned to be published.
         manifest: text of the version from which deltas resume; "": the next version is complete.
-        resumption: lists of the rows that the first delta holds, too; None: there are none.
+        resumption: lists of the rows that the first delta holds, too; None: no lists.
     """
 
     refused: str = ""

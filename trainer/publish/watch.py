@@ -45,7 +45,7 @@ class PublishedWatch:
 
     Attributes:
         evictions: newest count of them.
-        hold: of the namespace; None if there is none.
+        hold: of the namespace; None: not held.
         superseded: a rollback of this run took the place of the version that was watched last.
     """
 
@@ -81,7 +81,7 @@ class PublishedWatch:
         self._thread.start()
 
     def watch(self, manifest: VersionManifest | None, text: bytes = b"") -> None:
-        """Set the version that Redis should hold; None: a version is under way, or there is none."""
+        """Set the version that Redis should hold; None: a version is under way, or nothing is published."""
         self._watched = _Watched(manifest, text) if manifest is not None else None
 
     def read_hold(self) -> None:

@@ -68,7 +68,7 @@ class GateRule:
 
 @dataclass(frozen=True)
 class Measures:
-    """Measures of a window; NaN where there is none.
+    """Measures of a window; NaN: not measured.
 
     Attributes:
         auc_error: standard error of `auc`.

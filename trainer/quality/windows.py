@@ -148,7 +148,7 @@ class Windows:
         return window
 
     def _measures(self, i: int, newest: Records) -> dict[str, Any]:
-        """Measures of a model; None where there is none."""
+        """Measures of a model; None: not defined for the window."""
         user, label = newest["user"], newest["label"].astype(np.float32)
         logit = _finite(newest[self.roles[i]])
         n, (total, squares), bins = self.count, self._losses[i].tolist(), self._bins[i]

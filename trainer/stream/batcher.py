@@ -101,7 +101,7 @@ class Round:
 
     Attributes:
         flags: of each rank.
-        cut: the next batch; None if there is none yet.
+        cut: the next batch; None: not ready yet.
         ended: every source has ended and nothing is left to train.
         moved: some rank's source moved since the round before.
     """
@@ -339,7 +339,7 @@ class Batcher:
 
 
 def _columns(offers: list[I64], *, finals: bool) -> tuple[list[I64], list[I64], list[I64] | None]:
-    """Orders, partitions and finals (None: there are none) of each rank's rows int64[n, 2]."""
+    """Orders, partitions and finals (None: without finals) of each rank's rows int64[n, 2]."""
     marks = [o[:, 1] & 1 for o in offers] if finals else None
     return [o[:, 0] for o in offers], [o[:, 1] >> 1 for o in offers], marks
 

@@ -114,7 +114,7 @@ def cut(
         orders: int64[≤ B] per rank, non-decreasing: orders of its first ready examples; with finals
             int64[< 2 B].
         partitions: int64[≤ B] per rank: their partitions.
-        finals: int64[≤ B] per rank: 1 is a final; None: there are none.
+        finals: int64[≤ B] per rank: 1 is a final; None: without finals.
         frontier: every example that is not ready yet has order ≥ frontier, on every rank.
         ended: no more examples will come, so that the last batch may be smaller.
         batch_size: B, over all ranks.

@@ -1,14 +1,14 @@
 """Extraction: from a cut to a batch that can be learned, while the batch before it is learned.
 
-    feed(cut)     settle the batch before: wait for its features ─► all-gather of its examples' ids ─► Batch
+    feed(cut)     finish the previous batch: wait for its features ─► all-gather of its examples' ids ─► Batch
                   begin the next: source.take ─► a worker thread ─► features      the caller: the step before
 
 One batch is in flight at most, so memory is bounded, and without a cut nothing more is taken from the source.
 Collectives and the source stay in the caller's thread.
 
-Settling a batch also moves the running statistics on: by the whole batch, in the global sequence. So they are
-the same on every rank and for any number of ranks. A batch is extracted with the statistics after the batch
-before.
+Finishing a batch also updates the running statistics: by the whole batch, in the global sequence. So they are
+the same on every rank and for any number of ranks. A batch is extracted with the statistics after the
+previous batch.
 
 An example that could not be extracted goes to the dead letters, and its batch continues without it.
 """
@@ -117,7 +117,7 @@ class Feed:
             it in training order.
 
     Attributes:
-        statistics: of the plan, after the batches that were settled.
+        statistics: of the plan, after the finished batches.
     """
 
     depth = 1
@@ -141,12 +141,12 @@ class Feed:
 
     @property
     def in_flight(self) -> int:
-        """Batches that were begun and not settled: 0 or 1."""
+        """Batches that were begun and not finished: 0 or 1."""
         return int(self._flight is not None)
 
     def __call__(self, cut: Cut | None) -> Batch | None:
         """Return the batch in flight (or None), and begin the next if there is a cut. Collective."""
-        batch = self._settle()
+        batch = self._finish()
         if cut is not None:
             self._begin(cut)
         return batch
@@ -157,8 +157,8 @@ class Feed:
         own = self._source.pop(count, last, cut.decided)
         self._flight = _Flight(cut, own, self._worker.submit(self._features, own, self.statistics))
 
-    def _settle(self) -> Batch | None:
-        """Wait for the features of the batch in flight; None if there is none. Collective."""
+    def _finish(self) -> Batch | None:
+        """Wait for the features of the batch in flight; None: no batch is in flight. Collective."""
         if self._flight is None:
             return None
         flight, self._flight = self._flight, None

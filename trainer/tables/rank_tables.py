@@ -52,7 +52,7 @@ class RankTables:
 
     Attributes:
         tables: name → table of the host; read it after a `flush`
-        cache: rows on the GPU; None where there are none
+        cache: rows on the GPU; None: no rows on a GPU
     """
 
     def __init__(

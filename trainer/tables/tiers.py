@@ -271,7 +271,7 @@ class Tiers:
         valid = missing[places]
         if prefetched.gone:
             names = _names(prefetched.numbers[places], prefetched.keys[places])
-            valid &= ~self.moves.among(np.concatenate(prefetched.gone), names)
+            valid &= ~self.moves.is_one_of(np.concatenate(prefetched.gone), names)
         missing[places[valid]] = False
         stored = valid & on_ssd
         return self._put_up(prefetched, places[stored], packed[stored[on_ssd]])

@@ -98,7 +98,7 @@ def cards(figures: Iterable[tuple[str, str, str]]) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Number for a table; – where there is none."""
+    """Number for a table; –: not known."""
     return "–" if value is None or value != value else f"{value:,.{digits}f}"
 
 

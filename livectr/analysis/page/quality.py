@@ -72,7 +72,7 @@ def _curve(data: RunData, measure: str, axis: str) -> Figure:
 
 
 def newest(data: RunData, model: str, measure: str) -> float | None:
-    """Measure over the last 20 % of the examples; None where there is none."""
+    """Measure over the last 20 % of the examples; None: not measured."""
     windows = data.last_windows()
     if measure == "calibration":
         clicks = sum(window["clicks"] for window in windows)

@@ -74,7 +74,7 @@ class Impressions:
         dense: f32[n, Dd].
         all: impressions of the log, served or not.
         unusable: rows of the log that could not be used.
-        example: request id of an impression of the log; empty: there is none.
+        example: request id of an impression of the log; empty: not known.
     """
 
     held: Records

@@ -143,7 +143,7 @@ class App:
         clients that connect to this very server again.
 
         Args:
-            wait: waits for so many seconds; True: nobody wants to wait any more.
+            wait: waits for so many seconds; True: skip further waits.
         """
         with self._readiness:
             self._draining = True

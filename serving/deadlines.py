@@ -60,7 +60,7 @@ class Call:
     is_active: Callable[[], bool] = lambda: True
 
     def check(self, stage: str) -> None:
-        """Stop a request whose answer nobody can use, at the end of a stage.
+        """Stop a request at the end of a stage, once its client cannot use the answer.
 
         Raises:
             DeadlineError: the deadline has passed.

@@ -105,7 +105,7 @@ class StopSignal:
 
     Attributes:
         stopped: a signal has come.
-        hurried: nobody wants to wait for load balancers: it was Ctrl-C, or the second signal.
+        hurried: do not wait for load balancers: it was Ctrl-C, or the second signal.
     """
 
     def __init__(self) -> None:

@@ -97,7 +97,7 @@ class ObjectStore:
             stream.write(data)
 
     def get(self, key: str, first: int = 0, size: int | None = None) -> bytes:
-        """Bytes of an object from `first` on; None: all. Raises FileNotFoundError if the object does not exist."""
+        """Bytes of an object from `first` on; None: all. Raises FileNotFoundError if it does not exist."""
         with self._fs.open_input_file(self._path(key)) as file:
             end = file.size() if size is None else min(first + size, file.size())
             return b"".join(

@@ -62,7 +62,7 @@ class SchemaRegistry:
         url: http:// or https:// address, such as `http://registry:8081`.
         auth: "user:password"; None: none is sent.
         ca: PEM file of the authorities of its certificate; None: those of the machine.
-        stopping: tells that nobody waits any more.
+        stopping: tells that the run ends, so that waits are given up.
 
     Raises:
         ConfigError: the file of authorities cannot be used.
@@ -92,7 +92,7 @@ class SchemaRegistry:
         """Check that a registry answers.
 
         Raises:
-            ConnectError: nobody answers.
+            ConnectError: the registry does not answer.
             ConfigError: it refuses us, or it is something else.
         """
         try:
@@ -199,7 +199,7 @@ class SchemaRegistry:
             backoff_s = min(2 * backoff_s, _BACKOFF_S[1])
 
     def _rest(self, seconds: float) -> None:
-        """Sleep. Raises ConnectError: nobody waits any more."""
+        """Sleep. Raises ConnectError when the run ends."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self._stopping():

@@ -30,7 +30,7 @@ class Decision:
 
     Attributes:
         read: of each topic the position up to which it was read.
-        idle: of each topic: it held nobody back.
+        idle: of each topic: the merge did not wait for it.
         now_ms: time by the clock, beyond which unconfirmed times stay unconfirmed.
         ended: waiting impressions left before their windows ended.
     """

@@ -216,7 +216,7 @@ class LookupTable:
         self._told = 0
 
     def forget_left(self, until: int) -> None:
-        """Note that nobody asks any more for the keys that were deleted up to a generation."""
+        """Forget the keys that were deleted up to a generation: no version asks for them any more."""
         self._told = max(self._told, until)
         self._drop_keys()
 

@@ -45,7 +45,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Query:
-    """Question for the best rows.
+    """Query for the best rows.
 
     Args:
         vector: f32[dim].

@@ -89,11 +89,11 @@ def next_commands(facts: Facts, folder: Path) -> list[str]:
         f"livectr train {file} {source} --until-end --checkpoint {place}/checkpoint "
         f"--set start_wait_s=10 {early}--publish {redis}",
         f"livectr serve rank {file} --redis {redis} --listen 127.0.0.1:50051 &",
-        f"livectr query rank --server 127.0.0.1:50051 --wait 1m {_question(facts)}",
+        f"livectr query rank --server 127.0.0.1:50051 --wait 1m {_query_flags(facts)}",
     ]
 
 
-def _question(facts: Facts) -> str:
+def _query_flags(facts: Facts) -> str:
     """Flags of a query with values of the log: the last row as the context, some items as candidates."""
     last = facts.sample.num_rows - 1
     by_item = {facts.item, *facts.of_item} if facts.item is not None else set()

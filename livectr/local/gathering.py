@@ -29,7 +29,7 @@ class Gathering(Protocol):
         """End of the round, if another node has ended it. Call it often."""
 
     def verdict(self, limit_s: float) -> Over | None:
-        """Wait until all nodes have told how their ranks ended; None: well, or nobody tells in time."""
+        """Wait until all nodes have told how their ranks ended; None: well, or no answer in time."""
 
     def poll(self) -> None:
         """Keep the connection alive while nothing is waited for."""

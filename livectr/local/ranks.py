@@ -16,7 +16,7 @@ UNFINISHED = 5
 """Exit code of a run that was stopped before the log's end; no failure."""
 END_S = 5.0
 """Time for the other ranks to exit after a rank failed: their exit codes may say that a user made a mistake.
-After a rank that a signal killed, nobody is waited for."""
+After a signal killed a rank, the other ranks are not waited for."""
 CLEAN_S = 60.0
 """Time for the ranks to end after those of another node have ended well."""
 POLL_S = 0.02

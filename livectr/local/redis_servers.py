@@ -23,7 +23,7 @@ from livectr.system.children import with_parent
 from livectr.system.errors import InternalError
 
 PATIENCE_S = 300.0
-HANDSHAKE_LOOKS = 100
+HANDSHAKE_POLLS = 100
 """Looks at a cluster after which its nodes are introduced again, 20 ms apart at least."""
 SLOTS = 16384
 """Hash slots of a cluster."""
@@ -150,13 +150,13 @@ class Cluster(Servers):
         def replicates(replica: redis.Redis, name: str) -> bool:
             return bool(_ask(replica, "CLUSTER REPLICATE", name))
 
-        looks = itertools.count(1)
+        polls = itertools.count(1)
 
         def acquainted() -> bool:
             if everywhere("cluster_known_nodes", known):
                 return True
             # A node forgets a handshake that takes longer than its time-out: on a starved machine, repeat it.
-            if not next(looks) % HANDSHAKE_LOOKS:
+            if not next(polls) % HANDSHAKE_POLLS:
                 self._introduce(clients)
             return False
 

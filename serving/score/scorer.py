@@ -186,7 +186,7 @@ class RankScorer:
             kept: partial results of the rows' items; None: they are computed.
 
         Raises:
-            DeadlineError, CancelledError: nobody waits for the answer of the thread's call any more.
+            DeadlineError, CancelledError: the deadline of the thread's call passed, or its client cancelled.
         """
         if self._forward is not None and not self._gathers:  # nothing is torch's, and nothing is copied
             return self._forward.logits(*vectors.parts, dense, None, self._slice.start, kept)

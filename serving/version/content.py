@@ -186,7 +186,7 @@ class ContentVectors:
             known: bool[m], False for rows without features; None: all have features.
 
         Raises:
-            DeadlineError, CancelledError: nobody waits for the answer of the thread's call any more.
+            DeadlineError, CancelledError: the deadline of the thread's call passed, or its client cancelled.
         """
         mask = np.ones(len(rows), bool) if known is None else known
         parts: list[F32] = []

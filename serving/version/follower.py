@@ -170,7 +170,7 @@ class VersionFollower:
         self.follow()
 
     def follow(self) -> None:
-        """Begin to follow in the thread alone: nobody waits for a version, and an error is a trouble."""
+        """Follow in the thread alone: do not wait for a version; an error becomes the side's `trouble`."""
         self._thread.start()
 
     def wait_ready(self, timeout_s: float) -> bool:

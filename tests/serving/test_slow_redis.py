@@ -1,4 +1,4 @@
-"""Redis answers late: requests keep their deadlines, stop when nobody waits, and delay no swap."""
+"""Redis answers late: requests keep their deadlines, stop when their client is gone, and delay no swap."""
 
 from __future__ import annotations
 

@@ -88,12 +88,12 @@ class BehaviorHistories:
 
     @property
     def expired(self) -> int:
-        """Histories of this process that left because they are older than any root's `within`."""
+        """Histories of this process that expired: they are older than any root's `within`."""
         return sum(table.expired for table in self.tables.values())
 
     @property
     def evicted(self) -> int:
-        """Histories of this process that left for lack of room."""
+        """Histories of this process that were evicted for lack of room."""
         return sum(table.evicted for table in self.tables.values())
 
     def advance(

@@ -42,9 +42,9 @@ class SourceStats:
     """Behavior histories that are kept."""
     history_bytes: int
     history_expired: int
-    """Histories of this process that left because no impression would see them."""
+    """Histories of this process that expired: no impression would see them."""
     history_evicted: int
-    """Histories of this process that left for lack of room."""
+    """Histories of this process that were evicted for lack of room."""
     pending: int
     """Impressions that wait for the end of their label window."""
     ready: int

@@ -24,7 +24,7 @@ from livectr.system.errors import InternalError
 
 PATIENCE_S = 300.0
 HANDSHAKE_POLLS = 100
-"""Looks at a cluster after which its nodes are introduced again, 20 ms apart at least."""
+"""Polls of a cluster after which its nodes are introduced again, 20 ms apart at least."""
 SLOTS = 16384
 """Hash slots of a cluster."""
 

@@ -211,10 +211,10 @@ class Clicks:
         st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), max_size=20), min_size=1, max_size=12
     ),
     restarts=st.sets(st.integers(0, 11)),
-    again=st.sets(st.integers(0, 11)),
+    renewed=st.sets(st.integers(0, 11)),
 )
 def test_any_chain_of_changes_restores_the_histories(
-    chunks: list[list[tuple[int, int]]], restarts: set[int], again: set[int]
+    chunks: list[list[tuple[int, int]]], restarts: set[int], renewed: set[int]
 ) -> None:
     """Users click, expire, and come back; lists of expired users are forgotten with each file."""
     horizon_ms, now, files = 100, 0, Files()
@@ -226,7 +226,7 @@ def test_any_chain_of_changes_restores_the_histories(
             one = np.array([user]), np.array([now % 7]), np.array([now])
             table.push(np.array([1], np.uint8), *one, [], mark=np.array([now]))
         mark = table.mark()
-        if number in again:
+        if number in renewed:
             chain.begin_again()
         source = Changes({0: Clicks(table)})
         named = [files.held[entry.path] for entry in chain.write(source, mark, files.write)]

@@ -20,6 +20,7 @@ from livectr.local.ports import free_ports
 from livectr.local.ranks import UNFINISHED
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.livectr.nodes import ROOT
+from tests.livectr.settings_words import settings_words
 from tests.serving.test_probes import Kubelet
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
@@ -43,15 +44,15 @@ class Pods:
         given: dict[str, object] = {"pipeline": folder / "pipeline.py", "source": source}
         given |= {
             "checkpoint": self.root,
-            "batch-size": 64,
-            "batch-ramp": 16,
-            "batch-min": 32,
+            "batch_size": 64,
+            "batch_ramp": 16,
+            "batch_min": 32,
             "threads": 1,
             "nodes": 2,
         }
-        given |= {"rendezvous": f"127.0.0.1:{free_ports(1)}", "publish-interval-s": 0.15, **flags}
+        given |= {"rendezvous": f"127.0.0.1:{free_ports(1)}", "publish_interval_s": 0.15, **flags}
         self._command = [sys.executable, "-m", "livectr", "train"]
-        self._command += [f"--{name}={value}" for name, value in given.items()]
+        self._command += settings_words(given)
         self.running: dict[int, subprocess.Popen[str]] = {}
         self._folder, self._starts = folder, 0
 

@@ -22,6 +22,7 @@ from livectr.local.ranks import END_S, UNFINISHED, Ranks
 from livectr.local.supervise import AWAY, DATA, MISTAKE, Supervision, supervise
 from livectr.system.errors import InternalError
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from tests.livectr.settings_words import settings_words
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
@@ -232,9 +233,9 @@ def test_a_killed_rank_trains_again_and_learns_the_same(tmp_path: Path) -> None:
     pipeline.write_text("from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n")
     root = tmp_path / "checkpoint"
     flags = {"pipeline": pipeline, "source": source, "checkpoint": root, "threads": 1, "ranks": 2}
-    flags |= {"batch-size": 64, "batch-ramp": 16, "batch-min": 32, "publish-interval-s": 0.15, "restarts": 3}
+    flags |= {"batch_size": 64, "batch_ramp": 16, "batch_min": 32, "publish_interval_s": 0.15, "restarts": 3}
     command = [sys.executable, "-m", "livectr", "train", "--until-end"]
-    command += [f"--{name}={value}" for name, value in flags.items()]
+    command += settings_words(flags)
     process = subprocess.Popen(
         command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
     )
@@ -274,14 +275,14 @@ def test_sigterm_to_one_of_two_nodes_ends_both_well(tmp_path: Path) -> None:
         "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n"
     )
     flags = {"pipeline": tmp_path / "pipeline.py", "source": write_files(tmp_path / "logs", 1000)}
-    flags |= {"checkpoint": tmp_path / "checkpoint", "batch-size": 64, "threads": 1, "nodes": 2}
+    flags |= {"checkpoint": tmp_path / "checkpoint", "batch_size": 64, "threads": 1, "nodes": 2}
     flags |= {"rendezvous": f"127.0.0.1:{free_ports(1)}"}
     train = [
         sys.executable,
         "-m",
         "livectr",
         "train",
-        *(f"--{name}={value}" for name, value in flags.items()),
+        *settings_words(flags),
     ]
     nodes = [
         subprocess.Popen(

@@ -54,7 +54,7 @@ def test_another_file_is_not_written_over(held: bytes, tmp_path: Path) -> None:
     path.write_bytes(held)
     with pytest.raises(ConfigError, match="is no prediction log, and is not written over"):
         PredictionLog(path)
-    with pytest.raises(ConfigError, match="is no log of livectr train"):
+    with pytest.raises(ConfigError, match="is no log of predictions of livectr train"):
         read_predictions(path)
     assert path.read_bytes() == held
 

@@ -92,14 +92,18 @@ class Setting:
             return "" if self.optional else "must have a value"
         limits = self.metadata
         if limits["least"] is not None and value < limits["least"]:
-            return f"must be at least {limits['least']:g}"
+            return f"must be at least {_shown(limits['least'])}"
         if limits["most"] is not None and value > limits["most"]:
-            return f"must be at most {limits['most']:g}"
+            return f"must be at most {_shown(limits['most'])}"
         if limits["above"] is not None and value <= limits["above"]:
-            return f"must be more than {limits['above']:g}"
+            return f"must be more than {_shown(limits['above'])}"
         if self.among and value not in self.among:
             return f"must be {' or '.join(self.among)}"
         return ""
+
+
+def _shown(limit: float) -> str:
+    return f"{limit:g}" if isinstance(limit, float) else str(limit)
 
 
 @cache

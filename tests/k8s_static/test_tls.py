@@ -145,7 +145,9 @@ def test_a_real_prometheus_gets_the_metrics(tmp_path: Path) -> None:
             process.kill()
             process.wait()
     assert found["rank"] == ("up", "")
-    assert found["nameless"][0] == "down" and "certificate" in found["nameless"][1]
+    state, reason = found["nameless"]
+    # In TLS 1.3 a client learns of its refusal when it writes: by the alert, or by the closed connection.
+    assert state == "down" and ("certificate" in reason or "connection reset" in reason), reason
 
 
 def health(web: int, process: subprocess.Popen[bytes], log: Path) -> dict[str, tuple[str, str]]:

@@ -123,7 +123,7 @@ def test_no_redis_exits_with_4() -> None:
 def test_options_that_cannot_work(redis_url: str) -> None:
     from tests.serving.display_pipeline import pipeline
 
-    with pytest.raises(ConfigError, match="workers must be at least 1"):
+    with pytest.raises(ConfigError, match="workers is 0, but must be at least 1"):
         serve_rank(pipeline, ServeOptions(redis_url, workers=0))
     with pytest.raises(ConfigError, match="choose a free HOST:PORT"):
         serve_rank(pipeline, ServeOptions(redis_url, listen="203.0.113.1:1"))

@@ -1,4 +1,4 @@
-"""Wire codec for the keys of an exchange; `kernels/keys/key_codec.hpp` has the format.
+"""Wire codec for the keys of an exchange; `kernels/keys/key_codec.cpp` has the format.
 
     Segments.of(offsets, keys, rows) ─► take(order) ─► encode ─► header i64[M], payload u8[…]   a sender
     header, cells ─► measure ─► keys and bytes of each segment ─► decode ─► offsets, keys       a receiver

@@ -62,7 +62,9 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"livectr {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", help=argparse.SUPPRESS, parser_class=Parser)
+    commands = parser.add_subparsers(
+        prog="livectr", metavar="COMMAND", help=argparse.SUPPRESS, parser_class=Parser
+    )
     for title, modules in COMMANDS.items():
         for module in modules:
             module.add(commands)

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
+import numbers
+import os
 from functools import cache
 from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
@@ -86,10 +89,23 @@ class Setting:
         """Tell if its number is of bytes."""
         return self.name.endswith("_bytes") or bool(self.metadata["memory"])
 
+    def _of_other_kind(self, value: Any) -> str:
+        """What a value of another kind should be; "" if it is of the setting's."""
+        if self.kind is bool:
+            return "" if isinstance(value, bool) else "true or false"
+        if self.kind is str:
+            return "" if isinstance(value, str | os.PathLike) else "a text"
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            return "a number"
+        whole = self.kind is float or isinstance(value, numbers.Integral)
+        return ("" if math.isfinite(value) else "a finite number") if whole else "a whole number"
+
     def trouble(self, value: Any) -> str:
         """What a value must be, such as "must be at least 1"; "" if it is."""
         if value is None:
             return "" if self.optional else "must have a value"
+        if wanted := self._of_other_kind(value):
+            return f"must be {wanted}"
         limits = self.metadata
         if limits["least"] is not None and value < limits["least"]:
             return f"must be at least {_shown(limits['least'])}"

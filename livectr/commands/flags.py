@@ -3,7 +3,8 @@
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from livectr.config.parsing import nearest
@@ -18,10 +19,10 @@ class Parser(argparse.ArgumentParser):
     word that was probably meant.
 
     Attributes:
-        assignable: settings that the command takes by `--set`.
+        assignable: settings that the command takes by `--set`, with their kinds.
     """
 
-    assignable: Collection[str] = ()
+    assignable: Mapping[str, type] = MappingProxyType({})
 
     def error(self, message: str) -> Any:
         meant = self._meant(message)
@@ -43,12 +44,14 @@ class Parser(argparse.ArgumentParser):
         """NAME=VALUE of an unknown flag that is a setting without one; "" if it is none."""
         flag, equals, value = words[0].partition("=")
         name = flag.removeprefix("--").replace("-", "_")
-        if (off := name.removeprefix("no_")) in self.assignable and off != name:
+        off = name.removeprefix("no_")
+        if off != name and off in self.assignable and self.assignable[off] is bool:
             return f"{off}=false"
         if name not in self.assignable or not flag.startswith("--"):
             return ""
-        following = words[1] if len(words) > 1 and words[1][:1] != "-" else "true"
-        return f"{name}={value if equals else following}"
+        following = words[1] if len(words) > 1 and words[1][:2] != "--" else None
+        absent = "true" if self.assignable[name] is bool else "…"
+        return f"{name}={value if equals else following or absent}"
 
     def _meant(self, message: str) -> str:
         """Message with the nearest known word."""
@@ -132,6 +135,11 @@ def duration_s(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} must be more than 0")
     return value
+
+
+def wait_s(text: str) -> float:
+    """Seconds of a wait, as `duration_s`; 0: none."""
+    return 0.0 if text in ("0", "0s") else duration_s(text)
 
 
 def _number(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import logging
 import os
 from collections.abc import Collection
@@ -56,7 +57,8 @@ def add_settings(parser: Any, command: str, only: Collection[str] | None = None)
         parser.add_argument(
             "--settings", action=_ListSettings, nargs=0, names=others, help="list the other settings, and end"
         )
-        parser.assignable = others
+        parser.assignable = {name: ours[name].kind for name in others}
+        parser.set_defaults(assignable=others, flagged=tuple(flagged))
 
 
 class _ListSettings(argparse.Action):
@@ -118,10 +120,19 @@ def given_settings(given: argparse.Namespace) -> dict[str, Any]:
     found = {n.removeprefix("setting_"): v for n, v in vars(given).items() if n.startswith("setting_")}
     for text in getattr(given, "assigned", []):
         name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {text}: say a name and a value, as in --set batch_size=512")
-        if name in SETTINGS and SETTINGS[name].metadata["flag"]:
-            raise ConfigError(f"--set {name}: say --{name.replace('_', '-')} {value}")
+        if not equals or not name:
+            raise ConfigError(f"--set {text}: say a name and a value, as in --set NAME=VALUE")
+        if name in given.flagged:
+            flag = name.replace("_", "-")
+            both = f"--{flag} or --no-{flag}" if SETTINGS[name].kind is bool else f"--{flag}"
+            raise ConfigError(f"--set {name}: this setting has a flag, say {both}")
+        if name in SETTINGS and name not in given.assignable:
+            raise ConfigError(f"--set {name}: this is a setting of {', '.join(commands_of(SETTINGS[name]))}")
+        if name not in SETTINGS:
+            known = (*given.flagged, *given.assignable)
+            close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]!r}?" if close else "`--settings` lists them"
+            raise ConfigError(f"--set {name}: there is no setting {name!r}; {hint}")
         found[name] = value
     return found
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.config.parsing import parse
-from livectr.config.settings import Settings
+from livectr.config.settings import SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream, Table
@@ -132,6 +132,8 @@ def train_options(pipeline: Pipeline | str | Path, source: str, **settings: Any)
 
 def _resolved(pipeline: Pipeline, given: Mapping[str, Any]) -> Settings:
     checked = {name: parse(name, value, "livectr.train") for name, value in given.items()}
+    if other := [name for name in given if "train" not in commands_of(SETTINGS[name])]:
+        raise ConfigError(f"livectr.train: {', '.join(other)} is no setting of training")
     return resolve(checked, pipeline=pipeline.settings)
 
 

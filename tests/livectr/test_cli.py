@@ -52,8 +52,16 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
             ["train", "--pipeline", "p.py", "--set", "bach_size=3"],
             "there is no setting 'bach_size'; did you mean 'batch_size'?",
         ),
-        (["train", "--set", "batch_size"], "say a name and a value, as in --set batch_size=512"),
-        (["serve", "rank", "--set", "listen=x"], "say --listen x"),
+        (["train", "--set", "batch_size"], "say a name and a value, as in --set NAME=VALUE"),
+        (["serve", "rank", "--set", "listen=x"], "--set listen: this setting has a flag, say --listen"),
+        (["train", "--set", "until_end=true"], "say --until-end or --no-until-end"),
+        (["train", "--set", "publish=redis://:geheim@h:1"], "this setting has a flag, say --publish"),
+        (["train", "--set", "max_active=3"], "this is a setting of rank, prerank, recommend"),
+        (["serve", "prerank", "--set", "served_log=file:x"], "this is a setting of rank, recommend"),
+        (["train", "--set", "=5"], "say a name and a value"),
+        (["train", "--restarts", "-1"], "say --set restarts=-1"),
+        (["train", "--batch-size"], "say --set batch_size=…"),
+        (["train", "--no-common-features"], "say --set common_features=false"),
         (["train"], "say --pipeline, or set LIVECTR_PIPELINE"),
         (
             ["train", "--pipeline", "nothing.py", "--source", "file:x"],
@@ -104,7 +112,7 @@ def test_a_users_mistake_is_a_sentence(
     assert main(arguments) == (4 if "127.0.0.1:9" in says else 2)  # 4: nothing answers
     said = capsys.readouterr().err.strip().splitlines()
     assert said[-1].startswith("livectr: ")
-    assert says in said[-1]
+    assert says in said[-1] and "geheim" not in said[-1]
     assert not any("Traceback" in line for line in said)
 
 

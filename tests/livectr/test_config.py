@@ -132,6 +132,11 @@ def test_limits_hold_for_options_that_a_program_makes() -> None:
         ({"wire": "fp8"}, "wire is 'fp8', but must be fp32 or bf16"),
         ({"min_usable": 1.5}, "min_usable is 1.5, but must be at most 1"),
         ({"publish_interval_s": 0.0}, "publish_interval_s is 0.0, but must be more than 0"),
+        ({"batch_size": "5"}, "batch_size is '5', but must be a number"),
+        ({"batch_size": 5.5}, "batch_size is 5.5, but must be a whole number"),
+        ({"until_end": "no"}, "until_end is 'no', but must be true or false"),
+        ({"content": 5}, "content is 5, but must be a text"),
+        ({"idle_partition_s": float("nan")}, "must be a finite number"),
     ):
         with pytest.raises(ConfigError, match=says):
             TrainOptions("file:x", **wrong)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ examples:
   livectr images encode /data/pictures --encoder vgg16:vgg16.safetensors --out /data/features
   livectr images encode kafka://localhost:9092/ad_images --encoder small --out /data/features
   livectr images show /data/features
-  livectr train --pipeline p.py … --content images=/data/features"""
+  livectr train --pipeline p.py … --set content=images=/data/features"""
 
 ENCODE_EXAMPLES = """\
   livectr images encode pictures/ --encoder small --out features/

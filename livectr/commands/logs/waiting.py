@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from livectr.commands.flags import duration_s
+from livectr.commands.flags import wait_s
 from livectr.system.errors import ConnectError
 
 
@@ -13,7 +13,7 @@ def add_wait(parser: Any) -> None:
     """Add the flag of `wait_for_broker`."""
     parser.add_argument(
         "--start-wait-s",
-        type=duration_s,
+        type=wait_s,
         default=0.0,
         metavar="DURATION",
         help="wait for a broker that does not answer yet [0]",

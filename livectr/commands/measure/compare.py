@@ -7,8 +7,8 @@ from typing import Any
 from livectr.commands.flags import command
 
 EXAMPLES = """\
-  livectr train … --report a.json --predictions a.log
-  livectr train … --report b.json --predictions b.log
+  livectr train … --report a.json --set predictions=a.log
+  livectr train … --report b.json --set predictions=b.log
   livectr compare a.json b.json --predictions a.log b.log"""
 
 
@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
         "--predictions",
         nargs=2,
         metavar="FILE",
-        help="logs of livectr train --predictions: compare example by example, with standard errors",
+        help="logs of predictions of livectr train: compare example by example, with standard errors",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
 

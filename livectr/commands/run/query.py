@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from livectr.commands.flags import command, count, duration_s, group
+from livectr.commands.flags import command, count, duration_s, group, wait_s
 from livectr.commands.run.described import show_described
 from livectr.commands.run.explained import explained, show
 from livectr.system.errors import ConfigError, ConnectError
@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
         query.add_argument(
             "--wait",
-            type=duration_s,
+            type=wait_s,
             default=0.0,
             metavar="DURATION",
             help="ask again for so long while no server answers, or it serves no version yet [do not wait]",
@@ -252,7 +252,8 @@ def _describe(given: argparse.Namespace, *, last: bool) -> int:
         else:
             show_described(described)
     if not described.version:
-        raise ConnectError(f"{given.server} serves no version yet; `--wait DURATION` waits for one.")
+        more = "; `--wait DURATION` waits for one" if not given.wait else ""
+        raise ConnectError(f"{given.server} serves no version yet{more}.")
     return 0
 
 

@@ -21,7 +21,7 @@ from livectr.system.errors import ConfigError
 
 
 class Limits(TypedDict, total=False):
-    """What else a declaration may say.
+    """Further parts of a declaration.
 
     Attributes:
         least, most, above: limits of a number.
@@ -90,7 +90,7 @@ class Setting:
         return self.name.endswith("_bytes") or bool(self.metadata["memory"])
 
     def _of_other_kind(self, value: Any) -> str:
-        """What a value of another kind should be; "" if it is of the setting's."""
+        """Kind that a value should have, such as "a whole number"; "" if it has it."""
         if self.kind is bool:
             return "" if isinstance(value, bool) else "true or false"
         if self.kind is str:
@@ -101,7 +101,7 @@ class Setting:
         return ("" if math.isfinite(value) else "a finite number") if whole else "a whole number"
 
     def trouble(self, value: Any) -> str:
-        """What a value must be, such as "must be at least 1"; "" if it is."""
+        """Limit that a value breaks, such as "must be at least 1"; "" if it breaks none."""
         if value is None:
             return "" if self.optional else "must have a value"
         if wanted := self._of_other_kind(value):

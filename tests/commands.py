@@ -7,6 +7,9 @@ code of its own, and it is a child of the test's process, as `subprocess` has it
 
 Three things differ, and a test of one of them starts Python itself: the command line that the system shows
 (`psutil`), the time in which a command imports, and the modules that it has not imported.
+
+With sanitizers a command is started by Python: ThreadSanitizer ends a fork whose new thread gets the address of
+a thread that its parent had ("dup thread with used id").
 """
 
 from __future__ import annotations
@@ -51,6 +54,9 @@ class Command(subprocess.Popen[Any]):
     """
 
     def _execute_child(self, *given: Any) -> None:
+        if "LIVECTR_SANITIZE" in os.environ:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
         asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments  # type: ignore[attr-defined]
         program, *words = map(os.fspath, asked["args"])
         what = ("-m", "livectr")

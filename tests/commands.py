@@ -8,8 +8,8 @@ code of its own, and it is a child of the test's process, as `subprocess` has it
 Three things differ, and a test of one of them starts Python itself: the command line that the system shows
 (`psutil`), the time in which a command imports, and the modules that it has not imported.
 
-With sanitizers a command is started by Python: ThreadSanitizer ends a fork whose new thread gets the address of
-a thread that its parent had ("dup thread with used id").
+With sanitizers a command is started by Python: ThreadSanitizer ends a fork whose new thread gets the address
+of a thread that its parent had ("dup thread with used id").
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 REPORT = re.compile(r"ERROR: \w+Sanitizer|runtime error: |((WARNING|FATAL): |==)ThreadSanitizer")
-"""Begin of a report, or of what ThreadSanitizer says when it ends a process. AddressSanitizer's file may also have a
-warning of memory that it could not give."""
+"""Begin of a report, or of what ThreadSanitizer says when it ends a process. AddressSanitizer's file may
+also have a warning of memory that it could not give."""
 TO_FILE = """
 #include <dlfcn.h>
 #include <cstdlib>

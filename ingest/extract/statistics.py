@@ -80,8 +80,8 @@ class Statistics:
 
 
 def name_of(node: Expr) -> str:
-    """Name of a node's state: operator and digest of the whole expression."""
-    return f"{node.op}-{node.digest[:16]}"
+    """Name of a node's state: operator and meaning of the whole expression."""
+    return f"{node.op}-{node.meaning[:16]}"
 
 
 def _statistic(node: Expr) -> Statistic:

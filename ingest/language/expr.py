@@ -44,7 +44,7 @@ class RecentRef:
     """Reference to a behavior history.
 
     It holds the last `n` keys of `source.column` of the row's user within `within_ms` before the event time,
-    of events that satisfy `where` (None: all). passing: digest of `where`.
+    of events that satisfy `where` (None: all). passing: meaning of `where`.
     """
 
     source: str
@@ -77,6 +77,13 @@ def _columns_below(node: Expr) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for source in node.inputs for name in _columns_below(source)))
 
 
+def _given_by_user(device: Device | None) -> tuple[str, str]:
+    """Code and data of a node that came from the pipeline file."""
+    if device is None:
+        return "", ""
+    return device.call if device.user else "", device.resource.data if device.resource else ""
+
+
 class Expr:
     """Node of the feature DAG; built by operators (`ingest.operators`), columns of streams, and Python
     arithmetic.
@@ -90,10 +97,13 @@ class Expr:
         dtype: type of the values.
         device: device code; None for roots and constants.
         layer: depth from the roots; 0 for a root.
-        digest: SHA-256 of the expression.
+        digest: SHA-256 of the expression and its code.
+        meaning: SHA-256 of what the expression says: operations, arguments, data and a user's own code, but
+            not LiveCTR's code. Checkpoints and published versions know features by it, so it stays the same
+            from release to release; an operation that shall compute something else takes another name.
     """
 
-    __slots__ = ("__weakref__", "device", "digest", "dtype", "inputs", "layer", "op", "params")
+    __slots__ = ("__weakref__", "device", "digest", "dtype", "inputs", "layer", "meaning", "op", "params")
 
     op: str
     inputs: tuple[Expr, ...]
@@ -102,6 +112,7 @@ class Expr:
     device: Device | None
     layer: int
     digest: str
+    meaning: str
 
     def __new__(
         cls,
@@ -122,6 +133,8 @@ class Expr:
                 node = super().__new__(cls)
                 values: dict[str, Any] = dict(op=op, inputs=tuple(inputs), params=params, dtype=dtype)
                 values |= dict(device=device, digest=digest)
+                said = (op, [node.meaning for node in inputs], params, dtype, layer, _given_by_user(device))
+                values["meaning"] = hashlib.sha256(repr(said).encode()).hexdigest()
                 values["layer"] = max((1 + source.layer for source in inputs), default=layer)
                 for name, value in values.items():
                     object.__setattr__(node, name, value)
@@ -256,7 +269,7 @@ def column(ref: ColumnRef, dtype: str) -> Expr:
 
 def given(node: Expr) -> Expr:
     """Root that replaces a node computed elsewhere; it stays in the node's layer."""
-    ref = ColumnRef("given", node.digest[:16])
+    ref = ColumnRef("given", node.meaning[:16])
     return Expr("given", dtype=node.dtype, params=(ref,), layer=node.layer)
 
 

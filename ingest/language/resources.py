@@ -30,12 +30,13 @@ class Resource:
         self.ctype: Final = ctype
         self.arrays: Final = tuple(np.ascontiguousarray(array) for array in arrays)
         self.scalars: Final = tuple(scalars)
-        digest = hashlib.sha256(repr((ctype, self.scalars)).encode())
+        digest = hashlib.sha256(repr(self.scalars).encode())
         for array in self.arrays:
             array.setflags(write=False)
             digest.update(repr((array.dtype.str, array.shape)).encode())
             digest.update(array.reshape(-1).view(np.uint8).data)
-        self.digest: Final = digest.hexdigest()
+        self.data: Final = digest.hexdigest()
+        self.digest: Final = hashlib.sha256(f"{ctype} {self.data}".encode()).hexdigest()
 
     @property
     def nbytes(self) -> int:

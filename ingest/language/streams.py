@@ -362,7 +362,7 @@ def recent(item: Expr, n: int, within: str | int, where: Expr | None = None) -> 
     passing = ""
     if where is not None:
         _check_where(where, ref)
-        passing = where.digest
+        passing = where.meaning
     recent_ref = RecentRef(ref.source, ref.column, n, within_ms, where, passing)
     return Expr("recent", dtype="list<int64>", params=(recent_ref,))
 

@@ -185,8 +185,8 @@ def _digest(pipeline: Pipeline, node: Expr) -> str:
             stream = next(stream for stream in pipeline.streams if stream.topic == ref.source)
             origin += [stream.json_fields.get(ref.column), stream.fill.get(ref.column)]
             if isinstance(ref, RecentRef):  # clicks count that pass the filter and are no duplicates
-                passing = stream.filter.digest if stream.filter is not None else None
+                passing = stream.filter.meaning if stream.filter is not None else None
                 origin += [passing, log.on, max(log.window_ms, LEAST_DEDUP_MS), ref.passing]
                 origin += [(stream.json_fields.get(c), stream.fill.get(c)) for c in ref.columns]
         origins.append(origin)
-    return hashlib.sha256(repr((node.digest, origins)).encode()).hexdigest()
+    return hashlib.sha256(repr((node.meaning, origins)).encode()).hexdigest()

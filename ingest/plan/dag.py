@@ -131,9 +131,9 @@ class FeaturePlan:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the plan's computation: names, order, expressions, operators' code."""
+        """SHA-256 of the plan's computation: names, order, expressions, code of the user's operators."""
         outputs = [
-            [(name, node.digest) for name, node in outputs.items()] for outputs in (self.sparse, self.dense)
+            [(name, node.meaning) for name, node in outputs.items()] for outputs in (self.sparse, self.dense)
         ]
         return hashlib.sha256(repr(outputs).encode()).hexdigest()
 

@@ -340,6 +340,20 @@ def test_fields_that_differ_are_named(here: list[list[str]], says: str) -> None:
         check_identity(Path("c"), {"fields": there}, {"fields": here})
 
 
+def test_features_that_differ_are_named() -> None:
+    there, here = ({"features": {"age": "1", "hour": h}, "fingerprint": h} for h in "23")
+    with pytest.raises(MismatchError, match=r"differs in features \(hour\)"):
+        check_identity(Path("c"), there, here)
+
+
+def test_a_checkpoint_from_before_the_meanings_names_the_way_on() -> None:
+    there, here = {"seed": 0, "fingerprint": "1"}, {"seed": 0, "fingerprint": "2", "features": {"hour": "3"}}
+    with pytest.raises(MismatchError, match=r"before LiveCTR 0\.2.*--checkpoint DIR --warm-start c"):
+        check_identity(Path("c"), there, here)
+    with pytest.raises(MismatchError, match=r"differs in features .*, seed \(0 there, 1 here\)"):
+        check_identity(Path("c"), there, here | {"seed": 1})
+
+
 def test_two_trainers_cannot_share_a_directory(run: Run) -> None:
     with pytest.raises(UserError, match="another trainer is running"):
         Checkpointer(run.root, Control(), IDENTITY)

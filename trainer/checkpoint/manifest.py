@@ -125,7 +125,9 @@ class Manifest:
 def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
     """Describe a checkpoint's pipeline part by part, so that an error can name the part that differs."""
     challengers = repr(list(pipeline.challengers.items()))
+    features = {**pipeline.plan.sparse, **pipeline.plan.dense}
     return {
+        "features": {name: node.meaning[:16] for name, node in features.items()},
         "fields": [[spec.name, spec.table] for spec in pipeline.fields],
         "dense": list(pipeline.plan.dense_names),
         "rank model": repr(pipeline.rank),
@@ -140,11 +142,16 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
 
 def check_identity(root: Path | str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+    if {*differ} == {"features", "fingerprint"} and "features" not in theirs:
+        raise MismatchError(
+            f"the checkpoint in {root} was written before LiveCTR 0.2, and its features cannot be compared "
+            f"with the pipeline's; begin another one from its tables: --checkpoint DIR --warm-start {root}"
+        )
     if differ:
-        # The fingerprint also covers what is named; alone it means that the features or the logs differ.
+        # The fingerprint also covers what is named; alone it means that the logs differ.
         named = [
             name + _values(theirs.get(name), ours.get(name)) for name in differ if name != "fingerprint"
-        ] or ["features or logs"]
+        ] or ["logs"]
         raise MismatchError(
             f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "
             "use the pipeline that wrote it, or another --checkpoint directory"
@@ -162,6 +169,9 @@ def _values(theirs: object, ours: object, limit: int = 40) -> str:
         parts = [f"{', '.join(only[:5])}{', …' if len(only) > 5 else ''} only {place}"
                  for only, place in ((there, "there"), (here, "here")) if only]  # fmt: skip
         return f" ({'; '.join(parts)})"
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        changed = [name for name in ours if ours[name] != theirs.get(name, ours[name])]
+        return f" ({', '.join(changed[:5])}{', …' if len(changed) > 5 else ''})" if changed else ""
     texts = [json.dumps(value) for value in (theirs, ours)]
     return f" ({texts[0]} there, {texts[1]} here)" if max(map(len, texts)) <= limit else ""
 

@@ -55,7 +55,7 @@ RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
     LIVECTR_BUILD_LEVELS="${CPUS}" python -m pip install --no-deps --target /opt/livectr/app . \
  && python k8s/image/bill.py /opt/livectr/serve.cdx.json --constraint constraints.txt
 # The fused plans of the example. Any other pipeline starts at once, as calls into the library of the package.
-RUN livectr kernels --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
+RUN livectr features compile --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
 
 # ── serve: packages in one layer, what changes with the code in others ───────────────────────────────────────────
 FROM base AS serve-packages
@@ -98,7 +98,7 @@ COPY --from=build /opt/livectr/app /opt/livectr/app
 ARG CPUS=x86-64-v3,x86-64-v4,x86-64-v4-bf16
 RUN --mount=type=bind,target=/src --mount=type=secret,id=pip --mount=type=secret,id=ca \
     python /src/k8s/image/bill.py /opt/livectr/train.cdx.json --constraint /src/constraints.txt \
- && livectr kernels --pipeline /src/examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
+ && livectr features compile --pipeline /src/examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
 
 FROM train-files AS train
 ARG VERSION=0

@@ -58,7 +58,7 @@ environment() {  # a folder, and the interpreter it is made with
     echo "setup: installing packages into $1 (torch is large: a minute or two the first time)"
     packages "$1" --editable '.[local,gpu,json,otel,dev]'
     echo "setup: compiling the kernel library of this CPU (half a minute the first time)"
-    "$1/bin/livectr" kernels
+    "$1/bin/livectr" features compile
     touch "$1/ready"
 }
 

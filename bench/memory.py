@@ -42,7 +42,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
         LocalRedis(f"127.0.0.1:{free_ports(1)}") as server,
     ):
         logs = f"file:{folder}/logs"
-        simulate = ["simulate", "--to", logs, "--seconds", str(seconds), "--rate", str(RATE)]
+        simulate = ["logs", "simulate", "--to", logs, "--seconds", str(seconds), "--rate", str(RATE)]
         subprocess.run(
             [*_livectr(), *simulate, "--fast", "--events", "arrow"],
             cwd=ROOT,

@@ -130,7 +130,7 @@ CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
         ),
         "mixed-load": (
             Chosen("replies with an unexpected code", "replies with another code than declared"),
-            Chosen("replies that differ", "replies that livectr verify found to differ"),
+            Chosen("replies that differ", "replies that livectr query verify found to differ"),
         ),
         "network": (
             Chosen(

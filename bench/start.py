@@ -44,7 +44,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
         work = Path(folder)
         (work / "no-compiler").mkdir()
         logs = f"file:{work / 'logs'}"
-        _run("simulate", "--to", logs, "--seconds", "5", "--fast")
+        _run("logs", "simulate", "--to", logs, "--seconds", "5", "--fast")
 
         def check(variables: Mapping[str, str]) -> float:
             _run("inspect", "--pipeline", PIPELINE, variables=variables)

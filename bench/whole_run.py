@@ -1,7 +1,7 @@
 """CPU time of a whole training run beside that of steps: reading, joining, extracting, measuring, too.
 
-A run learns a stored log of `livectr simulate`. CPU time is that of all threads of a long run, less that of a
-short run: start and compiling are left out. Steps of a known workload, in turns with the runs, tell the
+A run learns a stored log of `livectr logs simulate`. CPU time is that of all threads of a long run, less that
+of a short run: start and compiling are left out. Steps of a known workload, in turns with the runs, tell the
 machine's speed: where others share its cores, CPU time grows, too.
 """
 
@@ -48,7 +48,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder:
         for name, length in (("short", SHORT_S), ("long", seconds)):
             target = ["--to", f"file:{folder}/{name}", "--seconds", str(length), "--rate", str(RATE)]
-            _livectr(["simulate", *target, "--fast", "--no-images"])
+            _livectr(["logs", "simulate", *target, "--fast", "--no-images"])
         _learn(Path(folder), "short")  # compiles
         for _ in range(rounds):
             short = _learn(Path(folder), "short")

@@ -2,8 +2,8 @@
 
     python examples/replay_requests.py HOST:PORT LOGS [--requests 1000]
 
-LOGS is a folder of `livectr simulate`. Each request has the id of its impression, the impression's columns as
-context, and as candidates the ad that was shown and some others.
+LOGS is a folder of `livectr logs simulate`. Each request has the id of its impression, the impression's
+columns as context, and as candidates the ad that was shown and some others.
 """
 
 from __future__ import annotations

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 
 from livectr import __version__
+from livectr.commands.data import check, features, init, logs
+from livectr.commands.develop import bench, experiment, plan
 from livectr.commands.flags import Parser
-from livectr.commands.logs import features, images, replay, simulate
-from livectr.commands.measure import ablate, bench, compare, evaluate, inspect, plan, report, tune
-from livectr.commands.run import check, kernels, query, serve, train, verify, versions
+from livectr.commands.moved import moved
+from livectr.commands.run import demo, local, query, serve, train, versions
 from livectr.commands.settings import start_log
-from livectr.commands.start import demo, example, init, kafka, redis
+from livectr.commands.watch import evaluate, inspect, report
 from livectr.system.disk import is_full
 from livectr.system.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
 from livectr.system.logs import tell
@@ -27,10 +28,10 @@ from livectr.system.signals import kept_handlers
 from livectr.trainer.process import share_cores
 
 COMMANDS = {
-    "run": (demo, train, serve, query, versions, kafka, redis),
-    "data": (init, example, check, simulate, replay, features, images),
-    "watch": (inspect, evaluate, report, compare, verify),
-    "develop": (tune, ablate, plan, kernels, bench),
+    "run": (demo, train, serve, query, versions, local),
+    "data": (init, check, logs, features),
+    "watch": (inspect, evaluate, report),
+    "develop": (experiment, plan, bench),
 }
 """Group of `livectr --help` → modules of its commands."""
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."
@@ -41,7 +42,7 @@ start here:
 
 your own logs:
   livectr init --from impressions.csv --label clicked      a pipeline file and a log from a CSV
-  livectr example display_ads --to my_ads      a pipeline file to start from
+  livectr init --example display_ads --out my_ads          an example's pipeline file, to start from
   livectr inspect --pipeline my_pipeline.py
   livectr train --pipeline my_pipeline.py --source kafka://localhost:9092 --publish redis://localhost:6379
   livectr serve rank --pipeline my_pipeline.py --redis redis://localhost:6379 --listen 0.0.0.0:50051
@@ -89,8 +90,11 @@ def _main(arguments: Sequence[str] | None) -> int:
     # kafka-python repeats its messages while a broker is away; our own loggers and errors say what matters.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
-        given = build_parser().parse_args(arguments)
-        given.arguments = list(sys.argv[1:] if arguments is None else arguments)
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        if sentence := moved(words):
+            raise ConfigError(sentence)
+        given = build_parser().parse_args(words)
+        given.arguments = words
         given.alone = arguments is None  # no program that may use pandas runs on in this process
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")

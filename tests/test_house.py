@@ -147,7 +147,7 @@ def test_no_import_cycles() -> None:
 
 
 def test_the_reference_scorer_knows_nothing_of_serving() -> None:
-    """`livectr verify` judges servers by it."""
+    """`livectr query verify` judges servers by it."""
     graph = {name: imports(path, lazy=False) & modules().keys() for name, path in modules().items()}
     found = {n for n in reachable(graph, "livectr.library.scoring") if n.startswith("livectr.serving.")}
     assert not found, sorted(found)

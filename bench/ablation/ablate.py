@@ -1,4 +1,4 @@
-"""`livectr ablate`: variants of a pipeline's models, trained on the same log, and the tables of DICM §7."""
+"""`livectr experiment ablate`: variants of a pipeline's models on the same log, and the tables of DICM §7."""
 
 from __future__ import annotations
 

@@ -136,14 +136,15 @@ class _Play:
 
     def run(self) -> Run:
         redis_url, source = f"redis://{self._redis}", f"kafka://{self._broker}"
-        self._part("redis", "redis", "--listen", self._redis)
+        self._part("redis", "local", "redis", "--listen", self._redis)
         broker = self._part(
-            "broker", "kafka", "--listen", self._broker, "--data", str(self._folder / "kafka")
+            "broker", "local", "kafka", "--listen", self._broker, "--data", str(self._folder / "kafka")
         )
         self._until(FETCH_S, lambda: "answers at" in broker.output())
         simulator = self._part(
             "simulator",
-            *("simulate", "--to", source, "--wait-for-start", "--no-images", "--partitions", str(PARTITIONS)),
+            *("logs", "simulate", "--to", source, "--wait-for-start", "--no-images"),
+            *("--partitions", str(PARTITIONS)),
             *("--rate", str(self._rate / EVENTS_PER_IMPRESSION), "--seconds", str(self._seconds)),
             *("--label-window", f"{WINDOW_S}s", "--users", str(USERS), "--ads", str(ADS)),
         )

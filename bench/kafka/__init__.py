@@ -2,7 +2,7 @@
 
     decode      the source alone, on one core: bytes of the broker → Arrow columns
     features    source → label join → look-ups → features, on all cores
-    write       the producer alone, on one core, acknowledged; and `livectr simulate`, which makes the events
+    write       the producer alone, on one core, acknowledged; and `livectr logs simulate`, which makes events
 
 Peers decode on one core, too: kafka-python's consumer or confluent-kafka's (librdkafka), and orjson. They end
 with a Python dictionary for each event, as a user's own code would. All read the same topics in turn.

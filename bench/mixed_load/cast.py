@@ -31,7 +31,7 @@ GROWTH = 1.03
 
 @dataclass(frozen=True)
 class Verdict:
-    """Replies that `livectr verify` found to be equal, and to differ."""
+    """Replies that `livectr query verify` found to be equal, and to differ."""
 
     equal: int = 0
     different: int = 0
@@ -56,7 +56,7 @@ class Cast:
         """Everything, up to the first version that is served."""
         self._redis = self._start_redis()
         rate, seconds = str(IMPRESSIONS_PER_S), str(self._seconds + START_S)
-        self._part("simulator", "simulate", "--to", self._logs, "--rate", rate, "--seconds", seconds)
+        self._part("simulator", "logs", "simulate", "--to", self._logs, "--rate", rate, "--seconds", seconds)
         self._part(
             "trainer",
             *("train", "--pipeline", str(PIPELINE), "--source", self._logs, "--publish", self._url),
@@ -85,7 +85,8 @@ class Cast:
         """Compare replies with the reference scorer's. Raises PartError when nothing can be said of them."""
         part = self._part(
             "verify",
-            *("verify", "--pipeline", str(PIPELINE), "--server", self._addresses[1], "--redis", self._url),
+            *("query", "verify", "--pipeline", str(PIPELINE), "--server", self._addresses[1]),
+            *("--redis", self._url),
             *("--checkpoint", str(self._checkpoint), "--requests", "20", "--wait", "90s", "--json"),
         )
         code = part.wait(180.0)
@@ -117,7 +118,7 @@ class Cast:
             time.sleep(0.2)
 
     def _start_redis(self) -> Part:
-        return self._part("redis", "redis", "--listen", self._redis_address)
+        return self._part("redis", "local", "redis", "--listen", self._redis_address)
 
     def _part(self, name: str, *words: str) -> Part:
         return self._run(name, "-m", "livectr", *words)
@@ -171,8 +172,8 @@ def _rows(
         {**row(figure, workload, unit, ours), "goal": goal, "met": None if goal is None else ours <= goal}
         for figure, unit, ours, goal in (
             ("replies with another code than declared", "replies", float(unexpected), 0.0),
-            ("replies that livectr verify found to differ", "replies", float(verdict.different), 0.0),
-            ("replies that livectr verify found to be equal", "replies", float(verdict.equal), None),
+            ("replies that livectr query verify found to differ", "replies", float(verdict.different), 0.0),
+            ("replies that livectr query verify found to be equal", "replies", float(verdict.equal), None),
             ("memory, last tenth beside the second", "ratio", growth, GROWTH),
             ("replies with an error", "replies", float(failed), None),
             ("degraded replies", "replies", float(replies["degraded"]), None),

@@ -1,4 +1,4 @@
-"""Pipeline of `livectr bench whole-run`: the log of `livectr simulate`, 16 fields, DeepFM with 256-128."""
+"""Pipeline of `livectr bench whole-run`: log of `livectr logs simulate`, 16 fields, DeepFM of 256-128."""
 
 from livectr import Pipeline, Stream, Table, label_join, ops, recent
 from livectr.models import DeepFM

@@ -70,7 +70,7 @@ def demo_version(seconds: int) -> Iterator[str]:
         server = stack.enter_context(LocalRedis(f"127.0.0.1:{free_ports(1)}"))
         url, log = f"{server.url}/0", f"file:{folder / 'logs'}"
         sizes = ["--users", str(USERS), "--ads", str(ADS), "--seconds", str(seconds)]
-        _livectr("simulate", "--to", log, "--fast", *sizes)
+        _livectr("logs", "simulate", "--to", log, "--fast", *sizes)
         _livectr("train", "--pipeline", PIPELINE, "--source", log, "--until-end", "--publish", url)
         yield url
 

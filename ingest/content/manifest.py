@@ -39,7 +39,7 @@ def read_manifest(root: Path) -> tuple[int, str, int]:
             raise ValueError
     except FileNotFoundError:
         raise ConfigError(
-            f"{root} has no {MANIFEST}, so it is no content store; `livectr images encode … --out {root}` "
+            f"{root} has no {MANIFEST}, so it is no content store; `livectr features encode … --out {root}` "
             "makes one"
         ) from None
     except (ValueError, KeyError, TypeError):

@@ -27,8 +27,8 @@ class Content:
             features gets the sub-model's learned "absent" vector.
         model: configuration of the sub-model (`models.embedding`).
         topic: table of new pictures, with an id and a column of type "image"; needs `encoder`.
-        encoder: name of the encoder of the topic's pictures. Without both, `livectr images encode` makes the
-            features.
+        encoder: name of the encoder of the topic's pictures. Without both, `livectr features encode` makes
+            the features.
     """
 
     fields: tuple[str, ...]

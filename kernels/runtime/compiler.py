@@ -352,7 +352,7 @@ def compiler_words() -> list[str]:
 
 _INSTALL = (
     "install the package g++ (gcc-c++ on Fedora), or set CXX to a C++17 compiler; without one, build kernels "
-    "elsewhere with `livectr kernels`, and name their folder in LIVECTR_KERNELS"
+    "elsewhere with `livectr features compile`, and name their folder in LIVECTR_KERNELS"
 )
 
 

@@ -5,7 +5,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from livectr.config.parsing import nearest
 from livectr.system.errors import ConfigError
@@ -16,29 +16,65 @@ Run = Callable[[argparse.Namespace], int]
 
 class Parser(argparse.ArgumentParser):
     """Raises ConfigError in place of argparse's usage text: a user's mistake is one sentence, which names the
-    word that was probably meant.
+    words that were probably meant.
 
     Attributes:
         assignable: settings that the command takes by `--set`, with their kinds.
+        example: first example that runs this command, for the help of its group.
     """
 
     assignable: Mapping[str, type] = MappingProxyType({})
+    example: str = ""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # -5s is a value, and no flag
 
     def error(self, message: str) -> Any:
         meant = self._meant(message)
         stop = " " if meant[-1] in "?." else "; "
         raise ConfigError(f"{meant}{stop}`{self.prog} --help` explains the flags.")
 
+    def format_help(self) -> str:
+        """As argparse; the help of a command that has commands ends with an example of each."""
+        if self.epilog is None and self._subparsers is not None:
+            commands = self._subparsers._group_actions[0].choices
+            assert isinstance(commands, dict)
+            self.epilog = "examples:\n" + "\n".join(command.example for command in commands.values())
+        return super().format_help()
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse; a command refuses a flag that it does not know itself, for it knows the others."""
+        """As argparse; a command refuses all words that it does not know itself, for it knows the others."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
-            if assigned := self._assigned(unknown):
-                raise ConfigError(f"there is no flag {unknown[0].partition('=')[0]}; say --set {assigned}")
-            self.error(
-                f"there is no flag {unknown[0]}" if unknown[0][:1] == "-" else f"{unknown[0]!r} is too much"
-            )
+            self._refuse(unknown)
         return found, unknown
+
+    def _refuse(self, words: Sequence[str]) -> NoReturn:
+        """Raise the ConfigError of unknown words: flags, and what stands between them."""
+        flags = [number for number, word in enumerate(words) if re.match(r"-(?!\.?\d)", word)]
+        if not flags:
+            verb = "is" if len(words) == 1 else "are"
+            self.error(f"{', '.join(map(repr, words))} {verb} too much")
+        hints = {words[number].partition("=")[0]: self._hint(words[number:]) for number in flags}
+        if len(hints) > 1:
+            self.error(f"there are no flags {', '.join(f + (h and f' ({h})') for f, h in hints.items())}")
+        ((flag, hint),) = hints.items()
+        said = f"there is no flag {flag}" + (hint and f"; {hint}")
+        if hint.startswith("say "):
+            raise ConfigError(said)
+        self.error(said)
+
+    def _hint(self, words: Sequence[str]) -> str:
+        """What to say in place of an unknown flag, the first of the words; "" if nothing is near."""
+        if assigned := self._assigned(words):
+            return f"say --set {assigned}"
+        flag = words[0].partition("=")[0]
+        close = difflib.get_close_matches(flag, self._option_string_actions, n=1)
+        if not close:
+            named = difflib.get_close_matches(flag[2:].replace("-", "_"), self.assignable, n=1)
+            close = [f"--set {name}=…" for name in named]
+        return f"did you mean {close[0]}?" if close else ""
 
     def _assigned(self, words: Sequence[str]) -> str:
         """NAME=VALUE of an unknown flag that is a setting without one; "" if it is none."""
@@ -54,18 +90,12 @@ class Parser(argparse.ArgumentParser):
         return f"{name}={value if equals else following or absent}"
 
     def _meant(self, message: str) -> str:
-        """Message with the nearest known word."""
-        if flag := re.fullmatch(r"there is no flag (--[^\s=]+).*", message):
-            close = difflib.get_close_matches(flag[1], self._option_string_actions, n=1)
-            if not close:
-                named = difflib.get_close_matches(flag[1][2:].replace("-", "_"), self.assignable, n=1)
-                close = [f"--set {name}=…" for name in named]
-            return f"there is no flag {flag[1]}" + (f"; did you mean {close[0]}?" if close else "")
+        """Message with the nearest known word of a choice."""
         choice = re.fullmatch(r"argument (\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if choice is None:
             return message
         known = nearest(choice[2], re.findall(r"[^\s,']+", choice[3]))
-        if choice[1] == "COMMAND":
+        if self._subparsers is not None:
             return f"there is no command {choice[2]!r}; {known}"
         return f"argument {choice[1]}: invalid choice: {choice[2]!r}; {known}"
 
@@ -83,21 +113,38 @@ def command(commands: Any, name: str, run: Run, help: str, epilog: str = "") -> 
     Returns:
         The parser, which takes the command's flags.
     """
-    parser = commands.add_parser(
-        name,
-        help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=epilog and "examples:\n" + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = _added(commands, name, help, epilog=epilog and "examples:\n" + epilog)
     parser.set_defaults(run=run)
+    own = re.search(rf"^ *{parser.prog} (.*\\\n)*.*", epilog, re.MULTILINE)  # with the lines that continue it
+    parser.example = own[0] if own else ""
     return parser
 
 
-def group(parser: Any, title: str, metavar: str) -> Any:
-    """Subparsers of a command that has commands of its own, for `command`."""
-    return parser.add_subparsers(title=title, metavar=metavar, parser_class=Parser, required=True)
+def group(commands: Any, name: str, help: str, metavar: str) -> Any:
+    """Add a command that has commands of its own (a group); its help ends with an example of each.
+
+    Args:
+        commands: subparsers of `livectr`.
+        name: word on the command line.
+        help: one sentence without its capital and full stop.
+        metavar: words of its commands, as a|b.
+
+    Returns:
+        Its subparsers, for `command`.
+    """
+    parser = _added(commands, name, help)
+    return parser.add_subparsers(title="commands", metavar=metavar, parser_class=Parser, required=True)
+
+
+def _added(commands: Any, name: str, help: str, epilog: str | None = None) -> Any:
+    return commands.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
 
 
 def positive(text: str) -> float:
@@ -125,21 +172,32 @@ def seed(text: str) -> int:
 
 
 def duration_s(text: str) -> float:
-    """Seconds, from a number of seconds or a duration such as "10m"."""
-    from livectr.system.durations import duration_ms
-
-    try:
-        value = _number(text) if text[-1:].isdigit() else duration_ms(text, "flag") / 1000
-    except ConfigError:
-        raise argparse.ArgumentTypeError(f'{text!r} is no duration such as "500ms", "10s", "14d"') from None
+    """Seconds above 0, from a number of seconds or a duration such as "10m"."""
+    value = _seconds(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} must be more than 0")
     return value
 
 
 def wait_s(text: str) -> float:
-    """Seconds of a wait, as `duration_s`; 0: none."""
-    return 0.0 if text in ("0", "0s") else duration_s(text)
+    """Seconds of a wait, written as for `duration_s`; 0: none."""
+    value = _seconds(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be at least 0")
+    return value
+
+
+def _seconds(text: str) -> float:
+    from livectr.system.durations import duration_ms
+
+    size = text.removeprefix("-")
+    try:
+        value = (
+            _number(size) if size[-1:].isdigit() else 0.0 if size == "0s" else duration_ms(size, "") / 1000
+        )
+    except ConfigError:
+        raise argparse.ArgumentTypeError(f'{text!r} is no duration such as "500ms", "10s", "14d"') from None
+    return value if size == text else -value
 
 
 def _number(text: str) -> float:

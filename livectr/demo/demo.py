@@ -216,7 +216,7 @@ class _Demo:
         return self._part(name, sys.executable, "-m", "livectr", *arguments)
 
     def _start_redis(self) -> None:
-        self._livectr("Redis server", "redis", "--listen", f"127.0.0.1:{self.redis_port}")
+        self._livectr("Redis server", "local", "redis", "--listen", f"127.0.0.1:{self.redis_port}")
         client = redis.Redis.from_url(self.redis_url)
         self._stack.callback(client.close)
         self.redis: Any = client
@@ -226,7 +226,9 @@ class _Demo:
         if self.options.log == "file":
             return f"file:{self.work / 'logs'}"
         broker = self._livectr(
-            "broker", "kafka", "--listen", f"127.0.0.1:{self.broker_port}", "--data", str(self.work / "kafka")
+            "broker",
+            *("local", "kafka", "--listen", f"127.0.0.1:{self.broker_port}"),
+            *("--data", str(self.work / "kafka")),
         )
         self._until("broker", FETCH_S, lambda: "answers at" in broker.output())
         return f"kafka://127.0.0.1:{self.broker_port}"
@@ -235,7 +237,7 @@ class _Demo:
         o = self.options
         part = self._livectr(
             "simulator",
-            *("simulate", "--to", self.source, "--wait-for-start", "--ledger", str(self.ledger)),
+            *("logs", "simulate", "--to", self.source, "--wait-for-start", "--ledger", str(self.ledger)),
             *("--rate", str(o.rate), "--seconds", str(self._seconds), "--seed", str(o.seed)),
             *("--label-window", f"{self.window_ms}ms", "--partitions", str(PARTITIONS)),
             *("--users", str(USERS), "--drift", str(DRIFT_S)),

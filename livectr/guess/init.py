@@ -85,7 +85,7 @@ def next_commands(facts: Facts, folder: Path) -> list[str]:
     early = f"min_examples={facts.rows // 2} " if facts.rows < TrainOptions.min_examples else ""
     return [
         f"livectr check {file} {source}",
-        "livectr redis --listen 127.0.0.1:26379 &",
+        "livectr local redis --listen 127.0.0.1:26379 &",
         f"livectr train {file} {source} --until-end --checkpoint {place}/checkpoint "
         f"--set start_wait_s=10 {early}--publish {redis}",
         f"livectr serve rank {file} --redis {redis} --listen 127.0.0.1:50051 &",

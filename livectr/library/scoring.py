@@ -2,7 +2,7 @@
 
 The scorer is a second implementation of what a server computes: rows of the checkpoint, plain torch and the
 networks of `models`. It has no near-cache and no compiled forward pass, and imports nothing of `serving`. So
-`livectr verify` may judge a server by it.
+`livectr query verify` may judge a server by it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encoding of pictures into a content store, and its description, for `livectr images`."""
+"""Encoding of pictures into a content store, and its description, for `livectr features`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`livectr replay`: a log file becomes an event stream, in Kafka or in a folder of files."""
+"""`livectr logs replay`: a log file becomes an event stream, in Kafka or in a folder of files."""
 
 import codecs
 import gzip

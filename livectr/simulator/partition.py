@@ -1,7 +1,7 @@
 """Kafka's default partitioner (murmur2 of the text key).
 
-Events of the simulator and of `livectr replay` are co-partitioned with events of any other Kafka producer,
-and a folder of files holds the same partitions as a broker.
+Events of the simulator and of `livectr logs replay` are co-partitioned with events of any other Kafka
+producer, and a folder of files holds the same partitions as a broker.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""`livectr simulate`: write the simulated market's logs to files or Kafka, by the clock or at full speed."""
+"""`livectr logs simulate`: the simulated market's logs in files or Kafka, by the clock or at full speed."""
 
 import sys
 import time

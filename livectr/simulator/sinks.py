@@ -1,4 +1,4 @@
-"""Targets of the simulator and of `livectr replay`: equal partitions in a folder of files or in Kafka.
+"""Targets of the simulator and of `livectr logs replay`: equal partitions in a folder of files or in Kafka.
 
 file:DIR             DIR/<topic>/<partition>-<part>.jsonl | .arrow
 kafka://host:port    one message per JSON event, or one message per Arrow IPC batch

@@ -1,1 +1,1 @@
-"""`livectr verify`: a server's replies, recomputed from the checkpoint of the version that they name."""
+"""`livectr query verify`: a server's replies, recomputed from the checkpoint of the version they name."""

@@ -1,4 +1,4 @@
-"""The steps of `livectr verify`.
+"""The steps of `livectr query verify`.
 
     1  describe the server, and make the requests
     2  wait until the server serves a version whose state a generation of the checkpoint holds

@@ -1,4 +1,4 @@
-"""`livectr ablate`: trainings of each table, a run on a tiny log, and the numbers of the tables."""
+"""`livectr experiment ablate`: trainings of each table, a run on a tiny log, numbers of the tables."""
 
 from __future__ import annotations
 
@@ -208,6 +208,7 @@ def test_mistakes_are_told_in_a_sentence(
     flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = [
+        "experiment",
         "ablate",
         "--pipeline",
         str(PIPELINE),

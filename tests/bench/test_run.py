@@ -12,7 +12,7 @@ from bench.environment import ROOT
 from bench.machine import hardware
 from bench.run import ROW, _complete
 from livectr.cli import main
-from livectr.commands.measure.bench import NAMES
+from livectr.commands.develop.bench import NAMES
 from livectr.system.errors import InternalError
 
 
@@ -50,18 +50,22 @@ def test_rows_with_other_columns_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "flags"),
     [
-        ["bench", "tables"],
-        ["ablate", "--pipeline", "p.py", "--source", "file:x", "--grid", "images", "--out", "y"],
+        ("bench", ["tables"]),
+        ("experiment ablate", ["--pipeline", "p.py", "--source", "file:x", "--grid", "images", "--out", "y"]),
     ],
 )
 def test_without_a_checkout_a_sentence_says_so(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str,
+    flags: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("livectr.checkout.ROOT", tmp_path)
-    assert main(command) == 2
+    assert main([*command.split(), *flags]) == 2
     said = capsys.readouterr().err
     assert said == (
-        f"livectr: `livectr {command[0]}` needs a checkout of the repository; this is an installed package.\n"
+        f"livectr: `livectr {command}` needs a checkout of the repository; this is an installed package.\n"
     )

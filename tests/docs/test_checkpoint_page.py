@@ -94,7 +94,7 @@ def test_every_tensor_of_a_checkpoint_is_documented(
         from livectr.trainer.options import TrainOptions
         from livectr.trainer.run import train
     logs = f"file:{tmp_path / 'logs'}"
-    assert main(["simulate", "--to", logs, "--fast", "--seconds", "12", "--rate", "500"]) == 0
+    assert main(["logs", "simulate", "--to", logs, "--fast", "--seconds", "12", "--rate", "500"]) == 0
     pipeline, kinds = rich(logs, delayed=delayed)
     options = TrainOptions(
         logs,

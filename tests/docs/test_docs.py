@@ -54,7 +54,7 @@ DECLARE_METRICS = (
     livectr.trainer.telemetry,
 )
 FULL_ONLY = "make demo SECONDS"  # blocks with it are run by `make test-full`: test_demo.py runs the demo, too
-SIMULATED = re.compile(r"(livectr simulate .*--seconds )(\d\d)\b")
+SIMULATED = re.compile(r"(livectr logs simulate .*--seconds )(\d\d)\b")
 SIMULATED_S = (
     5  # seconds that a page simulates for at most, if it says less than 100; `make test-full` runs all
 )

@@ -82,6 +82,7 @@ class HealthIssue:
         self.simulator = self._livectr(
             "simulator",
             *(
+                "logs",
                 "simulate",
                 "--to",
                 self.broker.url,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from livectr.cli import build_parser
-from livectr.commands.measure.evaluate import SCORING
+from livectr.commands.watch.evaluate import SCORING
 from livectr.ingest.materialized.parts import Part
 from livectr.local.ranks import UNFINISHED
 from livectr.trainer.checkpoint.manifest import newest_manifest

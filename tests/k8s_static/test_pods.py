@@ -170,6 +170,6 @@ def test_a_server_has_kernels_before_it_starts(name: str) -> None:
     for title, template in pods(name):
         (main, *_) = template["spec"]["containers"]
         if "serve" in main.get("command", []):
-            (before,) = [c for c in containers(template) if "kernels" in c["command"]]
+            (before,) = [c for c in containers(template) if "compile" in c["command"]]
             assert "livectr/train" in before["image"], title
             assert "--to=/var/cache/livectr/kernels" in before["command"], title

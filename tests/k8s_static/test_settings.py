@@ -66,8 +66,10 @@ def test_settings_are_validated_before_a_process_starts(name: str) -> None:
         checked += 1
         (check,) = [c for c in containers(template) if c["name"] == "validate"]
         files = {f for f in main["command"] if f.startswith("--config=")}
-        command = "kernels" if "serve" in main["command"] else "inspect"
-        assert check["command"][:2] == ["livectr", command] and files <= set(check["command"]), title
+        words = ["features", "compile"] if "serve" in main["command"] else ["inspect"]
+        assert check["command"][: 1 + len(words)] == ["livectr", *words] and files <= set(check["command"]), (
+            title
+        )
         assert "--pipeline=/etc/livectr/pipeline.py" in check["command"], title
         assert check["image"].rpartition(":")[2] == main["image"].rpartition(":")[2], title
     assert checked >= 3

@@ -58,7 +58,9 @@ def test_a_kernel_is_found_without_a_compiler(
     (source,) = sources
     prebuild(source, highest, tmp_path / "high")
     request.getfixturevalue("no_compiler")
-    with pytest.raises(ConfigError, match="`livectr kernels`, and name their folder in LIVECTR_KERNELS"):
+    with pytest.raises(
+        ConfigError, match="`livectr features compile`, and name their folder in LIVECTR_KERNELS"
+    ):
         compile_host(SOURCE, name="wide")
     monkeypatch.setenv("LIVECTR_KERNELS", f"{tmp_path / 'nowhere'}:{tmp_path / 'low'}:{tmp_path / 'high'}")
     compile_host(SOURCE, name="wide")

@@ -80,7 +80,7 @@ def test_a_bound_program_that_is_missing_says_so() -> None:
 
 def test_a_local_redis_that_stalls_keeps_its_data() -> None:
     port = free_ports(1)
-    with running([*LIVECTR, "redis", "--listen", f"127.0.0.1:{port}"]) as process:
+    with running([*LIVECTR, "local", "redis", "--listen", f"127.0.0.1:{port}"]) as process:
         assert process.stdout and "answers at" in process.stdout.readline()
         client = redis.Redis(port=port)
         client.set("key", "value")
@@ -96,7 +96,7 @@ def test_a_local_redis_that_stalls_keeps_its_data() -> None:
 
 @pytest.mark.parametrize("command", ["redis", "kafka"])
 def test_a_local_server_ends_with_its_command(command: str) -> None:
-    with running([*LIVECTR, command, "--listen", f"127.0.0.1:{free_ports(1)}"]) as process:
+    with running([*LIVECTR, "local", command, "--listen", f"127.0.0.1:{free_ports(1)}"]) as process:
         assert process.stdout and "answers at" in process.stdout.readline()
         killed_alone(process, 1)
 
@@ -120,7 +120,7 @@ def test_ranks_end_with_the_agent_of_torchrun(tmp_path: Path) -> None:
 
 def test_parts_of_a_demo_end_with_it(tmp_path: Path) -> None:
     """The simulator and the clients; the servers and the trainer's ranks are above and in test_supervise."""
-    simulate = [*LIVECTR, "simulate", "--to", f"file:{tmp_path / 'logs'}", "--seconds", "600"]
+    simulate = [*LIVECTR, "logs", "simulate", "--to", f"file:{tmp_path / 'logs'}", "--seconds", "600"]
     load = [sys.executable, "-m", "livectr.demo.load", "--per-second", "1"]
     load += ["--rank", "127.0.0.1:1", "--prerank", "127.0.0.1:1"]
     parent = (

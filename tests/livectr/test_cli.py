@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,16 +13,26 @@ from pathlib import Path
 import pytest
 
 from livectr.cli import main
-from livectr.commands.measure import bench
+from livectr.commands.develop import bench
 from tests.tiers import few
 from tests.waiting import left_s
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
 COMMANDS = (
-    "demo", "init", "check", "simulate", "replay", "train", "features", "images", "serve", "query", "verify",
-    "versions", "kafka", "redis", "inspect", "report", "compare", "plan", "bench",
+    "demo", "train", "serve", "query", "versions", "local", "init", "check", "logs", "features", "inspect",
+    "evaluate", "report", "experiment", "plan", "bench",
 )  # fmt: skip
+GROUPS = {
+    "serve": ("rank", "prerank", "recommend", "json"),
+    "query": ("rank", "prerank", "recommend", "describe", "verify"),
+    "versions": ("list", "hold", "release", "rollback"),
+    "local": ("kafka", "redis"),
+    "logs": ("simulate", "replay"),
+    "features": ("materialize", "encode", "show", "compile"),
+    "experiment": ("tune", "ablate", "compare"),
+}
+"""Command → commands of its own."""
 
 
 def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,12 +50,21 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     ("arguments", "says"),
     [
         ([], "say what to do"),
-        (["zzz"], "there is no command 'zzz'; known are ablate, "),
+        (["zzz"], "there is no command 'zzz'; known are bench, "),
         (["trian"], "there is no command 'trian'; did you mean 'train'?"),
         (["train", "--soruce", "x"], "there is no flag --soruce; did you mean --source?"),
         (["train", "--sources=x"], "there is no flag --sources; did you mean --source?"),
         (["train", "x"], "'x' is too much"),
-        (["serve", "renk"], "'renk'; did you mean 'rank'?"),
+        (["serve", "renk"], "there is no command 'renk'; did you mean 'rank'?"),
+        (["train", "x", "y"], "'x', 'y' are too much"),
+        (
+            ["train", "--foo", "3", "--soruce", "x", "--restarts", "-1"],
+            "there are no flags --foo, --soruce (did you mean --source?), --restarts (say --set restarts=-1); ",
+        ),
+        (["query", "rank", "--server", "h:1", "--wait", "-5s"], "--wait: -5s must be at least 0"),
+        (["logs", "replay", "x", "--start-wait-s", "-.5"], "--start-wait-s: -.5 must be at least 0"),
+        (["logs", "simulate", "--to", "file:x", "--drift", "-2d"], "--drift: -2d must be more than 0"),
+        (["logs", "simulate", "--to", "file:x", "--drift", "-2x"], "--drift: '-2x' is no duration"),
         (["train", "--chekpoint", "3"], "there is no flag --chekpoint; did you mean --checkpoint?"),
         (["train", "--batch-size", "3"], "there is no flag --batch-size; say --set batch_size=3"),
         (["train", "--bach-size", "3"], "there is no flag --bach-size; did you mean --set batch_size=…?"),
@@ -83,14 +103,17 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["serve", "rank", "--pipeline", DISPLAY_ADS, "--listen", "nowhere"], "nowhere"),
         (["query", "rank", "--server", "127.0.0.1:9"], "127.0.0.1:9 cannot answer yet"),
         (["query", "rank", "--server", "127.0.0.1:9", "--timeout", "soon"], "soon"),
-        (["replay", "x.csv", "--format", "tsv", "--to", "file:x"], "invalid choice: 'tsv'"),
-        (["replay", "x.csv", "--format", "csv", "--to", "file:x", "--types", "a=int"], "a is 'int'"),
-        (["replay", "x.csv", "--format", "csv", "--to", "file:x", "--rate", "0"], "must be more than 0"),
-        (["simulate", "--to", "file:x", "--start", "yesterday"], "--start is 'yesterday'"),
+        (["logs", "replay", "x.csv", "--format", "tsv", "--to", "file:x"], "invalid choice: 'tsv'"),
+        (["logs", "replay", "x.csv", "--format", "csv", "--to", "file:x", "--types", "a=int"], "a is 'int'"),
+        (
+            ["logs", "replay", "x.csv", "--format", "csv", "--to", "file:x", "--rate", "0"],
+            "must be more than 0",
+        ),
+        (["logs", "simulate", "--to", "file:x", "--start", "yesterday"], "--start is 'yesterday'"),
         (["inspect"], "say what to show"),
         (["inspect", "--checkpoint", "/nothing/here"], "holds no checkpoint"),
         (["inspect", "--redis", "redis://127.0.0.1:9"], "Redis at redis://127.0.0.1:9 does not answer"),
-        (["versions"], "the following arguments are required: ACTION"),
+        (["versions"], "the following arguments are required: list|hold|release|rollback"),
         (["versions", "list", "--redis", "redis://127.0.0.1:9"], "redis://127.0.0.1:9 does not answer"),
         (["versions", "rollback", "--pipeline", DISPLAY_ADS], "say --checkpoint"),
         (["plan", "--rate", "1M/s"], "the following arguments are required: --ids"),
@@ -146,12 +169,27 @@ def test_the_process_exits_with_the_code() -> None:
     )
 
 
+def shown_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--help"])
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_the_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = re.findall(r"^  ([a-z]+)  ", shown_help([], capsys), re.MULTILINE)
+    assert tuple(listed) == COMMANDS and len(COMMANDS) <= 16
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([command, "--help"])
-    assert end.value.code == 0
-    assert command in capsys.readouterr().out
+    shown = shown_help([command], capsys)
+    assert shown.startswith(f"usage: livectr {command} ")
+    _, _, examples = shown.partition("\nexamples:\n")
+    assert f"  livectr {command} " in examples
+    for own in GROUPS.get(command, ()):
+        assert f"\n    {own} " in shown and f"  livectr {command} {own} " in examples
+        assert f"usage: livectr {command} {own} " in shown_help([command, own], capsys)
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -164,7 +202,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_ctrl_c_is_clean(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "livectr", "simulate", "--to", f"file:{tmp_path}", "--seconds", "60"]
+    simulate = ["logs", "simulate", "--to", f"file:{tmp_path}", "--seconds", "60"]
+    command = [sys.executable, "-m", "livectr", *simulate]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     process.stderr.readline()  # the first counts
@@ -189,7 +228,7 @@ def test_a_program_gets_its_signal_handlers_back(words: list[str], tmp_path: Pat
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     """`livectr inspect … | head -1`"""
     program = (
-        "from livectr.commands.measure import bench; bench.run = lambda given: print('a line\\n' * 100_000); "
+        "from livectr.commands.develop import bench; bench.run = lambda given: print('a line\\n' * 100_000); "
         "import sys, livectr.cli; sys.exit(livectr.cli.main(['bench', 'tables']))"
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -230,7 +269,7 @@ def test_train_publish_serve_query_inspect(
 ) -> None:
     """Every command of a small life, from logs to a CTR."""
     url, logs = f"{redis_url}/3", f"file:{tmp_path / 'logs'}"
-    assert main(["simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "1000"]) == 0
+    assert main(["logs", "simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "1000"]) == 0
     train = [
         "train",
         "--pipeline",
@@ -288,7 +327,7 @@ def test_train_publish_serve_query_inspect(
 @pytest.mark.parametrize("command", few(["redis", "kafka"], "redis"))
 def test_local_servers_run_until_they_are_told(command: str) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "livectr", command, "--listen", f"127.0.0.1:{_port()}"],
+        [sys.executable, "-m", "livectr", "local", command, "--listen", f"127.0.0.1:{_port()}"],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -1,4 +1,4 @@
-"""`livectr compare`: two runs side by side, and whether their difference may be chance."""
+"""`livectr experiment compare`: two runs side by side, and whether their difference may be chance."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_predictions_are_matched_by_instance_and_label(
     order = np.random.default_rng(0).permutation(400)[:350]
     report_a, log_a = run(tmp_path, "a", a, label, ids)
     report_b, log_b = run(tmp_path, "b", b[order], label[order], ids[order])
-    flags = ["compare", report_a, report_b, "--predictions", log_a, log_b]
+    flags = ["experiment", "compare", report_a, report_b, "--predictions", log_a, log_b]
     assert main([*flags, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     both = np.sort(order)
@@ -173,7 +173,7 @@ def test_predictions_are_matched_by_instance_and_label(
 def test_reports_alone_have_no_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b, label = scores(300, noise=1)
     report_a, report_b = run(tmp_path, "a", a, label)[0], run(tmp_path, "b", b[1:], label[1:])[0]
-    assert main(["compare", report_a, report_b]) == 0
+    assert main(["experiment", "compare", report_a, report_b]) == 0
     shown = capsys.readouterr().out
     assert "calibration" in shown and "p < 0.05" not in shown
     assert "The runs have 300 and 299 examples" in shown
@@ -187,7 +187,7 @@ def test_the_table_fits_a_terminal(
     a, b, label = scores(300, noise=1)
     pairs = [run(tmp_path, "a", a, label, prerank=b), run(tmp_path, "b", b, label, prerank=a)]
     reports, logs = zip(*pairs, strict=True)
-    assert main(["compare", *reports, "--predictions", *logs]) == 0
+    assert main(["experiment", "compare", *reports, "--predictions", *logs]) == 0
     shown = capsys.readouterr().out
     assert "…" not in shown and "calibration" in shown and "p < 0.05" in shown
 
@@ -210,5 +210,5 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([report, report, "--predictions", log, other], "have no example in common"),
         ([report], "REPORT.json"),
     ]:
-        assert main(["compare", *flags]) == 2
+        assert main(["experiment", "compare", *flags]) == 2
         assert says in capsys.readouterr().err

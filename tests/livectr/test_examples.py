@@ -53,7 +53,7 @@ def train(example: str, source: str, report: Path, *more: str, ranks: int = 1) -
 def test_criteo(tmp_path: Path, target: str, kafka_url: str) -> None:
     criteo(tmp_path / "train.txt", 20_000)
     url = f"file:{tmp_path / 'logs'}" if target == "file" else kafka_url
-    assert main(["replay", str(tmp_path / "train.txt"), "--format", "criteo", "--to", url]) == 0
+    assert main(["logs", "replay", str(tmp_path / "train.txt"), "--format", "criteo", "--to", url]) == 0
     report = train("criteo", url, tmp_path / "report.json", "--set", "batch_size=512")
     assert report["examples_trained"] == report["events"] == 20_000
     assert report["dead_letters"] == 0
@@ -63,7 +63,7 @@ def test_criteo(tmp_path: Path, target: str, kafka_url: str) -> None:
 @pytest.mark.full
 def test_avazu_on_two_ranks(tmp_path: Path, kafka_url: str) -> None:
     avazu(tmp_path / "train.csv", 10_000)
-    assert main(["replay", str(tmp_path / "train.csv"), "--format", "avazu", "--to", kafka_url]) == 0
+    assert main(["logs", "replay", str(tmp_path / "train.csv"), "--format", "avazu", "--to", kafka_url]) == 0
     report = train("avazu", kafka_url, tmp_path / "report.json", "--set", "batch_size=512", ranks=2)
     assert (report["examples_trained"], report["world"]) == (10_000, 2)
     assert report["last_20_percent"]["auc"] > 0.7
@@ -77,7 +77,7 @@ def test_display_ads_has_forty_features_of_four_views() -> None:
 
 def test_display_ads_simulated(tmp_path: Path) -> None:
     logs = f"file:{tmp_path / 'logs'}"
-    simulate = ["simulate", "--to", logs, "--fast", "--seconds", "6", "--rate", "2000"]
+    simulate = ["logs", "simulate", "--to", logs, "--fast", "--seconds", "6", "--rate", "2000"]
     assert main([*simulate, "--ledger", str(tmp_path / "ledger")]) == 0
     report = train(
         "display_ads", logs, tmp_path / "report.json", "--set", f"predictions={tmp_path / 'predictions'}"
@@ -97,7 +97,7 @@ def test_display_ads_learns_in_small_batches(tmp_path: Path) -> None:
     """Batches of 50, as of a slow log: at a rate of 1e-2, predictions swung between 0 and 1 after 2,900."""
     log, kept = f"file:{tmp_path / 'logs'}", tmp_path / "predictions"
     traffic = ["--rate", "100", "--seconds", "1600", "--partitions", "4", "--fast"]
-    assert main(["simulate", "--to", log, *traffic]) == 0
+    assert main(["logs", "simulate", "--to", log, *traffic]) == 0
     report = train("display_ads", log, tmp_path / "report.json", "--set", f"predictions={kept}")
     assert report["steps"] > 3_000
     records = read_predictions(kept)

@@ -73,7 +73,7 @@ def test_a_shell_finds_a_command_that_is_forked(tmp_path: Path) -> None:
     """Its output, exit code and signals; a program that is killed takes its command along."""
     with ForkedOnPath(tmp_path / "forked") as forked:
         environment = os.environ | {"PATH": f"{forked.path}{os.pathsep}{os.environ['PATH']}"}
-        simulate = f"livectr simulate --to file:{tmp_path / 'logs'} --seconds 600"
+        simulate = f"livectr logs simulate --to file:{tmp_path / 'logs'} --seconds 600"
         script = "livectr --version; livectr train; echo $?; "
         script += f"{simulate} 2> said & until [ -s said ]; do sleep 0.1; done; kill $!; wait $!; echo $?"
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`livectr images`: a folder of pictures or a topic of them becomes a content store."""
+"""`livectr features`: a folder of pictures or a topic of them becomes a content store."""
 
 import base64
 import io
@@ -70,7 +70,7 @@ def test_parts_encode_what_one_process_encodes(
     tmp_path: Path, pictures: dict[str, bytes], capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
     """Each part has its shards; a part that is run again finds its pictures there."""
-    command = ["images", "encode", tmp_path / "pictures", "--encoder", "small", "--batch", 2]
+    command = ["features", "encode", tmp_path / "pictures", "--encoder", "small", "--batch", 2]
     if source == "topic":
         records = [{"image_id": i, "image": base64.b64encode(picture(i)).decode()} for i in range(1, 8)]
         (tmp_path / "logs" / "ads").mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_parts_encode_what_one_process_encodes(
 def test_a_folder_of_pictures(
     tmp_path: Path, pictures: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["images", "encode", tmp_path / "pictures", "--encoder", "small", "--out", tmp_path / "f"]
+    command = ["features", "encode", tmp_path / "pictures", "--encoder", "small", "--out", tmp_path / "f"]
     command += ["--dead-letters", tmp_path / "letters", "--batch", 2]
     assert run(*command) == 0
     summary = said(capsys)
@@ -127,11 +127,11 @@ def test_a_folder_of_pictures(
     np.testing.assert_array_equal(got, [features_of(picture(8)), features_of(picture(9))])
     assert len((tmp_path / "letters" / "00000-letters.jsonl").read_text().splitlines()) == 2
 
-    assert run("images", "show", tmp_path / "f", "--json") == 0
+    assert run("features", "show", tmp_path / "f", "--json") == 0
     shown = said(capsys)
     assert (shown["ids"], shown["encoder"], shown["width"], shown["shards"]) == (6, "small", 128, 16)
     assert shown["bytes"] == summary["bytes"] and 1 <= shown["chunks"] <= 12
-    assert run("images", "show", tmp_path / "f") == 0
+    assert run("features", "show", tmp_path / "f") == 0
     assert "encoder  small" in capsys.readouterr().out
 
 
@@ -145,7 +145,8 @@ def test_the_simulators_topic(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             row = json.loads(line)
             sent[row["image_id"]] = base64.b64decode(row["image"])
     broken = {number for number in sent if number % 100 == 0}
-    command = ["images", "encode", f"file:{tmp_path / 'logs'}", "--topic", "ad_images", "--encoder", "small"]
+    source = [f"file:{tmp_path / 'logs'}", "--topic", "ad_images"]
+    command = ["features", "encode", *source, "--encoder", "small"]
     for encoded in (len(sent) - len(broken), 0):
         assert run(*command, "--out", tmp_path / "f") == 0
         summary = said(capsys)
@@ -164,7 +165,7 @@ def test_a_topic_with_other_columns(tmp_path: Path, capsys: pytest.CaptureFixtur
         for name, value in (("a", picture(1)), ("b", None), ("a", picture(2))):
             text = base64.b64encode(value).decode() if value else None
             file.write(json.dumps({"item": name, "shot": text}) + "\n")
-    command = ["images", "encode", f"file:{tmp_path}", "--topic", "shots", "--encoder", "small"]
+    command = ["features", "encode", f"file:{tmp_path}", "--topic", "shots", "--encoder", "small"]
     command += ["--id-column", "item:string", "--image-column", "shot", "--out", tmp_path / "f"]
     for encoded in (1, 0):  # read again, the older picture of "a" does not replace the newer
         assert run(*command, "--batch", 1) == 0
@@ -189,7 +190,7 @@ def test_a_topic_of_a_broker(
         row = {"image_id": number, "image": base64.b64encode(value).decode()}
         producer.send(name, key=str(number).encode(), value=json.dumps(row).encode(), partition=number % 2)
     producer.close()
-    command = ["images", "encode", f"{kafka_url}/{name}", "--encoder", "small", "--out", tmp_path / "f"]
+    command = ["features", "encode", f"{kafka_url}/{name}", "--encoder", "small", "--out", tmp_path / "f"]
     command += ["--dead-letters", tmp_path / "letters"]
     assert run(*command) == 0
     summary = said(capsys)
@@ -219,7 +220,7 @@ def test_what_was_encoded_before_an_interruption_is_kept(
 
     monkeypatch.setitem(sys.modules, "test_net", ModuleType("test_net"))
     monkeypatch.setattr(sys.modules["test_net"], "Net", Interrupted, raising=False)
-    command = ["images", "encode", tmp_path / "pictures", "--encoder", "test_net:Net"]
+    command = ["features", "encode", tmp_path / "pictures", "--encoder", "test_net:Net"]
     command += ["--out", tmp_path / "f", "--batch", 2]
     assert run(*command) == 130
     assert given == [2, 2, 2, 2] and len(ContentStore.open(tmp_path / "f")) == 6
@@ -253,10 +254,10 @@ def test_mistakes_are_one_sentence(
     for arguments, wanted in mistakes:
         usual: list[object] = [] if "--out" in arguments else ["--out", tmp_path / "f"]
         usual += [] if "--encoder" in arguments else ["--encoder", "small"]
-        assert run("images", "encode", *arguments, *usual) == 2, arguments
+        assert run("features", "encode", *arguments, *usual) == 2, arguments
         shown = capsys.readouterr().err
         assert wanted in shown and shown.count("\n") == 1, shown
-    assert run("images", "show", folder) == 2
+    assert run("features", "show", folder) == 2
     assert "is no content store" in capsys.readouterr().err
 
 

@@ -145,7 +145,7 @@ def test_the_commands_to_continue_with_are_commands(here: Path, capsys: pytest.C
     assert init(write_csv(here / "shop.csv", shop_rows())) == 0
     _, _, after = capsys.readouterr().out.partition("Continue with:\n")
     lines = [line.strip().removesuffix(" &") for line in after.strip().splitlines()]
-    assert [shlex.split(line)[1] for line in lines] == ["check", "redis", "train", "serve", "query"]
+    assert [shlex.split(line)[1] for line in lines] == ["check", "local", "train", "serve", "query"]
     for line in lines:
         build_parser().parse_args(shlex.split(line)[1:])
     query = build_parser().parse_args(shlex.split(lines[-1])[1:])

@@ -39,7 +39,7 @@ def test_no_command_with_a_log_has_pandas(tmp_path: Path) -> None:
     assert find_spec("pandas"), "without it nothing is tested here"
     logs, checkpoint = f"file:{tmp_path / 'logs'}", str(tmp_path / "checkpoint")
     reads = ["--pipeline", PIPELINE, "--source", logs]
-    assert not has_pandas("simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "100")
+    assert not has_pandas("logs", "simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "100")
     assert not has_pandas("check", *reads)
     assert not has_pandas("inspect", "--pipeline", PIPELINE, "--source", logs)
     (tmp_path / "clicks.csv").write_text("user,ts,clicked\n1,1700000000000,0\n2,1700000001000,1\n")
@@ -54,7 +54,7 @@ def test_no_command_with_a_log_has_pandas(tmp_path: Path) -> None:
         "--time",
         "ts",
     ]
-    assert not has_pandas("replay", *csv, "--to", f"file:{tmp_path / 'replayed'}")
+    assert not has_pandas("logs", "replay", *csv, "--to", f"file:{tmp_path / 'replayed'}")
     train = imported("train", *reads, "--until-end", "--checkpoint", checkpoint, "--set", "batch_min=64")
     assert "torch" in train
     assert not train & {"pandas", "kafka", "redis", "opentelemetry", "grpc"}
@@ -65,7 +65,7 @@ def test_no_command_with_a_log_has_pandas(tmp_path: Path) -> None:
 def test_a_program_that_calls_a_command_keeps_its_pandas(tmp_path: Path) -> None:
     code = f"""
 from livectr.cli import main
-assert main(["simulate", "--to", "file:{tmp_path}", "--fast", "--seconds", "1", "--rate", "9"]) == 0
+assert main(["logs", "simulate", "--to", "file:{tmp_path}", "--fast", "--seconds", "1", "--rate", "9"]) == 0
 import pandas, pyarrow
 print(pyarrow.array(pandas.Series([1.0, None])).null_count)
 """

@@ -27,7 +27,7 @@ def says(capsys: pytest.CaptureFixture[str], arguments: Sequence[object]) -> str
 @pytest.fixture
 def logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     target = f"file:{tmp_path / 'logs'}"
-    assert main(["simulate", "--to", target, "--fast", "--seconds", "1", "--rate", "50"]) == 0
+    assert main(["logs", "simulate", "--to", target, "--fast", "--seconds", "1", "--rate", "50"]) == 0
     capsys.readouterr()
     return target
 
@@ -96,7 +96,7 @@ def test_training_checks_first_what_it_will_write(
 def test_replay_refuses_what_is_no_gzip_file_and_no_topic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replay = ["replay", "--format", "csv", "--to", f"file:{tmp_path / 'out'}"]
+    replay = ["logs", "replay", "--format", "csv", "--to", f"file:{tmp_path / 'out'}"]
     (tmp_path / "a.csv.gz").write_bytes(b"no gzip")
     assert "is no whole gzip file" in says(capsys, [*replay, tmp_path / "a.csv.gz"])
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 10_000)[:-20])
@@ -107,7 +107,7 @@ def test_replay_refuses_what_is_no_gzip_file_and_no_topic(
 
 
 def test_simulate_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    simulate = ["simulate", "--to", f"file:{tmp_path / 'out'}", "--fast", "--seconds", "1"]
+    simulate = ["logs", "simulate", "--to", f"file:{tmp_path / 'out'}", "--fast", "--seconds", "1"]
     assert "must be more than 0" in says(capsys, [*simulate, "--drift", "0"])
     assert "'soon' is no duration" in says(capsys, [*simulate, "--ad-interval", "soon"])
     assert "the ledger" in says(capsys, [*simulate, "--ledger", tmp_path / "none" / "ledger"])
@@ -116,7 +116,7 @@ def test_simulate_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_brokers_port_in_use_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
-        reported = says(capsys, ["kafka", "--listen", address])
+        reported = says(capsys, ["local", "kafka", "--listen", address])
     assert f"no broker can listen at {address}" in reported and "choose another HOST:PORT" in reported
 
 
@@ -124,7 +124,8 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.C
     (tmp_path / "c.csv").write_text("a,b\n1,2\n")
     target = f"file:{tmp_path / 'out'}"
     reported = says(
-        capsys, ["replay", tmp_path / "c.csv", "--format", "csv", "--to", target, "--bad-rows", tmp_path]
+        capsys,
+        ["logs", "replay", tmp_path / "c.csv", "--format", "csv", "--to", target, "--bad-rows", tmp_path],
     )
     assert f"{tmp_path}: Is a directory; name another path" in reported
 

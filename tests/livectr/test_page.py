@@ -65,6 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("run")
     logs, log, report = f"file:{folder / 'logs'}", folder / "run.log", folder / "report.json"
     command(
+        "logs",
         "simulate",
         "--to",
         logs,
@@ -255,7 +256,19 @@ def fetched(url: str, tag: str = "") -> tuple[int, str, Any]:
 def test_live_shows_a_run_that_continues(tmp_path: Path, redis_url: str) -> None:
     """A real trainer on a growing log; the page comes, changes, shows freshness, and ends with the run."""
     port, logs = free_ports(1), f"file:{tmp_path / 'logs'}"
-    simulate = [*LIVECTR, "simulate", "--to", logs, "--seconds", "600", "--rate", "600", "--ads", "40"]
+    simulate = [
+        *LIVECTR,
+        "logs",
+        "simulate",
+        "--to",
+        logs,
+        "--seconds",
+        "600",
+        "--rate",
+        "600",
+        "--ads",
+        "40",
+    ]
     train = [*LIVECTR, "train", "--pipeline", PIPELINE, "--source", logs, "--set", "threads=1"]
     train += [
         "--publish",

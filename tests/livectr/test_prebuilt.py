@@ -1,4 +1,4 @@
-"""`livectr kernels`: afterwards training, servers and queries run where there is no compiler."""
+"""`livectr features compile`: afterwards training, servers and queries run where there is no compiler."""
 
 import os
 import subprocess
@@ -27,11 +27,11 @@ def test_the_loop_runs_without_a_compiler(
     level = own_levels()[0].name
     cache = Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr")
     kernels = cache / "prebuilt-tests"  # kept: a later run compiles what has changed
-    done = livectr("kernels", "--pipeline", str(PIPELINE), "--to", str(kernels), "--cpu", level)
+    done = livectr("features", "compile", "--pipeline", str(PIPELINE), "--to", str(kernels), "--cpu", level)
     assert done.returncode == 0, done.stderr
     assert f"kernel libraries for {level} in {kernels}" in done.stdout
     logs = f"file:{tmp_path / 'logs'}"
-    assert livectr("simulate", "--to", logs, "--seconds", "20", "--fast").returncode == 0
+    assert livectr("logs", "simulate", "--to", logs, "--seconds", "20", "--fast").returncode == 0
     monkeypatch.setenv("LIVECTR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("LIVECTR_KERNELS", str(kernels))
     monkeypatch.setenv("CXX", "/nowhere/c++")
@@ -49,14 +49,14 @@ def test_the_loop_runs_without_a_compiler(
 
 
 def test_a_level_that_this_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    done = livectr("kernels", "--to", str(tmp_path), "--cpu", "pentium")
+    done = livectr("features", "compile", "--to", str(tmp_path), "--cpu", "pentium")
     assert done.returncode == 2
     assert done.stderr.startswith("livectr: 'pentium' is no level of this machine's CPUs; the levels are ")
 
 
 def test_wrong_settings_are_told_before_anything_is_compiled(tmp_path: Path) -> None:
     settings = tmp_path / "livectr.toml"
-    words = ("kernels", "--servers", "--to", str(tmp_path / "kernels"), "--config", str(settings))
+    words = ("features", "compile", "--servers", "--to", str(tmp_path / "kernels"), "--config", str(settings))
     settings.write_text("batch_sise = 3")
     done = livectr(*words, "--pipeline", str(PIPELINE))
     assert done.returncode == 2 and "batch_sise" in done.stderr and "batch_size" in done.stderr

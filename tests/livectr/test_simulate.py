@@ -180,7 +180,7 @@ def test_a_users_own_eye_is_not_the_segments() -> None:
 
 @pytest.mark.parametrize("spreads", ["0.4,0.6", "a,b,c", "0,0,-1", "nan,0,0"])
 def test_tastes_in_pictures_are_three_numbers(spreads: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--to", "file:x", "--image-effect", spreads]) == 2
+    assert main(["logs", "simulate", "--to", "file:x", "--image-effect", spreads]) == 2
     assert "must be three numbers from 0 to 10" in capsys.readouterr().err
 
 
@@ -263,7 +263,7 @@ def test_a_broker_that_comes_later_is_waited_for(broker_url: str, capsys: pytest
     with Proxy(broker_url) as proxy:
         proxy.away = True
         address = proxy.url.replace("redis://", "kafka://").partition("?")[0]
-        command = ["simulate", "--to", address, "--seconds", "0.2", "--rate", "10"]
+        command = ["logs", "simulate", "--to", address, "--seconds", "0.2", "--rate", "10"]
         assert main(command) == 4
         capsys.readouterr()
         comes = threading.Timer(2, lambda: setattr(proxy, "away", False))

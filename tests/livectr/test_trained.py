@@ -162,15 +162,15 @@ def test_the_level_says_how_much_is_logged(train: list[str]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["replay", "nothing.csv", "--format", "csv", "--to", "file:x"],
-        ["simulate", "--to", "nowhere:x"],
+        ["logs", "replay", "nothing.csv", "--format", "csv", "--to", "file:x"],
+        ["logs", "simulate", "--to", "nowhere:x"],
         ["features", "materialize", "--pipeline", "no.py", "--source", "file:x", "--out", "y"],
-        ["images", "encode", "nothing", "--encoder", "small", "--out", "y"],
-        ["redis", "--listen", "nonsense"],
-        ["kafka", "--listen", "nonsense"],
+        ["features", "encode", "nothing", "--encoder", "small", "--out", "y"],
+        ["local", "redis", "--listen", "nonsense"],
+        ["local", "kafka", "--listen", "nonsense"],
         ["demo", "--pipeline", "no.py"],
         ["serve", "json", "--listen", "nonsense", "--target", "127.0.0.1:1"],
-        ["tune", "--pipeline", "no.py", "--source", "file:x", "--grid", "dim=4"],
+        ["experiment", "tune", "--pipeline", "no.py", "--source", "file:x", "--grid", "dim=4"],
     ],
 )
 def test_commands_that_run_long_log_json(words: list[str], tmp_path: Path) -> None:
@@ -185,4 +185,5 @@ def test_commands_that_run_long_log_json(words: list[str], tmp_path: Path) -> No
     )
     assert done.returncode in (2, 4), done.stderr
     (line,) = [json.loads(line) for line in done.stderr.splitlines()]
-    assert line["level"] == "ERROR" and line["role"] == ("json" if words[1] == "json" else words[0])
+    own = words[:2] if words[1].isalpha() else words[:1]
+    assert line["level"] == "ERROR" and line["role"] == own[-1]

@@ -1,4 +1,4 @@
-"""`livectr tune`: variants are shadows of one pass, and measured on the same examples."""
+"""`livectr experiment tune`: variants are shadows of one pass, and measured on the same examples."""
 
 import json
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_variants_learn_as_models_of_their_own(
     file = tmp_path / "p.py"
     file.write_text(PIPELINE)
     flags = ["--pipeline", str(file), "--source", source, "--grid", "dense_lr=1e-2,1e-3"]
-    assert main(["tune", *flags, "--json"]) == 0
+    assert main(["experiment", "tune", *flags, "--json"]) == 0
     rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert [*rows] == sorted(rows, key=lambda name: rows[name]["logloss"])
     assert set(rows) == {"", "dense_lr=0.01", "dense_lr=0.001"}
@@ -101,7 +101,7 @@ def test_variants_learn_as_models_of_their_own(
     assert rows["dense_lr=0.01"]["logloss_gain"] == pytest.approx(
         rows["dense_lr=0.01"]["logloss"] - rows[""]["logloss"], abs=1e-6
     )
-    assert main(["tune", *flags]) == 0
+    assert main(["experiment", "tune", *flags]) == 0
     shown = capsys.readouterr().out
     assert (
         "the pipeline's" in shown and "dense_lr=0.001" in shown and "log loss" in shown and "…" not in shown

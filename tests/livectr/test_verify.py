@@ -1,4 +1,4 @@
-"""Replies of real servers, recomputed from checkpoints; `livectr verify` by its command line."""
+"""Replies of real servers, recomputed from checkpoints; `livectr query verify` by its command line."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_a_server_that_was_started_again_gives_the_same(product: Product) -> Non
 
 
 def verified(product: Product, app: App, *words: str) -> int:
-    """Exit code of `livectr verify`, with few requests."""
+    """Exit code of `livectr query verify`, with few requests."""
     given = ("--pipeline", FILE, "--server", app.server.address, "--redis", product.url, "--requests", "6")
     return main(["verify", *given, *words])
 

@@ -1,4 +1,4 @@
-"""Replies that were made with vectors of content and items older than their version, by `livectr verify`."""
+"""`livectr query verify` of replies made with vectors of content and items older than their version."""
 
 from __future__ import annotations
 

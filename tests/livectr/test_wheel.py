@@ -127,12 +127,12 @@ def test_it_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wheel", ["tree", pytest.param("sdist", marks=pytest.mark.full)], indirect=True)
 def test_commands_run_without_the_checkout(installed: Path, tmp_path: Path) -> None:
-    done = run(installed, tmp_path, "-m", "livectr", "example", "display_ads", "--to", "mine")
+    done = run(installed, tmp_path, "-m", "livectr", "init", "--example", "display_ads", "--out", "mine")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "mine" / "pipeline.py").read_text() == (
         ROOT / "examples" / "display_ads" / "pipeline.py"
     ).read_text()
-    again = run(installed, tmp_path, "-m", "livectr", "example", "display_ads", "--to", "mine")
+    again = run(installed, tmp_path, "-m", "livectr", "init", "--example", "display_ads", "--out", "mine")
     assert again.returncode == 2 and "mine holds README.md, pipeline.py" in again.stderr
     bench = run(installed, tmp_path, "-m", "livectr", "bench", "ingest")
     assert bench.returncode == 2 and "needs a checkout" in bench.stderr

@@ -185,5 +185,5 @@ def test_topics_of_a_broker(
 def test_a_topic_of_pictures_with_other_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_json(tmp_path / "logs", "pictures", [{"id": number, "picture": "x"} for number in range(3)])
     source = [f"file:{tmp_path / 'logs'}", "--topic", "pictures", "--id-column", "id"]
-    assert main(["images", "encode", *source, "--encoder", "small", "--out", str(tmp_path / "out")]) == 3
+    assert main(["features", "encode", *source, "--encoder", "small", "--out", str(tmp_path / "out")]) == 3
     assert "pictures: 3 of 3 rows unusable: column `image` is not in the log" in capsys.readouterr().err

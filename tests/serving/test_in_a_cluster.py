@@ -124,7 +124,7 @@ def test_users_with_the_rights_of_the_manifests(redis_url: str, nodes: Cluster) 
 
 
 def test_live_inputs_are_read(redis_url: str, world: World) -> None:
-    """As `livectr verify` reads them."""
+    """As `livectr query verify` reads them."""
     out = display_publication(redis_url)
     out.history(HISTORY, 3, [101, 102], [NOW_MS - 2000, NOW_MS - 1000])
     world.publish(out)

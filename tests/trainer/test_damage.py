@@ -153,12 +153,12 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path, source: str, capsys: pytest.C
     train_ = ["train", "--pipeline", str(tmp_path / "pipeline.py"), "--source", source, "--until-end"]
     train_ += ["--set", f"dead_letters={tmp_path / 'letters'}", "threads=1"]
     logs = f"file:{tmp_path / 'written'}"
-    replay = ["replay", str(tmp_path / "rows.jsonl"), "--format", "jsonl", "--to", logs]
+    replay = ["logs", "replay", str(tmp_path / "rows.jsonl"), "--format", "jsonl", "--to", logs]
     for words, size in (
         ([*train_, "--report", "/dev/full"], 1 << 30),
         ([*train_, "--checkpoint", str(tmp_path / "c")], 20_000),
-        (["simulate", "--to", logs, "--fast", "--seconds", "5"], 20_000),
-        (["simulate", "--to", logs, "--fast", "--seconds", "5", "--ledger", "/dev/full"], 1 << 30),
+        (["logs", "simulate", "--to", logs, "--fast", "--seconds", "5"], 20_000),
+        (["logs", "simulate", "--to", logs, "--fast", "--seconds", "5", "--ledger", "/dev/full"], 1 << 30),
         (replay, 20_000),
     ):
         with room(size):

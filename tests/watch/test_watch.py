@@ -35,7 +35,7 @@ def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
             return not missing
 
         demo.until(all_have_data, lambda: [f"{e.place}: {e.text}" for e in missing])
-        with stopped(demo.processes("simulate", "--to")):
+        with stopped(demo.processes("logs", "simulate", "--to")):
             caught_up = "sum(livectr_consumer_lag_records) == 0"
             demo.until(lambda: demo.holds(caught_up), lambda: "the trainer does not catch up")
             time.sleep(UNTIL_IDLE_S + 4)  # the trainer waits for more

@@ -369,7 +369,7 @@ def ams_of(
         if name not in stores:
             raise ConfigError(
                 f"content {name!r} has no features: set content to {name}=DIR, a folder that "
-                "`livectr images encode` made"
+                "`livectr features encode` made"
             )
         if stores[name].width != config.width:
             raise ConfigError(

@@ -2,8 +2,8 @@
 model, on the newest examples of a log.
 
 The values of a field are shuffled among the examples and the model scores them again: the rise of log loss is
-what the model owes to the field. Nothing is retrained (`livectr ablate` does that), so a field whose
-content another field repeats looks less important than it is.
+what the model owes to the field. Nothing is retrained (`livectr experiment ablate` does that), so a field
+whose content another field repeats looks less important than it is.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Commands of a running system: trainer, servers, and their client."""
+"""Commands of a running system: trainer, servers, their client, and local stand-ins for Kafka and Redis."""

@@ -1,4 +1,4 @@
-"""`livectr query rank|prerank|recommend|describe`: ask a running server.
+"""`livectr query rank|prerank|recommend|describe|verify`: ask a running server.
 
 No pipeline file is needed: the server describes its columns and their types.
 """
@@ -9,13 +9,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from livectr.commands.flags import command, count, duration_s, group, wait_s
+from livectr.commands.flags import command, count, group, wait_s
+from livectr.commands.run import verify
+from livectr.commands.run.access import access_of, add_server_flags
 from livectr.commands.run.described import show_described
 from livectr.commands.run.explained import explained, show
 from livectr.system.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
-    from livectr.client.clients import ClientTls, RecommendClient
+    from livectr.client.clients import RecommendClient
 
 AGAIN_S = 0.5
 """Time between two attempts of `--wait`."""
@@ -55,8 +57,9 @@ BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    parser = commands.add_parser("query", help="ask a server", allow_abbrev=False)
-    roles = group(parser, "questions", "rank|prerank|recommend|describe")
+    roles = group(
+        commands, "query", "ask a server, or verify its replies", "rank|prerank|recommend|describe|verify"
+    )
     for role, (help, example) in ROLES.items():
         query = command(roles, role, run, help, example)
         query.set_defaults(role=role)
@@ -110,21 +113,7 @@ def add(commands: Any) -> None:
             query.add_argument(
                 "--bid-column", default="", metavar="COLUMN", help="of the items' table [bid 1]"
             )
-
-
-def add_server_flags(parser: Any) -> None:
-    """Add the flags of a server that is asked, for `access_of`."""
-    parser.add_argument("--server", required=True, metavar="HOST:PORT")
-    parser.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
-    parser.add_argument("--token-file", metavar="FILE", help="token (first line) where it asks for one")
-    add_tls(parser)
-
-
-def add_tls(parser: Any) -> None:
-    """Add the flags of a client's TLS, for `tls_of`."""
-    parser.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
-    parser.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
-    parser.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
+    verify.add(roles)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -255,26 +244,6 @@ def _describe(given: argparse.Namespace, *, last: bool) -> int:
         more = "; `--wait DURATION` waits for one" if not given.wait else ""
         raise ConnectError(f"{given.server} serves no version yet{more}.")
     return 0
-
-
-def access_of(given: argparse.Namespace) -> dict[str, Any]:
-    """TLS and token of a client. Raises ConfigError for flags or a file that do not fit."""
-    from livectr.serving.access.tokens import read_token
-
-    return {"tls": tls_of(given), "token": read_token(given.token_file) if given.token_file else None}
-
-
-def tls_of(given: argparse.Namespace) -> "ClientTls | None":
-    """Files of the flags; None: no TLS. Raises ConfigError: a flag is missing."""
-    from livectr.client.clients import ClientTls
-
-    if (given.tls_cert is None) != (given.tls_key is None):
-        raise ConfigError("a certificate needs its key: say --tls-cert and --tls-key.")
-    if given.tls_ca is None:
-        if given.tls_cert is not None:
-            raise ConfigError("say --tls-ca, too: the authorities of the server.")
-        return None
-    return ClientTls(given.tls_ca, given.tls_cert, given.tls_key)
 
 
 def _pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:

@@ -20,10 +20,8 @@ ROLES = {
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    parser = commands.add_parser(
-        "serve", help="answer rank, pre-rank or recommend requests over gRPC", allow_abbrev=False
-    )
-    roles = group(parser, "servers", "rank|prerank|recommend|json")
+    about = "answer rank, pre-rank or recommend requests over gRPC"
+    roles = group(commands, "serve", about, "rank|prerank|recommend|json")
     for role, help in ROLES.items():
         server = command(
             roles,

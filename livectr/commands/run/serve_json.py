@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from livectr.commands.flags import command, count, duration_s
-from livectr.commands.run.query import add_tls, tls_of
+from livectr.commands.run.access import add_tls, tls_of
 from livectr.commands.settings import add_log_flags
 from livectr.system.errors import ConfigError
 from livectr.system.signals import end_at_sigterm

@@ -1,19 +1,19 @@
-"""`livectr verify`: compare a server's replies with the checkpoint of the version that they name."""
+"""`livectr query verify`: compare a server's replies with the checkpoint of the version that they name."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count, duration_s, positive, seed
-from livectr.commands.run.query import access_of, add_server_flags
+from livectr.commands.run.access import access_of, add_server_flags
 from livectr.commands.settings import add_settings, settings_of
 from livectr.system.heap import loading
 from livectr.system.logs import log_to_stderr
 
 EXAMPLES = """\
-  livectr verify --pipeline p.py --server localhost:50051 --checkpoint /data/c
-  livectr verify --pipeline p.py --server RANK:50051 --checkpoint /data/c --redis redis://REDIS:6379
-  livectr verify --pipeline p.py --server RANK:50051 --checkpoint /data/c --source kafka://BROKER:9092
+  livectr query verify --pipeline p.py --server localhost:50051 --checkpoint /data/c
+  livectr query verify --pipeline p.py --server RANK:50051 --checkpoint /data/c --redis redis://REDIS:6379
+  livectr query verify --pipeline p.py --server RANK:50051 --checkpoint /data/c --source kafka://BROKER:9092
 
 It waits until the server serves a version whose state the checkpoint holds. Then it asks about ids of the
 checkpoint, or about a log's impressions, and scores the same rows in plain torch. Look-up rows and histories

@@ -10,37 +10,36 @@ from typing import TYPE_CHECKING, Any
 from livectr.commands.flags import command, count, group
 from livectr.commands.settings import add_settings, given_settings, settings_of, start_log
 from livectr.config.sources import resolve
-from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings
 
 REDIS = ("redis", "namespace", "redis_password_file")
-EXAMPLES = """\
-  livectr versions list --redis redis://r:6379 --checkpoint /data/c
-  livectr versions hold --redis redis://r:6379 --reason 'sale until Monday'
-  livectr versions rollback --pipeline p.py --checkpoint /data/c --generation 41 --redis redis://r:6379
-  livectr versions release --redis redis://r:6379"""
 
 
 def add(commands: Any) -> None:
     """Add the command and its commands."""
-    parser = command(
+    actions = group(
         commands,
         "versions",
-        _nothing,
         "list published versions, hold them, roll back to a kept one",
-        EXAMPLES,
+        "list|hold|release|rollback",
     )
-    actions = group(parser, "what to do", "ACTION")
-    listing = command(actions, "list", run_list, "list the served version and those of a checkpoint")
+    listing = command(
+        actions,
+        "list",
+        run_list,
+        "list the served version and those of a checkpoint",
+        "  livectr versions list --redis redis://r:6379 --checkpoint /data/c",
+    )
     add_settings(listing, "versions", only=(*REDIS, "checkpoint"))
     holding = command(
         actions,
         "hold",
         run_hold,
         "keep the served version: the trainer continues learning and publishes nothing until `release`",
+        "  livectr versions hold --redis redis://r:6379 --reason 'sale until Monday'",
     )
     add_settings(holding, "versions", only=REDIS)
     _add_reason(holding)
@@ -49,6 +48,7 @@ def add(commands: Any) -> None:
         "release",
         run_release,
         "let the trainer publish again, after `hold`, `rollback` or although its publish gate says no",
+        "  livectr versions release --redis redis://r:6379",
     )
     add_settings(releasing, "versions", only=REDIS)
     rolling = command(
@@ -56,6 +56,7 @@ def add(commands: Any) -> None:
         "rollback",
         run_rollback,
         "publish the model of a kept checkpoint as a new version, and hold it",
+        "  livectr versions rollback --pipeline p.py --checkpoint /data/c --generation 41 --redis redis://r:6379",
     )
     add_settings(rolling, "versions")
     rolling.add_argument(
@@ -69,10 +70,6 @@ def add(commands: Any) -> None:
 
 def _add_reason(parser: Any) -> None:
     parser.add_argument("--reason", default="", metavar="TEXT", help="sentence for others, shown by `list`")
-
-
-def _nothing(given: argparse.Namespace) -> int:
-    raise ConfigError("say what to do: list, hold, release or rollback.")
 
 
 def _settings(given: argparse.Namespace) -> Settings:

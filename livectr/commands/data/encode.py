@@ -1,22 +1,21 @@
-"""`livectr images encode|show`: features of pictures, before training."""
+"""`livectr features encode|show`: features of pictures, before training."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from livectr.commands.flags import command, count, group
+from livectr.commands.flags import command, count
 from livectr.commands.settings import add_log_flags
 from livectr.system.heap import loading
 
 ABOUT = """\
 A fixed network turns a picture into numbers (features) once; a small sub-model on these numbers is trained
-with the model. `encode` keeps the features by image id in a folder, which training and serving map into
+with the model. The command keeps the features by image id in a folder, which training and serving map into
 memory. Training encodes pictures of new ads when they arrive in a topic of the pipeline. Encode beforehand
-large collections, and pictures that an old log refers to."""
+large collections, and pictures that an old log refers to.
 
-ENCODE = """\
-Encodes every picture of SOURCE that the folder does not hold yet: run it again after an interruption, or for
-new pictures. A picture that cannot be decoded becomes a dead letter; the others are encoded.
+Every picture of SOURCE that the folder does not hold yet is encoded: run it again after an interruption, or
+for new pictures. A picture that cannot be decoded becomes a dead letter; the others are encoded.
 
 SOURCE is a folder of picture files, or a topic with columns image_id and image: file:DIR --topic NAME,
 kafka://HOST:PORT/TOPIC. The name of a file without its suffix is the id (12345.jpg). A name that is no
@@ -26,31 +25,17 @@ Encoders: small (128 numbers, for demos and tests), vgg16:FILE.safetensors (4096
 torchvision's weights), module:attribute (your own). A folder keeps the features of one encoder."""
 
 EXAMPLES = """\
-examples:
-  livectr images encode /data/pictures --encoder vgg16:vgg16.safetensors --out /data/features
-  livectr images encode kafka://localhost:9092/ad_images --encoder small --out /data/features
-  livectr images show /data/features
-  livectr train --pipeline p.py … --set content=images=/data/features"""
-
-ENCODE_EXAMPLES = """\
-  livectr images encode pictures/ --encoder small --out features/
-  livectr images encode file:/tmp/logs --topic ad_images --encoder small --out features/
-  livectr images encode pictures/ --encoder my_nets:resnet --out features/ --dead-letters letters/"""
+  livectr features encode pictures/ --encoder vgg16:vgg16.safetensors --out features/
+  livectr features encode file:/tmp/logs --topic ad_images --encoder small --out features/
+  livectr features encode kafka://localhost:9092/ad_images --encoder small --out features/
+  livectr features encode pictures/ --encoder my_nets:resnet --out features/ --dead-letters letters/
+  livectr train --pipeline p.py … --set content=images=features/"""
 
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    parser = commands.add_parser(
-        "images",
-        help="turn pictures into features, before training",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    actions = group(parser, "actions", "encode|show")
-    encode = command(actions, "encode", run, "encode pictures into a folder of features", ENCODE_EXAMPLES)
-    encode.description = ENCODE
+    encode = command(commands, "encode", run, "turn pictures into a folder of features", EXAMPLES)
+    encode.description = ABOUT
     encode.add_argument("source", metavar="SOURCE", help="a folder, file:DIR or kafka://HOST:PORT/TOPIC")
     encode.add_argument("--encoder", required=True, metavar="NAME", help="network that encodes a picture")
     encode.add_argument("--out", required=True, metavar="DIR", help="folder of features; made if absent")
@@ -75,9 +60,13 @@ def add(commands: Any) -> None:
         metavar="I/N",
         help="encode the pictures of shards s with s mod N = I; other processes encode the others [0/1]",
     )
-    add_log_flags(encode, "images")
+    add_log_flags(encode, "encode")
     show = command(
-        actions, "show", run_show, "show what a folder of features holds", "  livectr images show features/"
+        commands,
+        "show",
+        run_show,
+        "show what a folder of encoded pictures holds",
+        "  livectr features show features/",
     )
     show.add_argument("folder", metavar="DIR")
     show.add_argument("--json", action="store_true", help="print JSON in place of a table")

@@ -1,4 +1,4 @@
-"""`livectr kafka`: a Kafka broker on this machine."""
+"""`livectr local kafka`: a Kafka broker on this machine."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         "kafka",
         run,
         "run a single Kafka broker on this machine (Java 17; the first start fetches it with Maven)",
-        "  livectr kafka --listen 127.0.0.1:9092 --data /tmp/kafka",
+        "  livectr local kafka --listen 127.0.0.1:9092 --data /tmp/kafka",
     )
     parser.add_argument("--listen", default="127.0.0.1:9092", metavar="HOST:PORT", help="[127.0.0.1:9092]")
     parser.add_argument("--data", metavar="DIR", help="keep the logs here [a temporary folder]")

@@ -4,43 +4,34 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from livectr.commands.flags import command, group
+from livectr.commands.flags import command
 from livectr.commands.settings import add_log_flags
 from livectr.system.heap import loading
 
 ABOUT = """\
-Features that cost much and hardly change can be computed once (materialized features). `materialize` reads
-the logs to their end, joins them, computes the features and writes them by instance id.
+Features that cost much and hardly change can be computed once (materialized features). The command reads
+the logs to their end, joins them, computes the features and writes them by instance id to Parquet files.
 
 `livectr train --set materialized=DIR` reads them beside the logs and computes the other features. It reads
 only the log columns that the other features need. A feature whose expression has changed since is refused; a
 new feature is computed."""
 
 EXAMPLES = """\
-examples:
   livectr features materialize --pipeline p.py --source file:logs --out once
-  livectr features materialize --pipeline p.py --source file:logs --out once \\
-      --features words,query_x_title
+  livectr features materialize --pipeline p.py --source file:logs --out once --features words,query_x_title
   livectr train --pipeline p.py --source file:logs --until-end --set materialized=once"""
 
 
 def add(commands: Any) -> None:
-    """Add the commands."""
-    parser = commands.add_parser(
-        "features",
-        help="compute features once, for every training run that follows",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    """Add the command."""
     make = command(
-        group(parser, "actions", "materialize"),
+        commands,
         "materialize",
         run,
-        "write the features of every example of a log to Parquet files",
-        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/materialized",
+        "compute features once, for every training run that follows",
+        EXAMPLES,
     )
+    make.description = ABOUT
     make.add_argument("--pipeline", required=True, metavar="FILE.py", help="the pipeline file")
     make.add_argument(
         "--source",
@@ -60,7 +51,7 @@ def add(commands: Any) -> None:
         metavar="I/N",
         help="compute the partitions p with p mod N = I; the last part puts all together [0/1]",
     )
-    add_log_flags(make, "features")
+    add_log_flags(make, "materialize")
 
 
 def run(given: argparse.Namespace) -> int:

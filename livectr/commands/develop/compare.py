@@ -1,4 +1,4 @@
-"""`livectr compare`: difference of two runs, and its significance."""
+"""`livectr experiment compare`: difference of two runs, and its significance."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ from livectr.commands.flags import command
 EXAMPLES = """\
   livectr train … --report a.json --set predictions=a.log
   livectr train … --report b.json --set predictions=b.log
-  livectr compare a.json b.json --predictions a.log b.log"""
+  livectr experiment compare a.json b.json --predictions a.log b.log"""
 
 
 def add(commands: Any) -> None:

@@ -1,4 +1,4 @@
-"""`livectr init`: a pipeline file and a log from a file that nobody prepared."""
+"""`livectr init`: a pipeline file to start from, guessed from a log file or copied from an example."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from livectr.commands.data.example import copy_example, example_names
 from livectr.commands.flags import command
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   livectr init --from impressions.csv --label clicked
   livectr init --from logs.jsonl.gz --label click --user visitor --time seen_at --out first_try
-  livectr init --from log.parquet --label buy --user none --time row"""
+  livectr init --from log.parquet --label buy --user none --time row
+  livectr init --example display_ads --out my_ads"""
+OF_A_FILE = ("label", "time", "user", "item")
+"""Flags about the columns of --from."""
 
 
 def add(commands: Any) -> None:
@@ -28,31 +32,50 @@ def add(commands: Any) -> None:
         commands,
         "init",
         run,
-        "write a pipeline file for a log file that nobody prepared, and its log",
+        "write a pipeline file to start from: guessed from a log file, with its log, or an example",
         EXAMPLES,
     )
-    parser.add_argument(
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument(
         "--from",
-        required=True,
         metavar="FILE",
         dest="file",
-        help="CSV, JSON lines or Parquet; .gz is unpacked",
+        help="log that nobody prepared: CSV, JSON lines or Parquet; .gz is unpacked",
+    )
+    names = example_names()
+    origin.add_argument(
+        "--example", choices=names, metavar="NAME", help=f"copy this example: {', '.join(names)}"
     )
     parser.add_argument(
-        "--label", required=True, metavar="COLUMN", help="column that is 1 after a click, else 0"
+        "--out", metavar="DIR", help="new folder of pipeline.py [name of the file or of the example]"
     )
-    parser.add_argument("--out", metavar="DIR", help="new folder of pipeline.py and logs/ [the file's name]")
-    parser.add_argument(
+    columns = parser.add_argument_group("columns of --from")
+    columns.add_argument("--label", metavar="COLUMN", help="column that is 1 after a click, else 0; needed")
+    columns.add_argument(
         "--time", metavar="COLUMN", help="time of the impression; row: order of the file [guessed]"
     )
-    parser.add_argument(
+    columns.add_argument(
         "--user", metavar="COLUMN,…", help="column that names the user, or several together; none [guessed]"
     )
-    parser.add_argument("--item", metavar="COLUMN", help="column that names what is shown [guessed]")
+    columns.add_argument("--item", metavar="COLUMN", help="column that names what is shown [guessed]")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Write the folder; print the guesses and the commands to continue with. Shows progress on a terminal."""
+    """Write the folder, and print what was written."""
+    if given.example is None:
+        return _guess(given)
+    if named := [f"--{name}" for name in OF_A_FILE if getattr(given, name) is not None]:
+        raise ConfigError(f"an example has its columns; leave out {', '.join(named)}.")
+    for file in copy_example(given.example, Path(given.out or given.example)):
+        print(file)
+    return 0
+
+
+def _guess(given: argparse.Namespace) -> int:
+    """Make pipeline and log of a file; print the guesses and the commands to continue with.
+
+    Shows progress on a terminal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -60,6 +83,8 @@ def run(given: argparse.Namespace) -> int:
         from livectr.guess.init import init
         from livectr.guess.roles import Wanted
 
+    if given.label is None:
+        raise ConfigError("say --label COLUMN, too: the column that is 1 after a click, else 0.")
     path = Path(given.file)
     if not path.is_file():
         raise ConfigError(f"there is no file {path}; --from names the log.")

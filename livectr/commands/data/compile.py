@@ -1,4 +1,4 @@
-"""`livectr kernels`: compile the kernel library, and a pipeline's plans, before their processes start."""
+"""`livectr features compile`: compile the kernel library, and a pipeline's plans, ahead of their use."""
 
 import argparse
 from pathlib import Path
@@ -11,9 +11,9 @@ from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 
 EXAMPLES = """\
-  livectr kernels                                      # the library of this CPU, in a checkout
-  livectr kernels --pipeline p.py --to /opt/kernels
-  livectr kernels --pipeline p.py --cpu x86-64-v3,x86-64-v4 --to /opt/kernels
+  livectr features compile --pipeline p.py --to /opt/kernels
+  livectr features compile                             # the library of this CPU, in a checkout
+  livectr features compile --pipeline p.py --cpu x86-64-v3,x86-64-v4 --to /opt/kernels
   LIVECTR_KERNELS=/opt/kernels livectr serve rank --pipeline p.py …"""
 
 
@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     parser = command(
         commands,
-        "kernels",
+        "compile",
         run,
         "compile the kernel library, and a pipeline's feature plans, for levels of CPUs",
         EXAMPLES,

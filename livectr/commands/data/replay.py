@@ -1,4 +1,4 @@
-"""`livectr replay`: send a log file as an event stream."""
+"""`livectr logs replay`: send a log file as an event stream."""
 
 import argparse
 import json
@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from livectr.commands.data.waiting import add_wait, wait_for_broker
 from livectr.commands.flags import command, count, positive
-from livectr.commands.logs.waiting import add_wait, wait_for_broker
 from livectr.commands.settings import add_log_flags
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 
 EXAMPLES = """\
-  livectr replay train.txt --format criteo --to kafka://localhost:9092
-  livectr replay train.gz --format avazu --to file:/tmp/logs --rate 20000
-  livectr replay items.csv --format csv --to file:/tmp/logs --topic items --key item --table"""
+  livectr logs replay train.txt --format criteo --to kafka://localhost:9092
+  livectr logs replay train.gz --format avazu --to file:/tmp/logs --rate 20000
+  livectr logs replay items.csv --format csv --to file:/tmp/logs --topic items --key item --table"""
 
 
 def add(commands: Any) -> None:

@@ -1,4 +1,4 @@
-"""`livectr ablate`: train variants of a pipeline's models on the same log. Needs a checkout."""
+"""`livectr experiment ablate`: train variants of a pipeline's models on the same log. Needs a checkout."""
 
 import argparse
 import os
@@ -10,10 +10,10 @@ from livectr.checkout import import_from_checkout
 from livectr.commands.flags import command, count
 
 EXAMPLES = """\
-  livectr ablate --pipeline examples/images/pipeline.py --source file:logs --content images=features \\
-      --grid images --seeds 5 --out ablation
-  livectr ablate --pipeline p.py --source 'file:logs-{seed}' --content 'images=features-{seed}' \\
-      --grid aggregator,warm_up --jobs 2 --out ablation   # every seed has a log of its own"""
+  livectr experiment ablate --pipeline examples/images/pipeline.py --source file:logs \\
+      --content images=features --grid images --seeds 5 --out ablation
+  livectr experiment ablate --pipeline p.py --source 'file:logs-{seed}' \\
+      --content 'images=features-{seed}' --grid aggregator,warm_up --jobs 2 --out ablation"""
 
 
 def add(commands: Any) -> None:
@@ -53,7 +53,9 @@ def add(commands: Any) -> None:
         "--jobs", type=count, default=None, metavar="N", help="trainings at a time [one a core]"
     )
     parser.add_argument(
-        "--ledger", metavar="FILE", help="ledger of livectr simulate: also measure the true probabilities"
+        "--ledger",
+        metavar="FILE",
+        help="ledger of livectr logs simulate: also measure the true probabilities",
     )
 
 
@@ -62,7 +64,7 @@ def run(given: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    ablation = import_from_checkout("bench.ablation.ablate", "ablate")
+    ablation = import_from_checkout("bench.ablation.ablate", "experiment ablate")
     cores = len(os.sched_getaffinity(0))
     at_once = given.jobs or cores
     options = ablation.AblateOptions(

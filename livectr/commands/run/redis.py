@@ -1,4 +1,4 @@
-"""`livectr redis`: a Redis-protocol server on this machine."""
+"""`livectr local redis`: a Redis-protocol server on this machine."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         "redis",
         run,
         "run a Redis-protocol server on this machine (pip install 'livectr[local]')",
-        "  livectr redis --listen 127.0.0.1:6379",
+        "  livectr local redis --listen 127.0.0.1:6379",
     )
     parser.add_argument("--listen", default="127.0.0.1:6379", metavar="HOST:PORT", help="[127.0.0.1:6379]")
     add_log_flags(parser, "redis")

@@ -1,4 +1,4 @@
-"""`livectr tune`: variants of a model side by side."""
+"""`livectr experiment tune`: variants of a model side by side."""
 
 import argparse
 from typing import Any
@@ -8,9 +8,9 @@ from livectr.commands.settings import add_log_flags
 from livectr.system.heap import loading
 
 EXAMPLES = """\
-  livectr tune --pipeline p.py --source file:logs --grid dense_lr=1e-3,3e-3
-  livectr tune --pipeline p.py --source file:logs --grid dim=8,16 --grid "hidden=(64,32),(256,128)"
-  livectr tune --pipeline p.py --source kafka://… --grid optimiser.lr=.02,.05 --grid dense_lr=1e-3,3e-3"""
+  livectr experiment tune --pipeline p.py --source file:logs --grid dense_lr=1e-3,3e-3
+  livectr experiment tune --pipeline p.py --source file:logs --grid dim=8,16 --grid "hidden=(64,32),(256,128)"
+  livectr experiment tune --pipeline p.py --source kafka://… --grid optimiser.lr=.02,.05"""
 
 
 def add(commands: Any) -> None:

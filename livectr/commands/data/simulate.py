@@ -1,4 +1,4 @@
-"""`livectr simulate`: write simulated display-ad traffic."""
+"""`livectr logs simulate`: write simulated display-ad traffic."""
 
 import argparse
 import json
@@ -6,15 +6,15 @@ import sys
 import time
 from typing import Any
 
+from livectr.commands.data.waiting import add_wait, wait_for_broker
 from livectr.commands.flags import command, count, duration_s, positive, seed
-from livectr.commands.logs.waiting import add_wait, wait_for_broker
 from livectr.commands.settings import add_log_flags
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 
 EXAMPLES = """\
-  livectr simulate --to file:/tmp/logs --seconds 60 --fast --ledger /tmp/ledger.arrows
-  livectr simulate --to kafka://localhost:9092 --rate 5000 --seconds 3600 --events arrow"""
+  livectr logs simulate --to file:/tmp/logs --seconds 60 --fast --ledger /tmp/ledger.arrows
+  livectr logs simulate --to kafka://localhost:9092 --rate 5000 --seconds 3600 --events arrow"""
 
 
 def add(commands: Any) -> None:

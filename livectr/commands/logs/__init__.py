@@ -1,1 +1,0 @@
-"""Commands that write logs and what is computed from them once."""

@@ -1,1 +1,0 @@
-"""Commands that show and measure: plans, checkpoints, models, and LiveCTR itself."""

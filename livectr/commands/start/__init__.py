@@ -1,1 +1,0 @@
-"""Commands to begin with on one machine: the demo, a pipeline file, a broker, a Redis."""

@@ -1,6 +1,6 @@
 """Avazu click-through rate prediction (Kaggle layout): 21 categories and an hour, the label is a column.
 
-`livectr replay train.csv --format avazu` turns `hour` (YYMMDDHH) into epoch milliseconds.
+`livectr logs replay train.csv --format avazu` turns `hour` (YYMMDDHH) into epoch milliseconds.
 """
 
 from livectr import Pipeline, Stream, labelled, ops

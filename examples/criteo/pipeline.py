@@ -1,6 +1,6 @@
 """Criteo display advertising (Kaggle layout): 13 counts and 26 hashed categories, the label is a column.
 
-`livectr replay train.txt --format criteo` numbers the rows and leaves the names of the data set.
+`livectr logs replay train.txt --format criteo` numbers the rows and leaves the names of the data set.
 """
 
 from livectr import Pipeline, Stream, labelled, ops

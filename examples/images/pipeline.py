@@ -1,6 +1,6 @@
 """Display ads with pictures: DICM (Ge et al. 2018) on five simulated days, new ads every two hours.
 
-The logs are those of README.md. `livectr ablate` trains the variants of the model below.
+The logs are those of README.md. `livectr experiment ablate` trains the variants of the model below.
 """
 
 from livectr import Content, Field, Pipeline, Stream, Table, label_join, ops, recent

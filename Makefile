@@ -53,11 +53,13 @@ check: setup  ## formatter, linter, types, import directions, checkov on the man
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+	@cd protos && ../.venv/bin/buf lint && ../.venv/bin/buf format --diff --exit-code
 	@$(PY) -m pytest -q tests/test_house.py tests/k8s/test_0_scores.py -k "not kube-score"
 
 format: setup  ## rewrite the sources as the formatter and linter want them
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
+	@cd protos && ../.venv/bin/buf format --write
 
 images: setup  ## the container images, as archives: make images [ARGS="--base debian gpu --build-arg TORCH=cuda"]
 	@$(PY) k8s/image/build.py $(ARGS)

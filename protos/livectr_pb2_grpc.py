@@ -47,7 +47,8 @@ class RankServicer:
     """
 
     def Rank(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Scores the candidates of one request at one version.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -122,7 +123,8 @@ class PreRankServicer:
     """
 
     def PreRank(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Selects the best `top_k` of the request's items, or of the whole published catalogue.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -199,7 +201,8 @@ class RecommendServicer:
     """
 
     def Recommend(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Runs all stages of the funnel for one user.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -275,7 +278,8 @@ class ModelServicer:
     """
 
     def Describe(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists the request's columns, the served and the kept versions, and troubles.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -11,7 +11,7 @@ NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ing
 unexport PYTHONDONTWRITEBYTECODE  # a process that compiles every module again starts half a second later
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-sanitizers test-newest fuzz test-k8s check format docs images k8s-demo k8s-down bench test-gpu bench-gpu
+.PHONY: help setup demo test test-full test-sanitizers test-newest fuzz test-k8s check format docs images release k8s-demo k8s-down bench test-gpu bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,9 @@ format: setup  ## rewrite the sources as the formatter and linter want them
 
 images: setup  ## the container images, as archives: make images [ARGS="--base debian gpu --build-arg TORCH=cuda"]
 	@$(PY) k8s/image/build.py $(ARGS)
+
+release: setup  ## wheel, sdist, images and their bills of materials, from a clean checkout of the tag: make release [ARGS="--check|--no-images"]
+	@$(PY) release.py $(ARGS)
 
 k8s-demo: setup  ## the whole path on the cluster of KUBECONFIG, else on a lab of our own (root): k8s/lab/README.md
 	@$(PY) k8s/demo.py up

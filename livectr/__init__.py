@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from livectr.library.training import Trained, train, train_options
     from livectr.system.errors import ConfigError, ConnectError, DataError, LiveCTRError, UserError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "CallError": "livectr.client.failures",

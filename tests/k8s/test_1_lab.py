@@ -11,7 +11,7 @@ from k8s.demo import Cluster, DemoError
 from tests.waiting import until
 
 SPACE = "livectr-check"
-IMAGE = "docker.io/livectr/serve:0.1.0"
+IMAGE = "docker.io/livectr/serve:0.2.0"
 SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": 10001,

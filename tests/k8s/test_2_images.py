@@ -49,7 +49,7 @@ def run(cluster: Cluster, image: str, *command: str) -> str:
 
 @pytest.mark.parametrize("image", [IMAGE, TRAIN])
 def test_images_run_without_root_and_know_their_version(images: Cluster, image: str) -> None:
-    assert "livectr 0.1.0" in run(images, image, "livectr", "--version")
+    assert "livectr 0.2.0" in run(images, image, "livectr", "--version")
     assert run(images, image, "id", "-u").strip() == "10001"
 
 

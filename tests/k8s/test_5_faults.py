@@ -21,7 +21,7 @@ from tests.k8s.traffic import newer_version, pods, traffic, variant, without_fai
 KINDS = ("rank", "prerank", "trainer", "redis", "valkey", "sentinel")
 KEPT = 'predictions = "/checkpoint/predictions"'
 """Prediction log of the trainer, for the comparison with an unbroken run at the end."""
-NEXT = "0.1.0-next"
+NEXT = "0.2.0-next"
 QUICKLY = {"type": "Pods", "value": 2, "periodSeconds": 15}
 """Scaling down; the overlay does it in minutes."""
 KILL = "import os; [os.kill(int(pid), 9) for pid in open('/proc/1/task/1/children').read().split()]"

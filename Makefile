@@ -8,10 +8,11 @@ ARGS =
 WORKERS = 3  # processes of `make test`: some tests compute while others wait
 NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ingest/test_examples.py tests/ingest/test_sources_files.py  # tests that run on the newest Python, too
 
+
 unexport PYTHONDONTWRITEBYTECODE  # a process that compiles every module again starts half a second later
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-sanitizers test-newest fuzz test-k8s check format docs images release k8s-demo k8s-down bench test-gpu bench-gpu
+.PHONY: help setup demo test test-full test-sanitizers test-newest fuzz test-k8s check check-format check-lint check-types check-wire check-house format docs images release k8s-demo k8s-down bench test-gpu bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -49,17 +50,28 @@ fuzz: setup .venv-fuzz/ready  ## coverage-guided fuzzers of all that reads bytes
 .venv-fuzz/ready: setup.sh constraints.txt
 	@./setup.sh fuzz
 
-check: setup  ## formatter, linter, types, import directions, checkov on the manifests
+check: check-format check-lint check-types check-wire check-house  ## formatters, linters, types, import directions, checkov on the manifests
+
+check-format: setup
 	@$(PY) -m ruff format --check .
+	@.venv/bin/buf format --diff --exit-code protos
+
+check-lint: setup
 	@$(PY) -m ruff check .
+
+check-types: setup
 	@$(PY) -m mypy
-	@cd protos && ../.venv/bin/buf lint && ../.venv/bin/buf format --diff --exit-code
+
+check-wire: setup
+	@.venv/bin/buf lint protos
+
+check-house: setup
 	@$(PY) -m pytest -q tests/test_house.py tests/k8s/test_0_scores.py -k "not kube-score"
 
-format: setup  ## rewrite the sources as the formatter and linter want them
+format: setup  ## rewrite the sources as the formatters and the linter want them
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
-	@cd protos && ../.venv/bin/buf format --write
+	@.venv/bin/buf format --write protos
 
 images: setup  ## the container images, as archives: make images [ARGS="--base debian gpu --build-arg TORCH=cuda"]
 	@$(PY) k8s/image/build.py $(ARGS)

@@ -17,8 +17,9 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.join.lookups import Lookups
-from livectr.ingest.join.partition import Partition, ReadyQueue
+from livectr.ingest.join.partition import Partition
 from livectr.ingest.join.payload import lookup_column
+from livectr.ingest.join.ready import ReadyQueue
 from livectr.ingest.pipeline import Pipeline
 
 GOAL_EVENTS_PER_S = 100_000

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from livectr.ingest import metrics
 from livectr.ingest.join.lookup import LookupTable
-from livectr.ingest.join.payload import TIME, lookup_column
+from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER, lookup_column
+from livectr.ingest.join.ready import Popped
 from livectr.ingest.language import dtypes
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.clock import FIRST
@@ -90,16 +91,24 @@ class ExampleColumns:
         """Topics of the tables that features read."""
         return frozenset(self._lookup_roots)
 
-    def of(self, rows: pa.RecordBatch, order: I64, passed: int = FIRST) -> pa.RecordBatch:
-        """The plan's roots for b rows of a `Payload`, in the plan's order.
+    def examples(self, popped: Popped, passed: int) -> Examples:
+        """Batch of popped examples, with the columns of the plan.
+
+        Rows of tables are those of the impression's time, if it lies at most `span_ms` before the example's
+        order and not after it, else of the nearest such time.
 
         Args:
-            rows: of the examples.
-            order: int64[b], places in the global sequence. Rows of tables are those of the impression's time,
-                if it lies at most `span_ms` before the order and not after it, else of the nearest such time.
             passed: greatest order of the batches before. An example whose place has passed sees no older rows
                 than an example there would: which of them are still there depends on the clock.
         """
+        user, instance, time_ms, item = (
+            popped.rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
+        )
+        ids = user, instance, time_ms, item, popped.order, popped.partition
+        return Examples(self._joined(popped.rows, popped.order, passed), popped.label, *ids, popped.late)
+
+    def _joined(self, rows: pa.RecordBatch, order: I64, passed: int) -> pa.RecordBatch:
+        """The plan's roots for b rows of a `Payload`, in the plan's order; see `examples`."""
         times = None
         if self.versioned:
             times = np.clip(rows.column(TIME).to_numpy(), order - self.span_ms, order)

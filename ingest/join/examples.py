@@ -11,50 +11,68 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from livectr.ingest.chunks import Position, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.dead_letters.usable import judge
-from livectr.ingest.decode.arrow_rows import concat_rows
+from livectr.ingest.dead_letters.usable import MIN_USABLE, judge
 from livectr.ingest.join.arrivals import Arrivals
+from livectr.ingest.join.back_pressure import BackPressure
 from livectr.ingest.join.decisions import Decision
 from livectr.ingest.join.example_columns import ExampleColumns, Examples
 from livectr.ingest.join.histories import BehaviorHistories, changes_of
 from livectr.ingest.join.label_join import label_columns, required_columns, used_columns
 from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.lookups import Lookups
-from livectr.ingest.join.partition import Partition, check_copartitioned, in_sequence
-from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER
-from livectr.ingest.join.read_options import ReadOptions as ReadOptions
+from livectr.ingest.join.partition import Partition
+from livectr.ingest.join.ready import NO_EXAMPLES, ReadySequence
 from livectr.ingest.join.short_logs import ReplayWatch
 from livectr.ingest.join.stalls import StallWatch
 from livectr.ingest.join.state import Changes, SourceState
-from livectr.ingest.join.stats import Reporter, SourceStats
+from livectr.ingest.join.stats import Counts, Reporter, SourceStats
+from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.source import Source, open_source
 from livectr.kernels.stream.clock import FIRST, LAST
 from livectr.kernels.stream.history import Histories
-
-WAITING_ROWS = 1 << 16
-"""Records of a topic that may wait for another topic of their partition; with more, the topic is paused."""
-READY_ROWS = 1 << 17
-"""Ready examples of all partitions, while a partition is behind; with more, those ahead are paused."""
-AHEAD = 2
-"""Examples that are sorted at once, as a multiple of those that are asked for."""
+from livectr.system.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 PASSED = "passed"
 """Name, in the state of a partition, of the greatest order of the batches before."""
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
-NO_EXAMPLES = np.empty(0, np.int64), np.empty(0, np.int32)
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of an `ExampleSource`.
+
+    Args:
+        until_end: read up to the end that the logs have at the start, then release all examples and end.
+        until_idle_s: `ExampleSource.quiet` becomes true when nothing has arrived for this long; the caller
+            then calls `finish` on every rank. None: never.
+        idle_partition_s: in a live log, a topic partition without new records for this long stops blocking
+            the others.
+        full_tables: keep all rows and columns of look-up tables, as publishing needs them; False: only
+            the columns that features read.
+        limits: records beyond them become dead letters.
+        min_usable: least share of a look-up table's rows that must be usable; see
+            `ingest.dead_letters.usable.complaint`.
+    """
+
+    until_end: bool
+    until_idle_s: float | None = None
+    idle_partition_s: float = 2.0
+    full_tables: bool = True
+    limits: RecordLimits = LIMITS
+    min_usable: float = MIN_USABLE
 
 
 class ExampleSource:
@@ -98,12 +116,9 @@ class ExampleSource:
         self._recorded, self._follows = recorded, follows
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
         self._finished, self._generation = False, 1
-        self._events = dict.fromkeys(self._topics, 0)
         self._share, self._tables_reach = (rank, world), FIRST
-        self._selected: tuple[I64, I32] = NO_EXAMPLES
         self._asked: Mapping[int, int] = {}
-        self._paused: frozenset[TopicPartition] = frozenset()
-        self._examples = self._clicked = self._largest = 0
+        self._counts = Counts(self._topics)
         known = state.partitions.values() if state is not None else ()
         self._passed = max((int(each.values.get(PASSED, FIRST)) for each in known), default=FIRST)
         letters = dead_letters if rank == 0 else DeadLetters(None)  # every rank reads every table
@@ -123,6 +138,8 @@ class ExampleSource:
         except BaseException:
             self._lookups.close()
             raise
+        self._ready = ReadySequence({number: each.ready for number, each in self._partitions.items()})
+        self._back_pressure = BackPressure(self._source, self._topics, self._partitions)
         self._reporter = Reporter(self.stats)
         self._stalls = StallWatch(pipeline.streams, time.monotonic())
         self._replay = ReplayWatch([*self._topics], time.monotonic())
@@ -145,7 +162,7 @@ class ExampleSource:
         )
         try:
             available = source.topics()
-            check_copartitioned(url, available)
+            _check_copartitioned(url, available)
             own = sorted({p for numbers in available.values() for p in numbers if p % world == rank})
             partitions = {
                 p: Partition(
@@ -182,10 +199,10 @@ class ExampleSource:
         """
         self._lookups.follow(max_wait_s if self._finished else 0.0)
         if not self._finished:
-            self._pause()
+            self._back_pressure.apply(self._bound)
             for chunk in self._source.poll(max_wait_s):
                 self._partitions[chunk.partition].add(self._topics[chunk.topic], chunk)
-                self._events[chunk.topic] += len(chunk)
+                self._counts.read(chunk.topic, len(chunk))
                 self._arrivals.add(chunk.topic, chunk.partition)
             self._arrivals.await_unread()
         return self._advance()
@@ -263,7 +280,8 @@ class ExampleSource:
     @property
     def unread(self) -> int:
         """`behind`, without topic partitions that are paused."""
-        return sum(rows for place, rows in self._source.lag().items() if place not in self._paused)
+        paused = self._back_pressure.paused
+        return sum(rows for place, rows in self._source.lag().items() if place not in paused)
 
     # Ready examples
 
@@ -275,22 +293,13 @@ class ExampleSource:
         Returns:
             Their orders int64[k] and partitions int32[k].
         """
-        ready = sum(len(partition.ready) for partition in self._partitions.values())
-        if len(self._selected[0]) < min(limit, ready):
-            queues = {number: partition.ready for number, partition in self._partitions.items()}
-            self._selected = in_sequence(queues, AHEAD * limit)
-        return self._selected[0][:limit], self._selected[1][:limit]
+        return self._ready.orders(limit)
 
-    def finals(self, limit: int) -> npt.NDArray[np.bool_]:
+    def finals(self, limit: int) -> Bools:
         """bool[k], finals among the first k examples in the global sequence (see `orders`)."""
-        _, numbers = self.orders(limit)
-        found = np.zeros(len(numbers), np.bool_)
-        for number, partition in self._partitions.items():
-            own = numbers == number
-            found[own] = partition.ready.finals(int(np.count_nonzero(own)))
-        return found
+        return self._ready.finals(limit)
 
-    def first_of(self, counts: Mapping[int, int]) -> tuple[I64, I32, npt.NDArray[np.bool_]] | None:
+    def first_of(self, counts: Mapping[int, int]) -> tuple[I64, I32, Bools] | None:
         """Look at the first examples of some partitions, in the order of the global sequence.
 
         Args:
@@ -300,23 +309,14 @@ class ExampleSource:
             Their orders int64[k], partitions int32[k] and finals bool[k]; None while they are not ready, or
             tables are not read far enough for them.
         """
-        self._largest = max([self._largest, *counts.values()])
+        self._back_pressure.allow(counts.values())
         self._asked = counts
-        order, partition, final = [], [], []
-        for number, queue in self._partitions.items():
-            count = counts.get(number, 0)
-            if len(queue.ready) < count:
-                return None
-            order.append(queue.ready.orders(count))
-            partition.append(np.full(count, number, np.int32))
-            final.append(queue.ready.finals(count))
-        orders = np.concatenate([*order, np.empty(0, np.int64)])
-        self._asked = {}
-        if len(orders) and orders.max() >= self._tables_reach:
+        first = self._ready.first_of(counts)
+        if first is None:
             return None
-        by = np.argsort(orders, kind="stable")
-        numbers = np.concatenate([*partition, np.empty(0, np.int32)])
-        return orders[by], numbers[by], np.concatenate([*final, np.empty(0, np.bool_)])[by]
+        self._asked = {}
+        order = first[0]
+        return None if len(order) and order[-1] >= self._tables_reach else first
 
     def pop(self, k: int, passed: int | None = None, counts: Mapping[int, int] | None = None) -> Examples:
         """Remove the first k examples of the global sequence and join their look-up rows.
@@ -333,35 +333,16 @@ class ExampleSource:
         order, partition = NO_EXAMPLES if first is None else first[:2]
         if len(order) < k:
             raise ValueError(f"cannot pop {k} examples: {len(order)} are ready")
-        if counts is None:
-            self._selected = self._selected[0][k:], self._selected[1][k:]
-        else:
-            self._selected = NO_EXAMPLES
-        parts = [
-            part
-            for number, queue in self._partitions.items()
-            for part in queue.ready.pop(int(np.count_nonzero(partition == number)))
-        ]
-        if not parts:
+        if k == 0:
             self._pass(FIRST if passed is None else passed)
             return self._columns.no_examples()
-        # Rows come partition by partition; `place` sorts them into the sequence.
-        place = np.empty(k, np.int64)
-        place[np.argsort(partition, kind="stable")] = np.arange(k)
-        rows = concat_rows([part.rows for part in parts])
-        names = "label", "late", "final"
-        label, late, final = (np.concatenate([getattr(p, name) for p in parts]) for name in names)
-        self._examples += int(np.count_nonzero(~late & ~final))
-        self._clicked += int(np.count_nonzero(label[~final]))
-        if len(self._partitions) > 1:
-            rows, label, late = rows.take(pa.array(place)), label[place], late[place]
-        user, instance, time_ms, item = (
-            rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
-        )
-        ids = user, instance, time_ms, item, order, partition
-        columns = self._columns.of(rows, order, self._passed)
+        popped = self._ready.pop(order, partition)
+        if counts is not None:
+            self._ready.sort_again()
+        examples = self._columns.examples(popped, self._passed)
+        self._counts.left(examples)
         self._pass(int(order[-1]) if passed is None else passed)
-        return Examples(columns, label, *ids, late)
+        return examples
 
     def _pass(self, order: int) -> None:
         """Drop the look-up rows that examples of at least this order do not see."""
@@ -433,14 +414,7 @@ class ExampleSource:
         bytes_read = self._lookups.bytes_read() | self._source.bytes_read()
         read = {topic: table for topic, table in self.tables.items() if topic in self._columns.topics}
         lookups = {topic: {"found": table.found, "missing": table.missing} for topic, table in read.items()}
-        return SourceStats.of(
-            self._partitions.values(),
-            self._events,
-            bytes_read,
-            examples=self._examples,
-            clicked=self._clicked,
-            lookups=lookups,
-        )
+        return SourceStats.of(self._partitions.values(), self._counts, bytes_read, lookups)
 
     def _idle(self, partition: int) -> list[bool]:
         """Topics of a partition that no longer block the others: bool for each topic."""
@@ -461,10 +435,10 @@ class ExampleSource:
         moved |= self._await_tables()
         if not self._finished and self._stalls.due(now_s := time.monotonic()):
             unread = self._arrivals.unread
-            self._stalls.check(self._partitions, unread - self._paused, idle, now_s)
+            self._stalls.check(self._partitions, unread - self._back_pressure.paused, idle, now_s)
             self._replay.check(self._partitions, unread, self._asked, now_s)
         if moved:
-            self._selected = NO_EXAMPLES
+            self._ready.sort_again()
             self._reporter.report(self.stats)
         return moved
 
@@ -488,17 +462,14 @@ class ExampleSource:
         self._tables_reach = self._lookups.reach(bound, slack_ms=self.pipeline.log.leaves_ms // 2)
         return self._tables_reach != before
 
-    def _pause(self) -> None:
-        """Back-pressure: stop to read topic partitions that are ahead of the slowest topic or partition."""
-        slowest = self._bound
-        share = max(READY_ROWS // max(1, len(self._partitions)), self._largest)
-        paused = {
-            (topic, number)
-            for number, partition in self._partitions.items()
-            for topic, index in self._topics.items()
-            if index in partition.ahead(WAITING_ROWS)
-            or (len(partition.ready) >= share and partition.frontier > slowest)
-        }
-        if paused != self._paused:
-            self._paused = frozenset(paused)
-            self._source.pause(self._paused)
+
+def _check_copartitioned(url: str, available: Mapping[str, Collection[int]]) -> None:
+    """Check that Kafka topics agree in their number of partitions; a folder may lack files of some.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    counts = {topic: len(numbers) for topic, numbers in available.items()}
+    if url.startswith("kafka:") and len(set(counts.values())) > 1:
+        each = " and ".join(f"{topic} has {count}" for topic, count in counts.items())
+        raise ConfigError(f"topics that are joined must have equally many partitions, but {each}")

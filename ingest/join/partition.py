@@ -2,114 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
+from collections.abc import Sequence
 
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
 from livectr.ingest.join.decisions import Decision, Follower, Recorder
-from livectr.ingest.join.label_join import HISTORY, Ready, cast_saved
+from livectr.ingest.join.label_join import HISTORY
 from livectr.ingest.join.labelled import joiner
 from livectr.ingest.join.merge import Merge
+from livectr.ingest.join.ready import ReadyQueue
 from livectr.ingest.join.reorder import Piece
 from livectr.ingest.join.state import PartitionState
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.known import joined
-from livectr.system.errors import ConfigError
-
-I32 = npt.NDArray[np.int32]
-I64 = npt.NDArray[np.int64]
-F32 = npt.NDArray[np.float32]
-
-META = {"#label": pa.float32(), "#order": pa.int64(), "#late": pa.bool_()}
-"""Columns of saved examples besides their rows."""
-PIECES = 64
-"""Pieces of a partition's first ready examples, of which the last orders are compared."""
-
-
-class ReadyQueue:
-    """FIFO queue of examples that are ready for training."""
-
-    def __init__(self) -> None:
-        self._parts: deque[Ready] = deque()
-        self._start = 0
-        self._rows = 0
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def append(self, ready: Ready) -> None:
-        """Add examples at the back."""
-        if len(ready):
-            self._parts.append(ready)
-            self._rows += len(ready)
-
-    def orders(self, limit: int) -> I64:
-        """Orders of the first examples, int64[min(limit, ready)]; they stay in the queue."""
-        parts_order, rows, start = [], 0, self._start
-        for part in self._parts:
-            if rows >= limit:
-                break
-            parts_order.append(part.order[start : start + limit - rows])
-            rows += len(parts_order[-1])
-            start = 0
-        return np.concatenate(parts_order) if parts_order else np.empty(0, np.int64)
-
-    def finals(self, limit: int) -> npt.NDArray[np.bool_]:
-        """bool[min(limit, ready)], finals among the first examples; they stay in the queue."""
-        return np.concatenate([*(part.final for part in self.slices(limit)), np.empty(0, np.bool_)])
-
-    def slices(self, count: int) -> list[Ready]:
-        """The first `count` examples; they stay in the queue."""
-        ready, start = [], self._start
-        for part in self._parts:
-            if count <= 0:
-                break
-            stop = min(start + count, len(part))
-            rows = part.rows.slice(start, stop - start)
-            own = slice(start, stop)
-            ready.append(Ready(rows, part.label[own], part.order[own], part.late[own]))
-            count -= stop - start
-            start = 0
-        return ready
-
-    def pop(self, count: int) -> list[Ready]:
-        """Remove and return the first `count` examples."""
-        popped = self.slices(count)
-        self._rows -= sum(map(len, popped))
-        self._start += count
-        while self._parts and self._start >= len(self._parts[0]):
-            self._start -= len(self._parts.popleft())
-        return popped
-
-
-def in_sequence(queues: Mapping[int, ReadyQueue], limit: int) -> tuple[I64, I32]:
-    """Look at the first k = min(limit, ready) examples of partitions in the global sequence.
-
-    Args:
-        queues: of each partition, by rising number.
-
-    Returns:
-        Their orders int64[k] and partitions int32[k].
-    """
-    parts = [queue.orders(limit) for queue in queues.values()]
-    # Before the order that is the last of enough pieces of equal length lie `limit` examples: sort no others.
-    piece = 1 + limit // PIECES
-    lasts = np.sort(np.concatenate([*(part[piece - 1 :: piece] for part in parts), np.empty(0, np.int64)]))
-    if len(lasts) * piece >= limit > 0:
-        last = lasts[-(-limit // piece) - 1]
-        parts = [part[: part.searchsorted(last, "right")] for part in parts]
-    order = np.concatenate([*parts, np.empty(0, np.int64)])
-    partition = np.repeat(np.array(list(queues), np.int32), [len(part) for part in parts])
-    first = np.argsort(order, kind="stable")[:limit]
-    return order[first], partition[first]
 
 
 class Partition:
@@ -160,11 +68,7 @@ class Partition:
             self._follower = Follower(follows[decided:], len(pipeline.streams))
         if state is not None:
             self.joiner.restore(state.values["join"], state.tables, state.known)
-            saved = state.tables["ready"].combine_chunks()
-            rows = cast_saved(saved, self.joiner.schema).to_batches()
-            for batch, meta in zip(rows, saved.select([*META]).to_batches(), strict=False):
-                columns = (np.array(column.to_numpy(zero_copy_only=False)) for column in meta.columns)
-                self.ready.append(Ready(batch, *columns))
+            self.ready.restore(state.tables["ready"], self.joiner.schema)
 
     def positions(self) -> dict[str, Position]:
         """Topic → position at which a restart from the current state starts to read."""
@@ -342,29 +246,12 @@ class Partition:
         """Copy the current state, with what is saved as changes (`ingest.join.state.Changes`) or without."""
         self._recorder.close()
         values, tables = self.joiner.export()
-        parts = self.ready.slices(len(self.ready))
-        batches = [
-            pa.RecordBatch.from_arrays(
-                [*part.rows.columns, *map(pa.array, (part.label, part.order, part.late))],
-                names=[*part.rows.schema.names, *META],
-            )
-            for part in parts
-        ]
-        ready = pa.Table.from_batches(batches, None if batches else pa.schema(list(META.items())))
         index = self.joiner.index
         keys = index.known() if whole and index is not None else joined([])
         histories = self.joiner.behaviors.export() if whole else {}
         tables |= {HISTORY + name: table for name, table in histories.items()}
         return PartitionState(
             {"merge": self._merge.state(), "join": values, "decided": self._recorder.count},
-            {**tables, "ready": ready},
+            {**tables, "ready": self.ready.export()},
             keys,
         )
-
-
-def check_copartitioned(url: str, available: Mapping[str, Collection[int]]) -> None:
-    """Kafka topics must agree in their number of partitions; a folder may lack files of some."""
-    counts = {topic: len(numbers) for topic, numbers in available.items()}
-    if url.startswith("kafka:") and len(set(counts.values())) > 1:
-        each = " and ".join(f"{topic} has {count}" for topic, count in counts.items())
-        raise ConfigError(f"topics that are joined must have equally many partitions, but {each}")

@@ -6,11 +6,36 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from livectr.ingest import metrics
+from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.partition import Partition
 
 OF_PROCESS = ("events", "examples", "clicked", "lookups")
 """Counts that start at 0 in each process. A run adds up the counts of its processes: see `trainer.run`."""
+
+
+class Counts:
+    """Counts of this process that no partition keeps; `SourceStats` describes them.
+
+    Args:
+        topics: of the event streams.
+    """
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.events = dict.fromkeys(topics, 0)
+        self.examples = self.clicked = 0
+
+    def read(self, topic: str, rows: int) -> None:
+        """Count records of a topic that were read."""
+        self.events[topic] += rows
+
+    def left(self, examples: Examples) -> None:
+        """Count examples that left through `pop`."""
+        final = examples.final
+        self.examples += int(np.count_nonzero(~examples.late & ~final))
+        self.clicked += int(np.count_nonzero(examples.label[~final]))
 
 
 @dataclass(frozen=True)
@@ -75,14 +100,12 @@ class SourceStats:
     @staticmethod
     def of(
         partitions: Collection[Partition],
-        events: Mapping[str, int],
+        counts: Counts,
         bytes_read: Mapping[str, int],
-        *,
-        examples: int = 0,
-        clicked: int = 0,
-        lookups: Mapping[str, Mapping[str, int]] | None = None,
+        lookups: Mapping[str, Mapping[str, int]],
     ) -> SourceStats:
-        """Sum over partitions; `events` has every topic."""
+        """Sum over partitions, with the counts of the process."""
+        events = counts.events
         stats = [partition.joiner.stats for partition in partitions]
         behaviors = [partition.joiner.behaviors for partition in partitions]
         return SourceStats(
@@ -109,9 +132,9 @@ class SourceStats:
             pending=sum(partition.joiner.pending for partition in partitions),
             ready=sum(len(partition.ready) for partition in partitions),
             waiting=sum(partition.waiting for partition in partitions),
-            examples=examples,
-            clicked=clicked,
-            lookups=dict(lookups or {}),
+            examples=counts.examples,
+            clicked=counts.clicked,
+            lookups=dict(lookups),
             bytes_read=dict(bytes_read),
         )
 

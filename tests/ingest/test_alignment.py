@@ -12,7 +12,8 @@ from kafka import KafkaProducer
 
 from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import READY_ROWS, ExampleSource, ReadOptions
+from livectr.ingest.join.back_pressure import READY_ROWS
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.source import open_source
@@ -76,7 +77,7 @@ def test_memory_is_bounded_and_the_sequence_is_the_same(
 ) -> None:
     write(tmp_path)
     monkeypatch.setattr(open_source, "__kwdefaults__", {"max_queue_bytes": 1 << 17})
-    monkeypatch.setattr("livectr.ingest.join.examples.READY_ROWS", 2 * SHARE)
+    monkeypatch.setattr("livectr.ingest.join.back_pressure.READY_ROWS", 2 * SHARE)
     sequence, (most,) = read(f"file:{tmp_path}", 1)
     # A share for each partition, and what the queue and one row group held when the partition was paused.
     queued = (1 << 17) // (8 * 3) + 2 * GROUP_ROWS
@@ -84,7 +85,7 @@ def test_memory_is_bounded_and_the_sequence_is_the_same(
     assert len(sequence) == 2 * ROWS
     of_two, both = read(f"file:{tmp_path}", 2)
     assert of_two == sequence and max(both) <= 2 * SHARE + 2 * queued
-    monkeypatch.setattr("livectr.ingest.join.examples.READY_ROWS", 100 * READY_ROWS)
+    monkeypatch.setattr("livectr.ingest.join.back_pressure.READY_ROWS", 100 * READY_ROWS)
     unaligned, (much,) = read(f"file:{tmp_path}", 1)
     assert unaligned == sequence and much > 10 * most
 
@@ -101,12 +102,12 @@ def test_so_it_is_on_a_broker(
                 row = {"user": i % 1000 * 2 + number, "ts": 10**12 + i * step_ms, "label": int(i % 3 == 0)}
                 producer.send(topic, json.dumps({**row, "unread": text}).encode(), partition=number)
     monkeypatch.setattr(open_source, "__kwdefaults__", {"max_queue_bytes": 1 << 17})
-    monkeypatch.setattr("livectr.ingest.join.examples.READY_ROWS", 2 * SHARE)
+    monkeypatch.setattr("livectr.ingest.join.back_pressure.READY_ROWS", 2 * SHARE)
     sequence, (most,) = read(kafka_url, 1, topic)
     assert len(sequence) == 2 * rows and sequence == sorted(sequence)
     of_two, both = read(kafka_url, 2, topic)
     assert of_two == sequence
-    monkeypatch.setattr("livectr.ingest.join.examples.READY_ROWS", 100 * READY_ROWS)
+    monkeypatch.setattr("livectr.ingest.join.back_pressure.READY_ROWS", 100 * READY_ROWS)
     unaligned, (much,) = read(kafka_url, 1, topic)
     assert unaligned == sequence
     # Besides the shares: what the queue held, and fetches of 4 MiB, when the partition was paused.

@@ -128,8 +128,8 @@ def test_holding_back_what_runs_ahead_never_stops_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_time: bool
 ) -> None:
     """With limits of a few rows: topics that wait for each other, and a log whose records have one time."""
-    monkeypatch.setattr("livectr.ingest.join.examples.WAITING_ROWS", 3)
-    monkeypatch.setattr("livectr.ingest.join.examples.READY_ROWS", 3)
+    monkeypatch.setattr("livectr.ingest.join.back_pressure.WAITING_ROWS", 3)
+    monkeypatch.setattr("livectr.ingest.join.back_pressure.READY_ROWS", 3)
     logs = random_logs(7)
     if same_time:
         for row in itertools.chain(*logs.impressions.values(), *logs.clicks.values()):

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livectr.ingest.join import partition as module
+from livectr.ingest.join import ready as module
 from livectr.ingest.join.label_join import Ready
-from livectr.ingest.join.partition import ReadyQueue, in_sequence
+from livectr.ingest.join.ready import ReadyQueue, in_sequence
 from tests.ingest.joined_logs import pipeline, random_logs, write_logs
 from tests.ingest.test_examples import open_ranks
 from tests.tiers import examples

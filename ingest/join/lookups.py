@@ -13,14 +13,15 @@ from livectr.ingest import metrics
 from livectr.ingest.chunks import BEGINNING, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.lookup import LookupTable
+from livectr.ingest.join.saved_rows import SavedRows
 from livectr.ingest.language.tables import Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.sources.source import open_source
 from livectr.kernels.stream.clock import FIRST, LAST
 
 WARN_AFTER_S = 5.0
-SavedRows = tuple[Mapping[str, pa.Table], Mapping[str, Mapping[str, Any]]]
-"""Topic → rows of a versioned table, and topic → their bounds (`LookupTable`)."""
+LookupState = tuple[Mapping[str, pa.Table], Mapping[str, Mapping[str, Any]]]
+"""Topic → rows of a versioned table, and topic → their bounds (`ingest.join.saved_rows`)."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +48,14 @@ class Lookups:
         dead_letters: DeadLetters,
         limits: RecordLimits = LIMITS,
         versioned: Collection[str] = (),
-        saved: SavedRows = ({}, {}),
+        saved: LookupState = ({}, {}),
     ) -> None:
         self.tables: Mapping[str, LookupTable] = {
             table.topic: LookupTable(table, versioned=table.topic in versioned) for table in tables
         }
-        for topic, table in self.tables.items():
-            if table.versions is not None:
-                table.restore(saved[0].get(topic, pa.table({})), saved[1].get(topic, {}))
+        self._saved = {topic: SavedRows(table) for topic, table in self.timed.items()}
+        for topic, rows in self._saved.items():
+            rows.restore(saved[0].get(topic, pa.table({})), saved[1].get(topic, {}))
         self._source = None
         self._horizon = FIRST
         self._ended: dict[str, tuple[int, int]] = {}  # expired and evicted keys, as far as metrics count them
@@ -75,8 +76,9 @@ class Lookups:
         self._source.start()
         while not all(self._source.at_end(topic, p) for topic, p in places):
             self.follow(0.1)
+        for rows in self._saved.values():
+            rows.complete()
         for table in self.tables.values():
-            table.read()
             table.join()
         if not until_end:
             self._versioned = [place for place in places if place[0] in versioned]
@@ -126,11 +128,10 @@ class Lookups:
         if any([table.forget(self._horizon, reached_ms) for table in self.tables.values()]):
             self._measure()
 
-    def state(self, share: tuple[int, int], *, whole: bool) -> SavedRows:
-        """Rows of each versioned table, if `whole`, and the bounds of all; see `LookupTable`."""
-        timed = {topic: table.versions for topic, table in self.tables.items() if table.versions is not None}
-        rows = {topic: self.tables[topic].export(self._horizon, share) for topic in timed if whole}
-        return rows, {topic: versions.bounds for topic, versions in timed.items()}
+    def state(self, share: tuple[int, int], *, whole: bool) -> LookupState:
+        """Rows of each versioned table, if `whole`, and the bounds of all."""
+        rows = {topic: saved.export(self._horizon, share) for topic, saved in self._saved.items() if whole}
+        return rows, {topic: saved.bounds for topic, saved in self._saved.items()}
 
     @property
     def timed(self) -> dict[str, LookupTable]:

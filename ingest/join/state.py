@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -14,13 +14,11 @@ import pyarrow as pa
 
 from livectr.ingest.join.histories import BehaviorHistories, as_table
 from livectr.ingest.join.label_join import HISTORY
-from livectr.ingest.join.lookup import KEY, ROW, TIME, LookupTable
+from livectr.ingest.join.lookup import LookupTable
+from livectr.ingest.join.saved_rows import SavedRows, kept_rows
 from livectr.kernels.stream.history import Histories, last_of
 from livectr.kernels.stream.join import JoinIndex
 from livectr.kernels.stream.known import COLUMNS, Columns, Places, joined
-from livectr.kernels.stream.row_budget import RowBudget
-from livectr.kernels.stream.timed_rows import rows_that_count
-from livectr.kernels.stream.versions import Entries
 from livectr.system.errors import CheckpointError
 
 TABLES = "tables"
@@ -28,7 +26,6 @@ TABLES = "tables"
 BOUNDS = "tables.json"
 """Name of the bounds of saved look-up rows."""
 Array = npt.NDArray[Any]
-NO_KEYS = np.empty(0, np.int64)
 KNOWN = "known"
 """Name of the keys that a join remembers, where they are saved with the rest."""
 
@@ -71,7 +68,8 @@ class Changes:
         tables: Mapping[str, LookupTable] = MappingProxyType({}),
         share: tuple[int, int] = (0, 1),
     ) -> None:
-        self._joiners, self._tables, self._share = joiners, tables, share
+        self._joiners, self._share = joiners, share
+        self._tables = {topic: SavedRows(table) for topic, table in tables.items()}
         self._indices = {number: of.index for number, of in joiners.items() if of.index is not None}
 
     @property
@@ -145,7 +143,7 @@ class SourceState:
         partitions: by number.
         tables: topic → rows of a look-up table that examples may still look up as of their time, of some of
             its keys; the log may lack them when it is read again.
-        bounds: topic → `LookupTable.bounds` when they were saved.
+        bounds: topic → `SavedRows.bounds` when they were saved.
     """
 
     partitions: Mapping[int, PartitionState] = field(default_factory=dict)
@@ -226,37 +224,6 @@ class SourceState:
         bounds = json.loads(bytes(parts.get(BOUNDS, b"{}")))
         changed = {topic: kept_rows(found, bounds[topic]) for topic, found in _by_place(table_rows).items()}
         return SourceState(partitions, {**tables.get(TABLES, {}), **changed}, bounds)
-
-
-def kept_rows(parts: Sequence[Mapping[str, Array]], bounds: Mapping[str, Any]) -> pa.Table:
-    """Rows of a table, of successive changes: those that `LookupTable.export` would save.
-
-    Args:
-        parts: "rows.arrow" and "left" of each, as far as it has any.
-        bounds: of the last moment.
-    """
-    tables, left = [], []
-    for number, part in enumerate(parts):
-        left.append(part.get("left", NO_KEYS))
-        if "rows.arrow" in part:
-            with pa.ipc.open_file(part["rows.arrow"]) as reader:
-                tables.append((number, reader.read_all()))
-    if not tables:
-        return pa.table({name: NO_KEYS for name in (KEY, TIME, ROW)})
-    place = np.repeat([number for number, _ in tables], [len(table) for _, table in tables])
-    saved = pa.concat_tables([table for _, table in tables])
-    key, time, row = (saved.column(name).to_numpy() for name in (KEY, TIME, ROW))
-    count = rows_that_count(Entries(key, time, place, row), left, bounds["horizon"])
-    count &= time > bounds["expired"]
-    if "clock" in bounds:
-        count &= ~_cuts_of(bounds).gone(key, time, bounds["horizon"])
-    return saved.filter(pa.array(count))
-
-
-def _cuts_of(bounds: Mapping[str, Any]) -> RowBudget:
-    cuts = RowBudget(0)
-    cuts.restore(bounds)
-    return cuts
 
 
 def _by_place(parts: Iterable[Columns]) -> dict[str, list[dict[str, Array]]]:

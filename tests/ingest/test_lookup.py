@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.row_log import RowLog
+from livectr.ingest.join.saved_rows import SavedRows
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Table
 from tests.tiers import examples
@@ -111,7 +112,7 @@ def test_memory_stays_with_the_live_rows() -> None:
     ids = np.arange(1000)
     for version in range(50):
         table.upsert(pa.record_batch({"id": ids, "x": ids + version}))
-    assert sum(part.batch.num_rows for part in table._log._parts) <= 2 * 1000 + 4096 + 1000
+    assert sum(part.batch.num_rows for part in table.log._parts) <= 2 * 1000 + 4096 + 1000
     assert table.take(ids).column("x").to_pylist() == (ids + 49).tolist()
     table.upsert(pa.record_batch({"id": ids, "x": ids}), np.ones(1000, bool))
     assert len(table) == 0 and table.take(ids).column("x").null_count == 1000
@@ -166,7 +167,7 @@ def large_table(rows: int, size: int) -> None:
     for at in (None, np.ones(4, np.int64)):
         found = table.columns(ids, ["text"], at)["text"].to_pylist()
         assert [text and text[:8] for text in found] == [f"{i:08d}" for i in ids[:3].tolist()] + [None]
-    saved = table.export(5)
+    saved = SavedRows(table).export(5)
     assert len(saved) == rows and saved.nbytes > rows * size
     for _ in range(3):  # most rows are outdated: the others are copied
         table.upsert(pa.record_batch({"id": np.arange(half), "at": np.full(half, 3), "text": ["new"] * half}))

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest.join import lookup
-from livectr.ingest.join.lookup import KEY, ROW, TIME, LookupTable
+from livectr.ingest.join.lookup import LookupTable
+from livectr.ingest.join.saved_rows import KEY, ROW, TIME, SavedRows
 from livectr.ingest.join.state import Changes, SourceState
 from livectr.ingest.language.streams import Table
 from livectr.kernels.stream.row_budget import KEY_BYTES
@@ -49,8 +50,7 @@ def new_table(max_age: int | None = None, max_bytes: int | None = None) -> Looku
 
 
 def bounds_of(table: LookupTable) -> dict[str, Any]:
-    assert table.versions is not None
-    return table.versions.bounds
+    return SavedRows(table).bounds
 
 
 def put(table: LookupTable, puts: Sequence[Put]) -> None:
@@ -134,16 +134,16 @@ def test_any_chain_of_parts_restores_the_rows(
                 parts = [files.held[entry.path] for entry in log.write(changes, files.write)]
                 states.append(saved(parts, table))
             state = SourceState.merge(states)
-            rows = state.tables.get("ads", table.export(now - SPAN).slice(0, 0))
+            rows = state.tables.get("ads", SavedRows(table).export(now - SPAN).slice(0, 0))
             again = new_table(max_age)
-            again.restore(rows)
+            SavedRows(again).restore(rows)
             asked = [(key, time) for key in range(11) for time in range(now - SPAN, now + 13)]
             keys, times = (np.array(column) for column in zip(*asked, strict=True))
             expected = [scanned(puts, key, time, max_age) for key, time in asked]
             assert table.columns(keys, ["text"], times)["text"].to_pylist() == expected
             assert again.columns(keys, ["text"], times)["text"].to_pylist() == expected
             if number in whole:  # forgets at once, which changes say nothing of
-                assert content_of(rows) == content_of(table.export(now - SPAN))
+                assert content_of(rows) == content_of(SavedRows(table).export(now - SPAN))
             if number in restarts:
                 again.forget(now - SPAN)
                 table, logs = again, [TimedRowLog() for _ in range(ranks)]
@@ -166,7 +166,7 @@ def test_a_part_holds_what_is_new_and_the_base_is_written_again_when_it_is_outgr
     assert [number for number, rows in enumerate(written) if rows >= 1000] == [0, 128, 256, 384]
     assert sum(written) < 400 * 10 * 8 and max(names) <= 8  # whole: 400,000 rows
     parts = [files.held[entry.path] for entry in log.write(source, files.write)]
-    assert content_of(saved(parts, table).tables["ads"]) == content_of(table.export(399))
+    assert content_of(saved(parts, table).tables["ads"]) == content_of(SavedRows(table).export(399))
 
 
 @examples(80)
@@ -209,9 +209,9 @@ def check_room(
             each.forget(now - SPAN, now)
         parts = [files.held[entry.path] for entry in log.write(Changes({}, {"ads": table}), files.write)]
         state = saved(parts, table)
-        rows_of = state.tables.get("ads", table.export(now - SPAN).slice(0, 0))
-        assert content_of(rows_of) == content_of(table.export(now - SPAN))
-        assert content_of(rows_of) == content_of(unbroken.export(now - SPAN))
+        rows_of = state.tables.get("ads", SavedRows(table).export(now - SPAN).slice(0, 0))
+        assert content_of(rows_of) == content_of(SavedRows(table).export(now - SPAN))
+        assert content_of(rows_of) == content_of(SavedRows(unbroken).export(now - SPAN))
         asked = [(key, time) for key in range(41) for time in range(now - SPAN, now + 1)]
         keys, times = (np.array(column) for column in zip(*asked, strict=True))
         found = table.columns(keys, ["text"], times)["text"].to_pylist()
@@ -221,11 +221,11 @@ def check_room(
         assert np.array_equal(table.contains(keys), unbroken.contains(keys))
         if number in restarts:
             table, log = new_table(max_age, max_bytes), TimedRowLog()
-            table.restore(rows_of, state.bounds["ads"])
+            SavedRows(table).restore(rows_of, state.bounds["ads"])
             newest = {one.key: one for one in puts}  # the topic was compacted
             if puts:
                 put(table, list(newest.values()))
-            table.read()
+            SavedRows(table).complete()
 
 
 def test_nothing_new_writes_nothing() -> None:
@@ -254,7 +254,7 @@ def test_more_keys_that_left_than_are_known_begin_a_base(monkeypatch: pytest.Mon
     named = log.write(source, files.write)
     assert len(named) == 1
     state = saved([files.held[entry.path] for entry in named], table)
-    assert content_of(state.tables["ads"]) == content_of(table.export(1990))
+    assert content_of(state.tables["ads"]) == content_of(SavedRows(table).export(1990))
 
 
 def content(table: LookupTable, source: dict[str, bytes] | None = None) -> CheckpointState:
@@ -280,7 +280,7 @@ def test_generations_that_are_deleted_take_nothing_that_a_kept_one_needs(tmp_pat
         put(table, [Put(7 * number % 50 + i, number, f"{number}:{i}") for i in range(number % 5 + 1)])
         table.forget(number - 3)
         manifest = checkpoint.commit(content(table))
-        kept[manifest.generation] = content_of(table.export(number - 3))
+        kept[manifest.generation] = content_of(SavedRows(table).export(number - 3))
     checkpoint.close()
     manifests = sorted(tmp_path.glob(f"gen-*/{MANIFEST}"))
     assert len(manifests) == 4 and len(list(tmp_path.rglob("rows.safetensors"))) < 20
@@ -297,7 +297,7 @@ def test_a_checkpoint_of_format_4_is_read(tmp_path: Path) -> None:
     """Its rows are whole, in the state of the source, which has no bounds."""
     table = new_table()
     put(table, [Put(1, 5, "a"), Put(2, 6, "b"), Put(1, 9, None)])
-    rows = table.export(7)
+    rows = SavedRows(table).export(7)
     parts = replace(SourceState(), tables={"ads": rows}).parts()
     assert sorted(parts) == ["partitions.json", "tables/ads.arrow"]
     checkpoint = Checkpointer(tmp_path, Control(), {})
@@ -312,7 +312,7 @@ def test_a_checkpoint_of_format_4_is_read(tmp_path: Path) -> None:
     state = restored.source()
     assert state.tables["ads"].equals(rows)
     other = new_table()
-    other.restore(state.tables["ads"])
+    SavedRows(other).restore(state.tables["ads"])
     keys, times = np.array([1, 1, 2, 2]), np.array([8, 9, 5, 6])
     assert other.columns(keys, ["text"], times)["text"].to_pylist() == ["a", None, None, "b"]
     newer = again.commit(content(other))  # the next generation has them as changes

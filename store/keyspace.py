@@ -80,6 +80,25 @@ class Keyspace:
         return f"{{{self.namespace}}}:epoch"
 
     @property
+    def owner(self) -> str:
+        """Redis key of the word of the process that took the epoch."""
+        return f"{{{self.namespace}}}:owner"
+
+    @property
+    def highest(self) -> str:
+        """Redis key of the highest version number that was ever begun."""
+        return f"{{{self.namespace}}}:highest"
+
+    @property
+    def pushing(self) -> str:
+        """Redis key of the version whose push has begun and was not flipped."""
+        return f"{{{self.namespace}}}:pushing"
+
+    def pushed(self, rank: int) -> str:
+        """Redis key of the `seal_mark` of the last share that a rank has written."""
+        return f"{{{self.namespace}}}:pushed:{rank}"
+
+    @property
     def manifest(self) -> str:
         return f"{{{self.namespace}}}:manifest"
 

@@ -26,8 +26,6 @@ WORKS = {
     "ranks": Work("Steps of P on two ranks, with keys sent ahead: rank 0", STEP, world=2),
     "lists": Work("Steps of W on two ranks, with keys sent ahead: rank 0", STEP, world=2),
     "images": Work("A step with images, one rank of two threads", STEP),
-    "publish": Work(
-        "Rows of a complete version on their way to a Redis server, one rank", "RedisStore.write_rows"
-    ),
+    "publish": Work("Rows of a complete version on their way to a Redis server, one rank", "RowWriter.write"),
 }
 """Name → work, of which bench.flames.rank has the code."""

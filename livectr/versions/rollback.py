@@ -198,11 +198,11 @@ def _publish(
         # 1 hold
         store.client.set(store.space.hold, hold.to_json())
         # 2 a new epoch, of the same owner
-        store.share_owner()
+        store.fence.share_owner()
         before, highest = store.manifest_text(), None
         while highest is None:
             before = store.manifest_text()
-            highest = store.take(before)
+            highest = store.fence.take(before)
         served = store.manifest_of(before)
         if served is None:
             raise LostError("the published version is gone")
@@ -239,7 +239,7 @@ def _version(
     model: PublishedModel,
     number: int,
 ) -> VersionManifest:
-    blob, epoch = store.space.blob, store.epoch
+    blob, epoch = store.space.blob, store.connection.epoch
     segments = model.served(snapshot.champion)
     return VersionManifest(
         version=number,

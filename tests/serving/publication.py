@@ -40,11 +40,11 @@ class Publication:
         namespace: str = "livectr",
     ) -> None:
         self.store = RedisStore(url, namespace)
-        self.store.take(self.store.manifest_text())
+        self.store.fence.take(self.store.manifest_text())
         self.fingerprint = fingerprint
         self.segments = segments
         self.seed = seed
-        self.row_set = f"{self.store.epoch}-0"
+        self.row_set = f"{self.store.connection.epoch}-0"
         self.version = 0
         self.last: VersionManifest | None = None
         self.sentinel = ""
@@ -55,18 +55,18 @@ class Publication:
     def promote(self, champion: str, segments: tuple[tuple[str, int], ...]) -> None:
         """Begin a fresh row set of another champion; the next version holds all rows."""
         self.champion, self.segments = champion, segments
-        self.row_set = f"{self.store.epoch}-{int(self.row_set.split('-')[1]) + 1}"
+        self.row_set = f"{self.store.connection.epoch}-{int(self.row_set.split('-')[1]) + 1}"
 
     def write_rows(self, rows: Mapping[str, tuple[I64, F32]]) -> None:
         """Write rows of the next version, before its flip."""
         for table, (keys, values) in rows.items():
-            self.store.write_rows(self.version + 1, self.row_set, table, keys, values)
+            self.store.rows.write(self.version + 1, self.row_set, table, keys, values)
 
     def erase_rows(self, erased: Mapping[str, I64]) -> None:
         """Erase rows in the next version, before its flip."""
         for table, keys in erased.items():
             dim = sum(dim for _, dim in self.segments)
-            self.store.erase_rows(self.version + 1, self.row_set, table, keys, dim)
+            self.store.rows.erase(self.version + 1, self.row_set, table, keys, dim)
 
     def flip(
         self,
@@ -82,7 +82,7 @@ class Publication:
         blob = self.store.space.blob
         manifest = VersionManifest(
             version=version,
-            epoch=self.store.epoch,
+            epoch=self.store.connection.epoch,
             row_set=self.row_set,
             step=version,
             fingerprint=self.fingerprint,
@@ -115,17 +115,17 @@ class Publication:
             self.store.pushed(0, manifest, self.store.servers())
         self.store.seal(manifest, None if complete else self.last)
         self.sentinel = manifest.sentinel
-        self.store.write_blob(blob(version, "dense"), safetensors.torch.save(dict(dense)))
-        self.store.write_blob(
+        self.store.connection.write_blob(blob(version, "dense"), safetensors.torch.save(dict(dense)))
+        self.store.connection.write_blob(
             blob(version, "changed"),
             encode_changed({**{table: keys for table, (keys, _) in rows.items()}, **self.facts}, erased),
         )
         self.facts = {}
         if items is not None:
-            self.store.write_blob(blob(version, "items"), encode_vectors(*items))
+            self.store.connection.write_blob(blob(version, "items"), encode_vectors(*items))
         for name, parts in content.items():
             for at, part in zip(manifest.content[name], parts, strict=True):
-                self.store.write_blob(at, encode_vectors(*part))
+                self.store.connection.write_blob(at, encode_vectors(*part))
         self.store.flip(manifest.to_json(), version, b"")
         self.version, self.last = version, manifest
         return version
@@ -146,14 +146,14 @@ class Publication:
         """Write look-up rows by key: their columns in declared order."""
         keys = np.array(list(rows), np.int64)
         names = self.store.space.lookup_rows(table, keys)
-        self.store.write_values(Values(keys, names, [encode_lookup_row(row) for row in rows.values()]))
+        self.store.rows.write_values(Values(keys, names, [encode_lookup_row(row) for row in rows.values()]))
         self.facts[LOOKUP + table] = keys
 
     def history(self, root: str, user: int, items: list[int], times_ms: list[int]) -> None:
         """Write the behavior history of a user."""
         keys = np.array([user], np.int64)
         value = encode_history(np.array(items, np.int64), np.array(times_ms, np.int64))
-        self.store.write_values(Values(keys, self.store.space.histories(root, keys), [value]))
+        self.store.rows.write_values(Values(keys, self.store.space.histories(root, keys), [value]))
 
     def as_of(self, fingerprint: str) -> VersionManifest:
         """Flip the last manifest with another fingerprint: another pipeline takes over the namespace."""
@@ -168,8 +168,8 @@ def seal_values(store: RedisStore, fingerprint: str) -> None:
     """Write the sentinels of a pipeline's look-up rows and histories, for tests without a version."""
     manifest = VersionManifest(
         version=0,
-        epoch=store.epoch,
-        row_set=f"{store.epoch}-0",
+        epoch=store.connection.epoch,
+        row_set=f"{store.connection.epoch}-0",
         step=0,
         fingerprint=fingerprint,
         world=1,

@@ -51,13 +51,15 @@ pipeline = Pipeline(
 def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> None:
     store = RedisStore(redis_url, "livectr")
     reader = Reader(redis_url, "livectr", pipeline.fingerprint)
-    store.take(store.manifest_text())
+    store.fence.take(store.manifest_text())
     seal_values(store, pipeline.fingerprint)
     shop, user = np.array([9]), np.array([4])
-    store.write_values(Values(shop, store.space.lookup_rows("shops", shop), [encode_lookup_row([9, 77])]))
+    store.rows.write_values(
+        Values(shop, store.space.lookup_rows("shops", shop), [encode_lookup_row([9, 77])])
+    )
     root = pipeline.history_roots[0].name
     history = encode_history(np.array([31, 32]), np.array([500, 600]))
-    store.write_values(Values(user, store.space.histories(root, user), [history]))
+    store.rows.write_values(Values(user, store.space.histories(root, user), [history]))
     schema = RequestSchema(pipeline, pipeline.plan.roots)
     optional = {name for name, spec in schema.columns.items() if not spec.required}
     assert optional == {"user_id", "shop", "pos", "ts"}  # n is also used as it is

@@ -217,12 +217,12 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
         statistics = statistics.update(seen.observed)
     place = {key: row for row, key in enumerate(examples.instance.tolist())}
     step, store = DesStep(pipeline, seed=3), RedisStore(redis_url, "livectr")
-    store.take(store.manifest_text())
+    store.fence.take(store.manifest_text())
     seal_values(store, pipeline.fingerprint)
     parts = pipeline, step, source, extract, statistics, Control(), store.space
     snapshot = Snapshotter(*parts).take(1, None)
     for values in snapshot.values:
-        store.write_values(values)
+        store.rows.write_values(values)
     yield Trained(pages, extract(examples.columns, statistics), place, statistics, store, snapshot)
     source.close()
     store.close()

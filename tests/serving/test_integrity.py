@@ -238,13 +238,13 @@ def test_a_version_without_its_blobs_is_reported(redis_url: str, client: redis.R
     publish(publication)
     app = serve("rank", pipeline)
     publication.write_rows(rows(2))
-    drop = publication.store.write_blob
+    drop = publication.store.connection.write_blob
 
     def forget(name: str, value: bytes) -> None:
         if "dense" not in name:
             drop(name, value)
 
-    publication.store.write_blob = forget  # type: ignore[method-assign]
+    publication.store.connection.write_blob = forget  # type: ignore[method-assign]
     publication.flip(rows(2), dense(2))
     until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
     assert served(app) == 1

@@ -151,8 +151,8 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
         publication.erase_rows({"ad": ADS[:1]})
         publication.flip({}, dense(1), erased={"ad": ADS[:1]})
         publication.publish({}, dense(1))
-        publication.store.raise_floor(2)
-        publication.store.remove_erased(2, publication.row_set, "ad", ADS[:1])
+        publication.store.rows.raise_floor(2)
+        publication.store.rows.remove_erased(2, publication.row_set, "ad", ADS[:1])
         batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
         with pytest.raises(DeadlineError):
             at_one_version(follower, "rank", time.monotonic() + 0.3, lambda s: s.vectors(batch))

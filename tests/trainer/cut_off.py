@@ -14,19 +14,21 @@ import redis
 from livectr.ingest.pipeline import load_pipeline
 from livectr.trainer import commits
 from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.row_writer import RowWriter
+from livectr.trainer.publish.store_connection import StoreConnection
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.cut import Cut
 from tests.trainer.test_left import PIPELINE
 
 POINTS = {
-    "rows": ("write_rows", True),
-    "written": ("pushed", False),
-    "unflipped": ("flip", False),
-    "flipped": ("flip", True),
-    "slow lists": ("write_rows", True),
+    "rows": (RowWriter, "write", True),
+    "written": (RedisStore, "pushed", False),
+    "unflipped": (RedisStore, "flip", False),
+    "flipped": (RedisStore, "flip", True),
+    "slow lists": (RowWriter, "write", True),
 }
-"""Point → call of RedisStore, and if the kill comes after it."""
+"""Point → class and its call, and if the kill comes after it."""
 
 CUT_OFF = b"cut off here"
 AHEAD = 3
@@ -73,10 +75,10 @@ def keep_pace() -> None:
 
 def kill_at_call(point: str, left: int) -> None:
     """Let all ranks die at the `left`-th call of a point."""
-    name, after = POINTS[point]
-    real: Callable[..., Any] = getattr(RedisStore, name)
+    owner, name, after = POINTS[point]
+    real: Callable[..., Any] = getattr(owner, name)
 
-    def counted(self: RedisStore, *args: Any, **options: Any) -> Any:
+    def counted(self: object, *args: Any, **options: Any) -> Any:
         nonlocal left
         left -= 1
         if left == 0 and not after:
@@ -86,14 +88,14 @@ def kill_at_call(point: str, left: int) -> None:
             die()
         return answer
 
-    setattr(RedisStore, name, counted)
+    setattr(owner, name, counted)
 
 
 def trouble_lists(refused: int) -> None:
     """Refuse the list of so many of this rank's; 0: write all of them late."""
-    real, written = RedisStore.write_blob, 0
+    real, written = StoreConnection.write_blob, 0
 
-    def write_blob(self: RedisStore, name: str, value: bytes) -> None:
+    def write_blob(self: StoreConnection, name: str, value: bytes) -> None:
         nonlocal written
         if ":changed-" in name:
             written += 1
@@ -103,4 +105,4 @@ def trouble_lists(refused: int) -> None:
                 time.sleep(0.3)
         real(self, name, value)
 
-    RedisStore.write_blob = write_blob  # type: ignore[method-assign]
+    StoreConnection.write_blob = write_blob  # type: ignore[method-assign]

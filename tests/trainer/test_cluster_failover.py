@@ -167,7 +167,7 @@ def test_a_zombie_whose_epoch_comes_back(cluster: Cluster, trainers: list[Traine
     assert reader.manifest() == first.manifest.to_json()
     assert_never_wrong(reader, first.manifest)
     served = publish_until_whole(successor, reader, 10)
-    assert served.epoch == successor.store.epoch > 2
+    assert served.epoch == successor.store.connection.epoch > 2
 
 
 def test_a_successor_finds_a_push_whose_traces_at_the_manifest_were_lost(

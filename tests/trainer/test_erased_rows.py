@@ -115,7 +115,11 @@ def test_rows_come_and_go_and_every_version_is_right(
         with monkeypatch.context() as patch:
             if step > 1 and rng.random() < 0.4:
                 calls = int(rng.integers(0, 4))
-                patch.setattr(trainer.store, "_chunks", BrokenConnection(trainer.store._chunks, calls))
+                patch.setattr(
+                    trainer.store.connection,
+                    "run_all",
+                    BrokenConnection(trainer.store.connection.run_all, calls),
+                )
             done = trainer.publish(part)
         if done is not None:
             last = dict(state)
@@ -133,6 +137,6 @@ def test_removed_values_are_removed(redis_url: str, client: redis.Redis, trainer
     trainer = start(trainers, redis_url)
     keys = np.arange(40)
     names = trainer.store.space.lookup_rows("ads", keys)
-    trainer.store.write_values(Values(keys, names, [b"x"] * 40))
-    trainer.store.write_values(Values(keys, names, [None if k % 2 else b"y" for k in range(40)]))
+    trainer.store.rows.write_values(Values(keys, names, [b"x"] * 40))
+    trainer.store.rows.write_values(Values(keys, names, [None if k % 2 else b"y" for k in range(40)]))
     assert client.mget(names) == [None if k % 2 else b"y" for k in range(40)]

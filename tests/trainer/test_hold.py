@@ -138,29 +138,31 @@ def test_the_owner_takes_a_new_epoch_after_a_rollback_and_not_under_a_hold(
     redis_url: str, client: redis.Redis, trainer: Watching
 ) -> None:
     """A rollback writes beside the trainer: it fences the trainer out, and hands the namespace back."""
-    lost, epoch = LOST_VERSIONS._value.get(), trainer.store.epoch
+    lost, epoch = LOST_VERSIONS._value.get(), trainer.store.connection.epoch
     hold(redis_url, "livectr", "rolled back")
     trainer.until(held=True)
     other = RedisStore(redis_url, "livectr")
-    other.share_owner()
-    assert other.take(other.manifest_text()) == 1
+    other.fence.share_owner()
+    assert other.fence.take(other.manifest_text()) == 1
     trainer.publisher.begin(snapshot(2, KEYS))  # the trainer had not seen the hold
     trainer.publisher.push.check()
     assert trainer.publisher.push.state is Push.UNKNOWN
     assert trainer.publisher.observe([Push.UNKNOWN]) is None
     with pytest.raises(HeldError):
-        trainer.store.renew()
-    assert other.epoch == epoch + 1 == int(client.get("{livectr}:epoch"))  # type: ignore[arg-type]
+        trainer.store.fence.renew()
+    assert other.connection.epoch == epoch + 1 == int(client.get("{livectr}:epoch"))  # type: ignore[arg-type]
     before = served(client)
     manifest = VersionManifest.from_json(before.to_json().replace(b'"version":1', b'"version":2'))
     manifest = VersionManifest.from_json(
-        manifest.to_json().replace(b'"epoch":%d' % epoch, b'"epoch":%d' % other.epoch)
+        manifest.to_json().replace(b'"epoch":%d' % epoch, b'"epoch":%d' % other.connection.epoch)
     )
     other.flip(manifest.to_json(), 2, before.to_json(), over_hold=True)
     release(redis_url, "livectr")
     assert trainer.drain() is None and trainer.publisher.full
     done = trainer.publish(snapshot(3, KEYS))
-    assert done is not None and done.manifest.version == 3 and done.manifest.epoch == other.epoch + 1
+    assert (
+        done is not None and done.manifest.version == 3 and done.manifest.epoch == other.connection.epoch + 1
+    )
     assert LOST_VERSIONS._value.get() == lost, "a rollback is no loss"
     with pytest.raises(FencedError):
         other.flip(b"{}", 9, b"", over_hold=True)

@@ -151,7 +151,7 @@ def test_a_version_is_sealed_when_all_ranks_have_marked_their_shares(
 ) -> None:
     """A delta is sealed on the version before alone; the marks of an earlier push do not count."""
     stores = [RedisStore(redis_url, "livectr") for _ in range(2)]
-    assert stores[0].take(None) == 0
+    assert stores[0].fence.take(None) == 0
 
     def version(number: int, created_ms: int = 0) -> VersionManifest:
         return VersionManifest(number, 1, "1-0", 0, "f", 2, created_ms, 1, (), {}, sentinel="word")

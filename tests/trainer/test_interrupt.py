@@ -33,7 +33,7 @@ def test_a_thread_meets_no_error_but_those_of_the_store(redis_url: str, hasty_th
     def work() -> None:
         while not ended.is_set() and not died:
             try:
-                store.unlink([b"a", b"b"])
+                store.client.remove([b"a", b"b"])
             except STORE_ERRORS as error:
                 broken.append(error)
             except BaseException as error:
@@ -43,7 +43,7 @@ def test_a_thread_meets_no_error_but_those_of_the_store(redis_url: str, hasty_th
     for thread in threads:
         thread.start()
     while len(broken) < BROKEN and not died:
-        store.interrupt()
+        store.client.interrupt()
     ended.set()
     for thread in threads:
         thread.join()
@@ -64,7 +64,7 @@ def test_a_command_that_waits_fails_at_once(redis_url: str) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     while thread.is_alive():
-        store.interrupt()
+        store.client.interrupt()
         thread.join(0.05)
     store.close()
     assert failed

@@ -230,7 +230,7 @@ def test_a_publish_that_fails_is_made_up_for(run: Run, monkeypatch: pytest.Monke
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run.trainer.store, "write_blob", broken)
+        patch.setattr(run.trainer.store.connection, "write_blob", broken)
         run.begin(2, START + PERIOD // 2)
         assert run.trainer.drain() is None
     steps = run.steps(run.publish(3, START + PERIOD // 2 + 1).manifest)

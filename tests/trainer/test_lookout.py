@@ -146,7 +146,7 @@ def test_a_restart_publishes_everything_when_a_sentinel_is_gone(
 def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client: redis.Redis) -> None:
     """Rank 1 has pushed its share; Redis is emptied; rank 0 claims and pushes: half of the rows are gone."""
     ranks = [RedisStore(redis_url, "livectr") for _ in range(2)]
-    ranks[0].take(None)
+    ranks[0].fence.take(None)
     manifest = VersionManifest(
         version=1,
         epoch=ranks[0].epoch,
@@ -164,9 +164,9 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
         client.flushall()
         for turn, rank in enumerate(order):
             store = ranks[rank]
-            store.claim(1)
+            store.fence.claim(1)
             store.open(rank, manifest)
-            store.write_rows(1, "1-0", "ad", KEYS[rank::2], rows_at(1, KEYS[rank::2]))
+            store.rows.write(1, "1-0", "ad", KEYS[rank::2], rows_at(1, KEYS[rank::2]))
             if turn == 0:
                 client.flushall()
         with pytest.raises(LostError):
@@ -188,7 +188,7 @@ def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, tra
     done = trainer.publish(snapshot(2, KEYS))
     assert done is not None
     sentinels = trainer.store.space.sentinels(old.row_set, range(16))
-    rows, held = trainer.store.space.rows(old.row_set, "ad", KEYS), trainer.store.unlink
+    rows, held = trainer.store.space.rows(old.row_set, "ad", KEYS), trainer.store.client.remove
     seen = []
 
     def unlink(names: list[bytes]) -> int:
@@ -196,7 +196,7 @@ def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, tra
             seen.append(client.exists(*sentinels))
         return held(names)
 
-    trainer.store.unlink = unlink  # type: ignore[method-assign]
+    trainer.store.client.remove = unlink  # type: ignore[method-assign]
     collect_garbage(trainer.store, done.manifest)
     assert seen and not any(seen) and not client.exists(*rows)
     assert_whole(client, trainer, 2)

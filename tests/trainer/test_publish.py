@@ -69,7 +69,7 @@ def test_a_reader_of_the_version_before_is_not_disturbed(
     assert (status[50:] == RowStatus.MISSING).all()
     # the push of version 3 began, and was repeated, but is not flipped
     for _ in range(2):
-        trainer.store.write_rows(3, row_set, "ad", keys, rows_at(3, keys))
+        trainer.store.rows.write(3, row_set, "ad", keys, rows_at(3, keys))
     rows, status = read(client, trainer, keys, 2, row_set)
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(2, keys)).all()
     assert (read(client, trainer, keys[:50], 1, row_set)[1] == RowStatus.OVERWRITTEN).all()
@@ -164,7 +164,7 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
         first.publish(snapshot(2, keys))
     elif fault == "half a push":
         first.store.begin(2)
-        first.store.write_rows(2, cursor.row_set, "ad", keys[:5], rows_at(99, keys[:5]))
+        first.store.rows.write(2, cursor.row_set, "ad", keys[:5], rows_at(99, keys[:5]))
     old = first.publisher.last
     none = fault == "no checkpoint"
     second = start(trainers, redis_url, None if none else cursor, take_over=none, collect_after_s=0)
@@ -214,7 +214,7 @@ def test_a_push_that_broke_is_repeated_under_its_number(
     keys = np.arange(200)
     trainer.publish(snapshot(1, keys))
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.store, "write_rows", BrokenConnection(trainer.store.write_rows, 1))
+        patch.setattr(trainer.store.rows, "write", BrokenConnection(trainer.store.rows.write, 1))
         two = snapshot(2, keys)
         two = replace(two, rows={**two.rows, "user": two.rows["ad"]})
         assert trainer.publish(two) is None
@@ -232,7 +232,7 @@ def test_a_flip_whose_answer_was_lost_is_asked_again(
 ) -> None:
     """Step 6 takes place, but its answer does not arrive."""
     trainer = start(trainers, redis_url)
-    check, lost = trainer.store._check, []
+    check, lost = trainer.store.connection.check, []
 
     def lose_one(answer: object) -> None:
         check(answer)
@@ -240,7 +240,7 @@ def test_a_flip_whose_answer_was_lost_is_asked_again(
             lost.append(answer)
             raise redis.ConnectionError("gone")
 
-    monkeypatch.setattr(trainer.store, "_check", lose_one)
+    monkeypatch.setattr(trainer.store.connection, "check", lose_one)
     done = trainer.publish(snapshot(1, np.arange(3)))
     assert lost and done is not None and not trainer.publisher.full
 

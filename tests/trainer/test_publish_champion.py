@@ -67,7 +67,7 @@ def test_a_failed_version_of_a_change_is_repeated_complete(
     first = publish(trainer, snapshot(1, KEYS)).manifest
     trainer.publisher.serve("fm")
     with monkeypatch.context() as broken:
-        broken.setattr(trainer.store, "write_rows", BrokenConnection(trainer.store.write_rows, 0))
+        broken.setattr(trainer.store.rows, "write", BrokenConnection(trainer.store.rows.write, 0))
         assert trainer.publish(of_fm(2)) is None
     held = VersionManifest.from_json(client.get("{livectr}:manifest"))  # type: ignore[arg-type]
     assert held == first

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from livectr.store.layout import RowStatus
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish import garbage, outcome
-from livectr.trainer.publish.fence import BEGIN, FLIP
+from livectr.trainer.publish.fence_scripts import BEGIN, FLIP
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.row_scripts import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES
@@ -83,8 +84,8 @@ def called(script: str) -> bytes:
 
 
 CALLS = (
-    *("servers", "begin", "blob", "drop", "erase_rows", "write_rows", "write_values", "write_blob"),
-    *("pushed", "flip"),
+    *("servers", "begin", "connection.blob", "connection.write_blob", "client.remove"),
+    *("rows.erase", "rows.write", "rows.write_values", "pushed", "flip"),
 )
 STEPS: dict[str, bytes] = {
     "begin": called(BEGIN),
@@ -183,7 +184,7 @@ class Raising:
         ("flip", False),
         ("flip", True),
         ("pushed", False),
-        ("write_rows", True),
+        ("rows.write", True),
     ),
 )
 def test_every_exception_at_every_step(
@@ -194,9 +195,11 @@ def test_every_exception_at_every_step(
         trainer.publish(part(trainer, step))
         seen.look()
     for name, kind in exceptions().items():
-        raising = Raising(getattr(trainer.store, call), kind("12182 127.0.0.1:7001"), after=after)
+        *parts, method = call.split(".")
+        owner = attrgetter(*parts)(trainer.store) if parts else trainer.store
+        raising = Raising(getattr(owner, method), kind("12182 127.0.0.1:7001"), after=after)
         with monkeypatch.context() as patch:
-            patch.setattr(trainer.store, call, raising)
+            patch.setattr(owner, method, raising)
             step += 1
             done = trainer.publish(part(trainer, step))
         assert raising.raised and (done is not None) == (call == "flip" and after), name
@@ -207,7 +210,7 @@ def test_every_exception_at_every_step(
         assert_served(client, trainer, step)
     assert not trainer.publisher.full
     blobs = {int(name.split(b":")[2]) for name in client.scan_iter("livectr:blob:*")}
-    if call != "drop":
+    if call != "client.remove":
         assert min(blobs) == seen.newest - 3
     trainer.publisher.close()
 
@@ -302,13 +305,13 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
             publisher.start(None)
             for step in (1, 2, 3):
                 if number == 1 and step == 2:
-                    store.write_rows = Raising(store.write_rows, redis.TimeoutError("slow"), after=True)
+                    store.rows.write = Raising(store.rows.write, redis.TimeoutError("slow"), after=True)
                 keys = KEYS + 1_000 * number
                 publisher.begin(VersionSnapshot(step, {"ad": (keys, rows_at(step, keys))}, {"ad": 50}, b""))
                 while publisher.busy:
                     publisher.observe(control.gather(np.array([publisher.push.state]))[:, 0].tolist())
                     time.sleep(0.001)
-                epochs[number].append(store.epoch)
+                epochs[number].append(store.connection.epoch)
         except BaseException as error:
             failures.append(error)
             barrier.abort()
@@ -330,16 +333,16 @@ def test_an_outcome_is_asked_for_once(client: redis.Redis, redis_url: str) -> No
     """The flags of a header are older than the state: the thread may have had its answer in between."""
     trainer = Trainer(redis_url)
     publisher, store = trainer.publisher, trainer.store
-    store.write_rows = Raising(store.write_rows, redis.TimeoutError("slow"), after=True)
+    store.rows.write = Raising(store.rows.write, redis.TimeoutError("slow"), after=True)
     publisher.begin(part(trainer, 1))
     publisher.push.check()
     publisher.observe([Push.UNKNOWN])
     publisher.push.check()
     assert publisher.push.state is Push.FAILED
-    epoch = store.epoch
+    epoch = store.connection.epoch
     publisher.observe([Push.UNKNOWN])
     publisher.push.check()
-    assert store.epoch == epoch and publisher.busy
+    assert store.connection.epoch == epoch and publisher.busy
     publisher.observe([Push.FAILED])
     assert not publisher.busy
     publisher.close()

@@ -232,7 +232,7 @@ def test_a_publish_that_fails_is_made_up_for(
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run.trainer.store, "write_blob", broken)
+        patch.setattr(run.trainer.store.connection, "write_blob", broken)
         publisher.begin(snapshot(2, np.arange(3), content={"images": run.plan(2, START + PERIOD // 2)}))
         assert run.trainer.drain() is None
     third = run.publish(3, START + PERIOD // 2 + 1)

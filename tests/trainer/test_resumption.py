@@ -31,12 +31,14 @@ def publish(trainer: Trainer, part: VersionSnapshot, needed: int = 0) -> None:
 def cut_off(trainer: Trainer, version: int, keys: np.ndarray, *, listed: bool = True, step: int = 99) -> None:
     """Half a push: its keys are listed, and some of its rows written."""
     last = trainer.publisher.last
-    names = (f"livectr:blob:{version}:changed-{trainer.store.epoch}-0",)
-    entry = LogEntry(last.row_set, step, trainer.store.epoch, f"{version}-x", names, len(keys), last.version)
+    names = (f"livectr:blob:{version}:changed-{trainer.store.connection.epoch}-0",)
+    entry = LogEntry(
+        last.row_set, step, trainer.store.connection.epoch, f"{version}-x", names, len(keys), last.version
+    )
     trainer.store.begin(version, None, entry.taken_by(trainer.store.servers()))
     if listed:
-        trainer.store.write_blob(names[0], encode_changed({"ad": keys}))
-    trainer.store.write_rows(version, last.row_set, "ad", keys, rows_at(version, keys))
+        trainer.store.connection.write_blob(names[0], encode_changed({"ad": keys}))
+    trainer.store.rows.write(version, last.row_set, "ad", keys, rows_at(version, keys))
 
 
 def changed_keys(client: redis.Redis, resumption: Resumption) -> list[list[int]]:
@@ -63,13 +65,13 @@ def test_redis_ahead_of_the_checkpoint(redis_url: str, client: redis.Redis, trai
     assert changed_keys(client, resumption) == [[0, 1, 2], [8, 9]]
     # readers of version 3 are not disturbed while version 5 is written over the half push
     row_set = cursor.row_set
-    second.store.write_rows(5, row_set, "ad", KEYS, rows_at(5, KEYS))
+    second.store.rows.write(5, row_set, "ad", KEYS, rows_at(5, KEYS))
     rows, status = read(client, second, KEYS, 3, row_set)
     assert (status == RowStatus.FOUND).all()
     assert (rows == rows_at(1, KEYS) + np.array([2] * 3 + [1] * 2 + [0] * 5)[:, None]).all()
     publish(second, snapshot(5, KEYS))
     manifest = second.publisher.last
-    assert (manifest.version, manifest.row_set) == (5, row_set) and second.store.cut_off == ()
+    assert (manifest.version, manifest.row_set) == (5, row_set) and second.store.rows.cut_off == ()
     assert manifest.changed_since(3, row_set) == manifest.changed, "servers keep their near-caches"
     assert (read(client, second, KEYS, 5, row_set)[0] == rows_at(5, KEYS)).all()
     third = start(trainers, redis_url, cursor)  # the half push is none of the versions that count

@@ -135,12 +135,12 @@ def test_a_sweep_leaves_what_is_kept_and_everything_else(
 ) -> None:
     space, keys = Keyspace(), np.arange(-5000, 5000)
     store = RedisStore(redis_url, "livectr")
-    store.take(None)
+    store.fence.take(None)
     past, where = "recent(c.ad,3,9)", "recent(c.ad,3,9) where [*]"
     names = {f"lookup:{topic}": space.lookup_rows(topic, keys) for topic in ("ads", "old")}
     names |= {f"history:{name}": space.histories(name, keys) for name in (past, where)}
     for some in names.values():
-        store.write_values(Values(keys, some, [b"x"] * len(keys)))
+        store.rows.write_values(Values(keys, some, [b"x"] * len(keys)))
     rows = space.rows("1-0", "ad", keys[:50])
     other = Keyspace("livectr2").histories(past, keys[:50])
     client.mset(dict.fromkeys([*rows, *other], b"y"))
@@ -151,13 +151,13 @@ def test_a_sweep_leaves_what_is_kept_and_everything_else(
     }
     before = set(client.keys())
     patterns: list[str] = []
-    scan = store.scan
+    scan = store.client.scan_all
 
     def counted(pattern: str) -> Iterator[list[bytes]]:
         patterns.append(pattern)
         return scan(pattern)
 
-    monkeypatch.setattr(store, "scan", counted)
+    monkeypatch.setattr(store.client, "scan_all", counted)
     assert sweep(store, kept) == 5000 + 10_000 + 10_000 + 7
     assert len(patterns) == 1, "a scan goes through every key of Redis, the rows, too"
     wanted = {name for name, key in zip(names["lookup:ads"], keys, strict=True) if key % 2 == keys[0] % 2}

@@ -56,7 +56,7 @@ from typing import Any
 from livectr.store.keyspace import BUCKETS, VALUES, Keyspace, seal_mark
 from livectr.store.manifest import VersionManifest
 from livectr.store.measured_redis import ScriptCall
-from livectr.trainer.publish.fence import CLAIM, FENCE, OPEN, PUSHED, SEAL
+from livectr.trainer.publish.fence_scripts import CLAIM, FENCE, OPEN, PUSHED, SEAL
 
 CLAIM_BUCKET = """
 -- KEYS: epoch, owner; ARGV: epoch, owner or '' to leave it as it is. As CLAIM.

@@ -1,4 +1,4 @@
-"""Fencing in Redis: Lua scripts that decide which trainer may write and which version is served.
+"""Fencing in Redis: decides which trainer may write and which version is served.
 
     {namespace}:epoch      number of the trainer that may write; the same in every bucket
     {namespace}:owner      random word of the process that took that number
@@ -23,115 +23,119 @@ that a hold counts from the moment at which its key is there.
 
 In a cluster the buckets are on other nodes than the keys above: trainer.publish.bucket_seals has the rules.
 
-The scripts answer 'OK', 'FENCED' (another trainer may write), 'LOST' (the published version is gone) or
-'HELD'; TAKE and RENEW answer with numbers.
+The scripts (trainer.publish.fence_scripts) answer 'OK', 'FENCED' (another trainer may write), 'LOST' (the
+published version is gone) or 'HELD'; TAKE and RENEW answer with numbers.
 """
 
-FENCE = """
-local held, mine = tonumber(redis.call('GET', KEYS[1])), tonumber(ARGV[1])
-if held ~= mine then
-  if held and held > mine then return 'FENCED' end
-  return 'LOST'
-end
-"""
+import uuid
 
-BEGIN = (
-    FENCE
-    + """
--- KEYS: epoch, pushing, highest, entry of the publish log; ARGV: epoch, version, the entry or '' for none
-if ARGV[3] ~= '' then redis.call('SET', KEYS[4], ARGV[3]) end
-redis.call('SET', KEYS[2], ARGV[2])
-if tonumber(redis.call('GET', KEYS[3]) or 0) < tonumber(ARGV[2]) then redis.call('SET', KEYS[3], ARGV[2]) end
-return 'OK'
-"""
-)
+from livectr.store.keyspace import BUCKETS
+from livectr.trainer.publish.bucket_seals import claim_buckets
+from livectr.trainer.publish.fence_scripts import CLAIM, RENEW, TAKE
+from livectr.trainer.publish.store_connection import StoreConnection
 
-FLIP = (
-    FENCE
-    + """
--- KEYS: epoch, manifest, mark of a push, hold, marks of the ranks' shares
--- ARGV: epoch, new manifest, the manifest before it or '' for any, channel, version, text of a share's mark,
--- '1' to flip over a hold
-local now = redis.call('GET', KEYS[2])
-if now == ARGV[2] then return 'OK' end
-if ARGV[7] ~= '1' and redis.call('EXISTS', KEYS[4]) == 1 then return 'HELD' end
-if ARGV[3] ~= '' and now ~= ARGV[3] then return 'LOST' end
-for i = 5, #KEYS do
-  if redis.call('GET', KEYS[i]) ~= ARGV[6] then return 'LOST' end
-end
-redis.call('SET', KEYS[2], ARGV[2])
-redis.call('DEL', KEYS[3])
-redis.call('PUBLISH', ARGV[4], ARGV[5])
-return 'OK'
-"""
-)
 
-PUSHED = (
-    FENCE
-    + """
--- KEYS: epoch, mark of the rank's share; ARGV: epoch, text of the mark
-redis.call('SET', KEYS[2], ARGV[2])
-return 'OK'
-"""
-)
+class Fence:
+    """Epochs of a namespace, as a trainer process takes them.
 
-OPEN = (
-    FENCE
-    + """
--- KEYS: epoch, the rank's part, the values' sentinel; ARGV: epoch, the manifest's sentinel, fingerprint
-redis.call('SET', KEYS[2], ARGV[2])
-local pipeline = redis.call('GET', KEYS[3])
-if pipeline and pipeline ~= ARGV[3] and string.sub(pipeline, 1, #ARGV[3] + 1) ~= ARGV[3] .. ':' then
-  redis.call('UNLINK', KEYS[3])
-end
-return 'OK'
-"""
-)
+    Attributes:
+        used: highest version number that `renew` has found.
+    """
 
-SEAL = (
-    FENCE
-    + """
--- KEYS: epoch, the rows' sentinel, the values' sentinel, all ranks' parts; ARGV as of OPEN
-for i = 4, #KEYS do
-  if redis.call('GET', KEYS[i]) ~= ARGV[2] then return 'LOST' end
-end
-redis.call('MSET', KEYS[2], ARGV[2], KEYS[3], ARGV[3])
-return 'OK'
-"""
-)
+    def __init__(self, connection: StoreConnection) -> None:
+        self._connection = connection
+        self.used = 0
+        self._owner = uuid.uuid4().hex
+        self._takes = False
+        """This process takes epochs: rank 0, or a rollback."""
 
-TAKE = """
--- KEYS: epoch, owner, manifest, highest
--- ARGV: least epoch, owner, the manifest that was looked at, least number
--- Answers {epoch, highest number}, or {-1} when another manifest stands there by now.
-if (redis.call('GET', KEYS[3]) or '') ~= ARGV[3] then return {-1} end
-local epoch = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])) + 1
-local highest = math.max(tonumber(redis.call('GET', KEYS[4]) or 0), tonumber(ARGV[4]))
-redis.call('SET', KEYS[1], epoch)
-redis.call('SET', KEYS[2], ARGV[2])
-redis.call('SET', KEYS[4], highest)
-return {epoch, highest}
-"""
+    def highest(self) -> int | None:
+        """Highest version number that was ever begun; None if Redis has none, or lost it."""
+        return self._connection.number(self._connection.space.highest)
 
-RENEW = """
--- KEYS: epoch, owner, hold, highest; ARGV: own epoch, owner
--- Answers {epoch, whether Redis held the own epoch, highest number}; {-1}: another trainer may write; {-2}:
--- the namespace is held.
-local held, mine = tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])
-local owner = redis.call('GET', KEYS[2])
-local own = owner == ARGV[2]  -- also when an earlier answer of this script was lost
-if (held > mine and not own) or (held == mine and owner and not own) then return {-1} end
-if redis.call('EXISTS', KEYS[3]) == 1 then return {-2} end
-local epoch = math.max(held, mine) + 1
-redis.call('SET', KEYS[1], epoch)
-redis.call('SET', KEYS[2], ARGV[2])
-return {epoch, held >= mine and 1 or 0, tonumber(redis.call('GET', KEYS[4]) or 0)}
-"""
+    def take(self, seen: bytes | None, *, epoch: int = 0, version: int = 0) -> int | None:
+        """Become the trainer of this namespace: every trainer of a lower epoch is fenced out from now on.
 
-CLAIM = """
--- KEYS: an epoch; ARGV: epoch. The fence rises, or is set up where there is none ('LOST').
-local held, mine = tonumber(redis.call('GET', KEYS[1])), tonumber(ARGV[1])
-if held and held > mine then return 'FENCED' end
-redis.call('SET', KEYS[1], ARGV[1])
-return held and 'OK' or 'LOST'
-"""
+        A compare-and-swap: nothing is done if another manifest stands in Redis than the caller has seen.
+
+        Args:
+            seen: text of the manifest that the caller has seen.
+            epoch, version: highest numbers that were used before, whatever Redis says.
+
+        Returns:
+            The highest version number that was ever begun; None if nothing was done.
+
+        Raises:
+            MismatchError: another program wrote the numbers.
+        """
+        self._takes = True
+        connection, space = self._connection, self._connection.space
+        for name in (space.epoch, space.highest):
+            connection.number(name)
+        epoch = max(epoch, *(held for held, _ in self._fences()), 0)
+        keys = [space.epoch, space.owner, space.manifest, space.highest]
+        answer = connection.call(TAKE, keys, [epoch, self._owner, seen or b"", version])
+        if answer[0] == -1:
+            return None
+        self.claim(answer[0])
+        return int(answer[1])
+
+    def share_owner(self) -> None:
+        """Write beside the trainer: an epoch that this process takes can be renewed by the trainer."""
+        owner = self._connection.blob(self._connection.space.owner)
+        self._owner = (owner or self._owner.encode()).decode()
+
+    def renew(self) -> bool:
+        """Take a new epoch, so that no earlier command of this trainer can still take effect.
+
+        Returns:
+            True if Redis still held the fences.
+
+        Raises:
+            FencedError: another trainer has taken over.
+            HeldError: the namespace is held.
+        """
+        connection, space = self._connection, self._connection.space
+        highest = connection.epoch
+        for held, owner in self._fences():
+            if held > connection.epoch and owner != self._owner:
+                connection.check(b"FENCED")
+            highest = max(highest, held)
+        keys = [space.epoch, space.owner, space.hold, space.highest]
+        answer = connection.call(RENEW, keys, [highest, self._owner])
+        if answer[0] < 0:
+            connection.check(b"FENCED" if answer[0] == -1 else b"HELD")
+        self.used = int(answer[2])
+        return self.claim(answer[0]) and bool(answer[1])
+
+    def claim(self, epoch: int) -> bool:
+        """Set the fence of all buckets to `epoch`.
+
+        Returns:
+            True if no bucket had lost its fence.
+
+        Raises:
+            FencedError: a bucket has a higher epoch.
+        """
+        connection = self._connection
+        connection.epoch = epoch
+        answers = [connection.call(CLAIM, [connection.space.epoch], [epoch])]
+        if answers[0] != b"FENCED":
+            owner = self._owner if self._takes else ""
+            answers += connection.client.call_all([*claim_buckets(connection.space, epoch, owner)])
+        for answer in answers:
+            if answer != b"LOST":
+                connection.check(answer)
+        return b"LOST" not in answers
+
+    def _fences(self) -> list[tuple[int, str]]:
+        """Epoch and owner of each bucket of a cluster that has a fence."""
+        connection, space = self._connection, self._connection.space
+        if not space.clustered:
+            return []
+        every = range(BUCKETS)
+        names = [space.bucket_epoch(b) for b in every] + [space.bucket_owner(b) for b in every]
+        values = connection.client.fetch([name.encode() for name in names])
+        epochs = map(connection.parsed, names[:BUCKETS], values[:BUCKETS])
+        pairs = zip(epochs, values[BUCKETS:], strict=True)
+        return [(epoch, (owner or b"").decode()) for epoch, owner in pairs if epoch is not None]

@@ -65,11 +65,11 @@ class GarbageCollector:
         kept = {*self._log.blobs, *blobs_of(pending)}
         kept |= {name for manifest in self._recent for name in blobs_of(manifest)}
         for manifest in old:
-            self._store.drop([name for name in blobs_of(manifest) if name not in kept])
+            self._store.client.remove([name for name in blobs_of(manifest) if name not in kept])
         dropped = self._log.take_dropped()
         if dropped:
             blobs = [name for names in dropped.values() for name in names if name not in kept]
-            self._store.drop([*map(self._store.space.log, dropped), *blobs])
+            self._store.client.remove([*map(self._store.space.log, dropped), *blobs])
 
     def close(self) -> None:
         """Wait for a collection, but not for long."""
@@ -77,7 +77,7 @@ class GarbageCollector:
             return
         self.thread.join(COLLECT_DEADLINE_S)
         while self.thread.is_alive():
-            self._store.interrupt()
+            self._store.client.interrupt()
             self.thread.join(0.2)
 
     def _collect(self, manifest: VersionManifest) -> None:
@@ -101,25 +101,27 @@ def collect_garbage(store: RedisStore, manifest: VersionManifest, log: PublishLo
         Number of keys that were removed.
     """
     removed, before = 0, dict[bytes, bool]()
-    for names in store.scan(store.space.bucketed_pattern):
+    for names in store.client.scan_all(store.space.bucketed_pattern):
         # Millions of names have few parts: a tuple a name would keep training from its core for minutes.
         parts = [name.split(b":", 3)[2] for name in names]
         for part in set(parts) - before.keys():
             before[part] = _is_before(part, manifest.row_set)
             if before[part]:
                 # first of all: from here on a reader of that row set knows that rows are missing
-                removed += store.unlink(store.space.sentinels(part.decode(), range(BUCKETS)))
-        removed += store.unlink([name for name, part in zip(names, parts, strict=True) if before[part]])
+                removed += store.client.remove(store.space.sentinels(part.decode(), range(BUCKETS)))
+        removed += store.client.remove(
+            [name for name, part in zip(names, parts, strict=True) if before[part]]
+        )
     oldest = manifest.version - KEPT_VERSIONS
     kept = frozenset(name.encode() for name in log.blobs) if log is not None else frozenset()
-    for names in store.scan(store.space.blob_pattern):
+    for names in store.client.scan_all(store.space.blob_pattern):
         versions = {name: _version(name.split(b":", 3)[2]) for name in names}
-        removed += store.unlink([n for n, v in versions.items() if v <= oldest and n not in kept])
+        removed += store.client.remove([n for n, v in versions.items() if v <= oldest and n not in kept])
     if log is None:
         return removed
-    for names in store.scan(store.space.log_pattern):
+    for names in store.client.scan_all(store.space.log_pattern):
         versions = {name: _version(name.rpartition(b":")[2]) for name in names}
-        removed += store.unlink(
+        removed += store.client.remove(
             [n for n, v in versions.items() if v < manifest.version and v not in log.kept]
         )
     return removed

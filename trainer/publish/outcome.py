@@ -33,7 +33,7 @@ def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Even
     say_at = time.monotonic()
     while not closing.is_set():
         try:
-            whole, now = store.renew(), store.manifest_text()
+            whole, now = store.fence.renew(), store.manifest_text()
             kept = pending.full or (now == before and store.is_complete(VersionManifest.from_json(before)))
         except FencedError:
             return Push.FENCED

@@ -150,7 +150,7 @@ class Publisher:
         claim = Claim(**{**told, "resumption": Resumption.of(told["resumption"])})
         if claim.refused:
             raise MismatchError(claim.refused)
-        self.store.epoch = claim.epoch
+        self.store.connection.epoch = claim.epoch
         self._version, self._run_id = claim.version, claim.run_id
         self.least_examples = max(self.least_examples, claim.least_examples)
         self._before = claim.manifest.encode()
@@ -161,7 +161,7 @@ class Publisher:
             self.resumption = claim.resumption
             if claim.resumption is not None:
                 self.log.kept |= claim.resumption.log
-                self.store.cut_off = claim.resumption.cut_off
+                self.store.rows.cut_off = claim.resumption.cut_off
                 skipped = range(self.last.version + 1, self._version + 1)
                 earlier = self.last.earlier | dict.fromkeys(skipped, ())
                 self.last = replace(self.last, earlier=earlier)
@@ -209,7 +209,7 @@ class Publisher:
         version, row_set = self._version + (begins or self.busy), self._next_row_set() if begins else ""
         last = self.last if not self.full else None
         served = (last.version, last.row_set) if last is not None else (0, "")
-        return Cursor(version, self.store.epoch, row_set, step, self._run_id, *served)
+        return Cursor(version, self.store.connection.epoch, row_set, step, self._run_id, *served)
 
     def begin(
         self, snapshot: VersionSnapshot, *, learned: int = 0, committed: int = 0, needed: int | None = None
@@ -224,7 +224,7 @@ class Publisher:
         """
         self.log.needed = needed
         own = {
-            "epoch": self.store.epoch,
+            "epoch": self.store.connection.epoch,
             "version": self._version + 1,
             "rows": dict(snapshot.table_rows),
             "written": snapshot.written,
@@ -233,9 +233,9 @@ class Publisher:
             "created_ms": time.time_ns() // 1_000_000,
         }
         shares = self.control.gather_json(own)
-        self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new epoch when a publish fails
+        self.store.connection.epoch = shares[0]["epoch"]  # rank 0 takes a new epoch when a publish fails
         version, blob = int(shares[0]["version"]), self.store.space.blob  # rank 0 knows those of rollbacks
-        epoch, world = self.store.epoch, self.control.world
+        epoch, world = self.store.connection.epoch, self.control.world
         sentinel, evictions = shares[0]["sentinel"], self._lookout.evictions if self._lookout else Evictions()
         if not self.full and self.last is not None:
             sentinel, evictions = self.last.sentinel, self.last.evictions
@@ -359,13 +359,13 @@ class Publisher:
         """End the threads, whatever they wait for; a version that was not flipped is left behind."""
         self._closing.set()
         if self._lookout is not None:
-            self._lookout.close(self.store.interrupt)
+            self._lookout.close(self.store.client.interrupt)
         self.push.close()
         self._garbage.close()
         self.store.close()
 
     def _next_row_set(self) -> str:
-        return row_set_name(self.store.epoch, self._number) if self.full else self._row_set
+        return row_set_name(self.store.connection.epoch, self._number) if self.full else self._row_set
 
     def _repeat(self, pending: Pending, outcome: Push) -> None:
         """Give up a version; the next has its number, unless readers may have seen it."""
@@ -375,7 +375,7 @@ class Publisher:
             why = "was rolled back" if superseded else "was emptied"
             LOG.warning("Redis at %s %s: the next version is complete", self.store.url, why)
             self._lost(superseded=superseded)
-            self._version = max(pending.manifest.version, self.store.used)
+            self._version = max(pending.manifest.version, self.store.fence.used)
         self._watch()
 
     def _flipped(self, pending: Pending) -> Published:
@@ -395,6 +395,6 @@ class Publisher:
         for note in pending.published:
             note()
         self.full, self.last = False, manifest
-        self.store.cut_off = ()
+        self.store.rows.cut_off = ()
         self._watch()
         return Published(manifest, pending.rows, pending.full)

@@ -79,7 +79,7 @@ class Share:
         """
         snapshot = self.snapshot
         changed = encode_changed({}) if self.full else encode_changed(snapshot.changed(), snapshot.erased)
-        store.write_blob(self.manifest.changed[self.rank], changed)
+        store.connection.write_blob(self.manifest.changed[self.rank], changed)
 
     def open(self, store: RedisStore, servers: Sequence[str] = ()) -> None:
         """Mark the version as begun; a complete version also sets up the fences.
@@ -88,7 +88,7 @@ class Share:
             servers: that take it (RedisStore.servers).
         """
         if self.full:
-            store.claim(self.manifest.epoch)
+            store.fence.claim(self.manifest.epoch)
             store.open(self.rank, self.manifest)
         entry = self.entry.taken_by(servers) if self.entry is not None else None
         store.begin(self.manifest.version, self.manifest, entry)
@@ -102,38 +102,38 @@ class Share:
 
         Raises:
             StoppedError: the process ends.
-            FencedError, LostError, STORE_ERRORS: see trainer.publish.redis_store.
+            FencedError, LostError, STORE_ERRORS: see `RedisStore`.
         """
         snapshot, manifest = self.snapshot, self.manifest
         self._remove_erased(store)
         for table, keys in snapshot.erased.items():
-            store.erase_rows(manifest.version, manifest.row_set, table, keys, manifest.dim)
+            store.rows.erase(manifest.version, manifest.row_set, table, keys, manifest.dim)
         for table, keys, rows in paced(snapshot.chunks(), store.full_rate if self.full else 0.0, stopped):
-            store.write_rows(manifest.version, manifest.row_set, table, keys, rows, self.full)
+            store.rows.write(manifest.version, manifest.row_set, table, keys, rows, self.full)
         for values in snapshot.values:
-            store.write_values(values)
+            store.rows.write_values(values)
         if snapshot.kept is not None:
             sweep(store, snapshot.kept)
-        store.write_blob(manifest.dense[self.rank], snapshot.dense)
+        store.connection.write_blob(manifest.dense[self.rank], snapshot.dense)
         if snapshot.items is not None and items is not None and self.rank == 0:
             names = {tag_of(name): name for name in manifest.item_vectors}
             for tag, part in zip(snapshot.items.blobs.tags, snapshot.items.parts(items), strict=True):
-                store.write_blob(names[tag], encode_vectors(*part))
+                store.connection.write_blob(names[tag], encode_vectors(*part))
         for name, precompute in snapshot.content.items():
             for blob, part in zip(self.content[name], precompute.run(stopped), strict=True):
-                store.write_blob(blob, encode_vectors(*part))
+                store.connection.write_blob(blob, encode_vectors(*part))
 
     def _remove_erased(self, store: RedisStore) -> None:
         """Remove from Redis what the version two before erased; its blobs, read back, name the keys."""
         manifest = self.manifest
         version = manifest.version - 2
         names = manifest.earlier.get(version, ())[self.rank :: manifest.world]
-        for blob in (store.blob(name) for name in names):
+        for blob in (store.connection.blob(name) for name in names):
             erased = decode_erased(blob) if blob is not None else {}
             if any(map(len, erased.values())):
-                store.raise_floor(version)
+                store.rows.raise_floor(version)
             for table, keys in erased.items():
-                store.remove_erased(version, manifest.row_set, table, keys)
+                store.rows.remove_erased(version, manifest.row_set, table, keys)
 
 
 def paced(chunks: Iterator[Chunk], rows_per_s: float, stopped: Callable[[], bool]) -> Iterator[Chunk]:
@@ -257,7 +257,7 @@ class PushStage:
     def close(self) -> None:
         """End the thread, whatever it waits for."""
         while self._job is not None and self.working:
-            self._store.interrupt()
+            self._store.client.interrupt()
             wait([self._job], timeout=0.2)
         self._pool.shutdown(wait=True)
 

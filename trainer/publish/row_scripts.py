@@ -5,7 +5,7 @@ pushed again replaces its slot, and slots of pushes that were cut off and never 
 with the fence (trainer.publish.fence): its first key is the bucket's epoch, its first argument the trainer's.
 """
 
-from livectr.trainer.publish.fence import FENCE
+from livectr.trainer.publish.fence_scripts import FENCE
 
 WRITE_ROWS = (
     FENCE

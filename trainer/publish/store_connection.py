@@ -1,4 +1,4 @@
-"""Connection of a trainer process to Redis: fenced scripts, blobs, removal of keys.
+"""Connection of a trainer process to a namespace in Redis: blobs, and scripts that are fenced by its epoch.
 
 Every script begins with the fence of its bucket (trainer.publish.fence). What it answers is raised here.
 """
@@ -11,7 +11,7 @@ from livectr.store.measured_redis import ScriptCall
 from livectr.store.redis_client import connect_redis
 from livectr.store.redis_errors import REDIS_ERRORS, refusal
 from livectr.store.redis_url import is_clustered
-from livectr.system.errors import ConfigError, ConnectError
+from livectr.system.errors import ConfigError, ConnectError, MismatchError
 from livectr.trainer.publish.store_types import FencedError, HeldError, LostError
 
 CHUNKS_IN_FLIGHT = 16
@@ -25,6 +25,9 @@ class StoreConnection:
         namespace: prefix of all keys: letters, digits, - and _.
 
     Attributes:
+        url: without its password.
+        space: names of the namespace's keys.
+        client: of Redis.
         epoch: number of this trainer.
 
     Raises:
@@ -53,44 +56,62 @@ class StoreConnection:
         """Set a blob. Its name holds the epoch, so no other trainer writes it."""
         self.client.set(name, value)
 
-    def scan(self, pattern: str) -> Iterator[list[bytes]]:
-        """Names of keys that match a pattern, in parts."""
-        return self.client.scan_all(pattern)
+    def number(self, name: str) -> int | None:
+        """Read a number; None if there is none. Raises MismatchError if another program wrote it."""
+        return self.parsed(name, self.client.get(name))
 
-    def unlink(self, names: Sequence[bytes]) -> int:
-        """Remove keys; returns how many there were."""
-        return self.client.remove(names)
+    def parsed(self, name: str, value: bytes | str | None) -> int | None:
+        """Number that a key holds. Raises MismatchError if another program wrote it."""
+        try:
+            return None if value is None else int(value)
+        except ValueError:
+            raise MismatchError(
+                f"{name} in Redis at {self.url} was written by another program ({value!r:.40}); "
+                "use another namespace"
+            ) from None
 
-    def drop(self, names: Sequence[str]) -> None:
-        """Remove blobs that nobody reads any more."""
-        self.client.remove(names)
+    def call(self, source: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Answer of one script, which its caller checks."""
+        return self.client.call(ScriptCall(source, keys, args))
 
-    def interrupt(self) -> None:
-        """Break the connections, so that a thread which waits for an answer fails at once."""
-        self.client.interrupt()
+    def run(self, source: str, keys: Sequence[str], args: Sequence[Any]) -> None:
+        """Run one script of the namespace's slot, fenced by its epoch.
 
-    def close(self) -> None:
-        self.client.close()
+        Args:
+            keys, args: after the epoch's key and the own epoch.
 
-    def _chunks(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
-        """Run script calls, CHUNKS_IN_FLIGHT in one round trip."""
+        Raises:
+            FencedError, LostError, HeldError: see `check`.
+        """
+        self.check(self.call(source, [self.space.epoch, *keys], [self.epoch, *args]))
+
+    def run_all(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
+        """Run scripts of buckets (`bucket_seals.Calls`), CHUNKS_IN_FLIGHT in one round trip.
+
+        Raises:
+            FencedError, LostError: see `check`.
+        """
         batch: list[ScriptCall] = []
         for script, bucket, names, args in calls:
             epoch = self.space.bucket_epoch(bucket)
             batch.append(ScriptCall(script, [epoch, *names], [self.epoch, *args]))
             if len(batch) >= CHUNKS_IN_FLIGHT:
-                self._run_all(batch)
+                self._run_batch(batch)
                 batch = []
-        self._run_all(batch)
+        self._run_batch(batch)
 
-    def _run_all(self, batch: Sequence[ScriptCall]) -> None:
+    def _run_batch(self, batch: Sequence[ScriptCall]) -> None:
         for answer in self.client.call_all(batch):
-            self._check(answer)
+            self.check(answer)
 
-    def _call(self, source: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        return self.client.call(ScriptCall(source, keys, args))
+    def check(self, answer: object) -> None:
+        """Raise what a script's answer says, unless it is OK.
 
-    def _check(self, answer: object) -> None:
+        Raises:
+            FencedError: another trainer has taken over.
+            HeldError: the namespace is held.
+            LostError: Redis was emptied.
+        """
         if answer == b"OK":
             return
         if answer == b"FENCED":

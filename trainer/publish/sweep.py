@@ -30,9 +30,9 @@ def sweep(store: RedisStore, kept: Mapping[str, I64]) -> int:
         Number of keys in Redis that were removed.
     """
     removed = 0
-    for names in store.scan(store.space.value_pattern):
+    for names in store.client.scan_all(store.space.value_pattern):
         others = _others(names, kept)
-        store.write_values(others)
+        store.rows.write_values(others)
         removed += len(others)
     if removed:
         LOG.info("removed %d look-up rows and histories that no version has any more", removed)

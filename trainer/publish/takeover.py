@@ -74,10 +74,10 @@ def claim_namespace(
             return Claim(refused=why)
         used = [(held.version, held.epoch)] if held is not None else []
         if cursor is not None:
-            skipped = LOST_NUMBERS if store.highest() is None and cursor.version else 0
+            skipped = LOST_NUMBERS if store.fence.highest() is None and cursor.version else 0
             used.append((cursor.version + skipped, cursor.epoch + skipped))
         versions, epochs = zip((0, 0), *used, strict=True)
-        highest = store.take(text, epoch=max(epochs), version=max(versions))
+        highest = store.fence.take(text, epoch=max(epochs), version=max(versions))
         if highest is not None:  # else another manifest stands there by now
             break
     if why is not None:
@@ -91,7 +91,7 @@ def claim_namespace(
     if held is not None and same:
         same = store.is_complete(held) and not lookout.evictions.lost_since(held.evictions)
     return Claim(
-        epoch=store.epoch,
+        epoch=store.connection.epoch,
         version=highest,
         run_id=cursor.run_id if cursor is not None and cursor.run_id else uuid.uuid4().hex,
         least_examples=held.examples if held is not None and why is None else 0,

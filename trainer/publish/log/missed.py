@@ -58,7 +58,7 @@ def catch_up(publisher: Publisher, step: DesStep, source: ExampleSource, restore
 def _logged(store: RedisStore, blobs: Sequence[str]) -> list[dict[str, I64]] | None:
     """Changed keys of each blob, by table; None: they cannot be read."""
     try:
-        found = [store.blob(name) for name in blobs]
+        found = [store.connection.blob(name) for name in blobs]
     except STORE_ERRORS as error:
         LOG.warning("the publish log in Redis at %s cannot be read: %s", store.url, error)
         return None

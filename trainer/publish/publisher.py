@@ -27,10 +27,8 @@ new epoch if the owner is still its own word, and is told to end if it is not.
 """
 
 import logging
-import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from threading import Event
 
@@ -40,28 +38,20 @@ import numpy.typing as npt
 from livectr.store.evictions import Evictions
 from livectr.store.hold import Hold
 from livectr.store.manifest import Freshness, VersionManifest
-from livectr.system.errors import ConnectError, MismatchError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content.names import described, names_of
-from livectr.trainer.counts import summed
 from livectr.trainer.publish.delays import Delays
+from livectr.trainer.publish.draft import Draft, Learning, ShareNotice
 from livectr.trainer.publish.garbage import GarbageCollector
+from livectr.trainer.publish.lineage import Lineage
 from livectr.trainer.publish.log.entries import LogEntry, PublishLog
 from livectr.trainer.publish.log.resumption import Resumption
 from livectr.trainer.publish.push import PushStage, Share
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError, row_set_name
+from livectr.trainer.publish.store_types import FencedError, HeldError
 from livectr.trainer.publish.succession import Cursor
-from livectr.trainer.publish.takeover import Claim, claim_namespace
-from livectr.trainer.publish.version import (
-    Pending,
-    Published,
-    PublishedModel,
-    Push,
-    VersionSnapshot,
-    earlier_blobs,
-)
+from livectr.trainer.publish.takeover import Claimant, claim_namespace
+from livectr.trainer.publish.version import Pending, Published, PublishedModel, Push, VersionSnapshot
 from livectr.trainer.publish.watch import PublishedWatch
 
 LOG = logging.getLogger(__name__)
@@ -80,8 +70,7 @@ class Publisher:
         lookout: rank 0's check that Redis still holds the version.
 
     Attributes:
-        full: the next version must hold everything.
-        last: manifest of the version that is served; None before the first.
+        lineage: version that is served, and numbers of the next.
         push: stage of the version under way.
         log: versions whose changed keys Redis keeps, for a process that resumes from a checkpoint.
         resumption: lists of keys that count as changed (trainer.publish.log.missed); None: no lists.
@@ -101,12 +90,9 @@ class Publisher:
         lookout: PublishedWatch | None = None,
     ) -> None:
         self.store, self.control = store, control
-        self.full = True
-        self.last: VersionManifest | None = None
+        self.lineage = Lineage()
         self.least_examples = min_examples
-        self._model, self._run_id = model, ""
-        self._number = self._version = 0
-        self._row_set, self._before = "", b""
+        self._model = model
         self._unpublished, self._since_begin = Freshness(), Freshness()
         self.delays = Delays()
         self._closing = Event()
@@ -129,44 +115,29 @@ class Publisher:
             MismatchError: this run may not take over (trainer.publish.succession); nothing has been touched.
             ConnectError: Redis does not answer.
         """
-        claim = Claim()
-        if self.control.rank == 0:
-            assert self._lookout is not None
-            try:
-                claim = claim_namespace(
-                    self.store,
-                    self._lookout,
-                    cursor,
-                    learned=learned,
-                    fingerprint=self._model.fingerprint,
-                    take_over=take_over,
-                )
-            except STORE_ERRORS as error:
-                raise ConnectError(
-                    f"Redis at {self.store.url} cannot be used ({error or type(error).__name__}); "
-                    "mend it or change --publish"
-                ) from None
-        told = self.control.broadcast_json(asdict(claim))
-        claim = Claim(**{**told, "resumption": Resumption.of(told["resumption"])})
-        if claim.refused:
-            raise MismatchError(claim.refused)
-        self.store.connection.epoch = claim.epoch
-        self._version, self._run_id = claim.version, claim.run_id
+        claimant = Claimant(cursor, learned, self._model.fingerprint, take_over)
+        claim = claim_namespace(self.store, self._lookout, self.control, claimant)
+        self.lineage = Lineage.resumed(claim.version, claim.run_id, claim.manifest.encode())
         self.least_examples = max(self.least_examples, claim.least_examples)
-        self._before = claim.manifest.encode()
-        if self._before:
-            self.last = VersionManifest.from_json(self._before)
-            self._row_set, self.full = self.last.row_set, False
+        if self.last is not None:
             self.flipped = self.last.version - cursor.served if cursor is not None and cursor.served else 1
             self.resumption = claim.resumption
             if claim.resumption is not None:
                 self.log.kept |= claim.resumption.log
                 self.store.rows.cut_off = claim.resumption.cut_off
-                skipped = range(self.last.version + 1, self._version + 1)
-                earlier = self.last.earlier | dict.fromkeys(skipped, ())
-                self.last = replace(self.last, earlier=earlier)
+                self.lineage.skip_unflipped()
             telemetry.show_published(self.last.version, self.last.created_ms)
         self._watch()
+
+    @property
+    def last(self) -> VersionManifest | None:
+        """Manifest of the version that is served; None before the first."""
+        return self.lineage.last
+
+    @property
+    def full(self) -> bool:
+        """Tell if the next version must hold everything."""
+        return self.lineage.full
 
     @property
     def busy(self) -> bool:
@@ -206,10 +177,7 @@ class Publisher:
         Args:
             begins: a version begins at this step boundary.
         """
-        version, row_set = self._version + (begins or self.busy), self._next_row_set() if begins else ""
-        last = self.last if not self.full else None
-        served = (last.version, last.row_set) if last is not None else (0, "")
-        return Cursor(version, self.store.connection.epoch, row_set, step, self._run_id, *served)
+        return self.lineage.cursor(step, self.store.connection.epoch, begins=begins, busy=self.busy)
 
     def begin(
         self, snapshot: VersionSnapshot, *, learned: int = 0, committed: int = 0, needed: int | None = None
@@ -223,63 +191,21 @@ class Publisher:
                 no checkpoints, and no log.
         """
         self.log.needed = needed
-        own = {
-            "epoch": self.store.connection.epoch,
-            "version": self._version + 1,
-            "rows": dict(snapshot.table_rows),
-            "written": snapshot.written,
-            "content": described(snapshot.content),
-            "sentinel": secrets.token_hex(8),
-            "created_ms": time.time_ns() // 1_000_000,
-        }
-        shares = self.control.gather_json(own)
-        self.store.connection.epoch = shares[0]["epoch"]  # rank 0 takes a new epoch when a publish fails
-        version, blob = int(shares[0]["version"]), self.store.space.blob  # rank 0 knows those of rollbacks
-        epoch, world = self.store.connection.epoch, self.control.world
-        sentinel, evictions = shares[0]["sentinel"], self._lookout.evictions if self._lookout else Evictions()
-        if not self.full and self.last is not None:
-            sentinel, evictions = self.last.sentinel, self.last.evictions
+        own = ShareNotice.of(snapshot, self.store.connection.epoch, self.lineage.number + 1)
+        shares = [ShareNotice(**share) for share in self.control.gather_json(own.as_json())]
+        self.store.connection.epoch = shares[0].epoch
+        evictions = self._lookout.evictions if self._lookout is not None else Evictions()
         if self._lookout is not None:
             self._lookout.watch(None)
-        earlier = self.last if self.last is not None and not self.full else None
-        content = names_of(
-            [share["content"] for share in shares],
-            lambda name, r, tag: blob(version, f"content-{name}-{epoch}-{r}-{tag}"),
-            earlier.content if earlier is not None else {},
-        )
         self._unpublished = self._unpublished.merged(self._since_begin)
         self._since_begin = Freshness()
-        segments = self._model.served(snapshot.champion)
-        manifest = VersionManifest(
-            version=version,
-            epoch=epoch,
-            row_set=self._next_row_set(),
-            step=snapshot.step,
-            world=world,
-            created_ms=shares[0]["created_ms"],
-            tables=summed([share["rows"] for share in shares]),
-            dense=tuple(blob(version, f"dense-{epoch}-{r}") for r in range(world)),
-            changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
-            earlier=earlier_blobs(earlier),
-            item_vectors=snapshot.item_names(lambda tag: blob(version, f"items-{epoch}-{tag}"), earlier),
-            content={name: names.all for name, names in content.items()},
-            freshness=self._unpublished,
-            examples=learned,
-            committed=committed,
-            sentinel=sentinel,
-            evictions=evictions,
-            fingerprint=self._model.fingerprint,
-            dim=sum(dim for _, dim in segments),
-            segments=segments,
-            seed=self._model.seed,
-            run_id=self._run_id,
-            champion=snapshot.champion,
-        )
-        rows = sum(share["written"] for share in shares)
-        own_blobs = {name: names.ranks[self.control.rank] for name, names in content.items()}
-        self._entry = LogEntry.of(manifest, rows, earlier) if needed is not None else None
-        pending = Pending(manifest, manifest.to_json(), rows, self.full, snapshot.published)
-        self.push(pending, Share(self.control.rank, snapshot, manifest, own_blobs, self.full, self._entry))
+        learning = Learning(learned, committed, self._unpublished)
+        draft = Draft.of(shares, self.lineage, self._model, snapshot, learning, self.store.space, evictions)
+        manifest, rank = draft.manifest, self.control.rank
+        self._entry = LogEntry.of(manifest, draft.rows, self.lineage.base) if needed is not None else None
+        pending = Pending(manifest, manifest.to_json(), draft.rows, self.full, snapshot.published)
+        blobs = {name: names.ranks[rank] for name, names in draft.content.items()}
+        self.push(pending, Share(rank, snapshot, manifest, blobs, self.full, self._entry))
 
     def observe(self, flags: Sequence[int]) -> Published | None:
         """Step 6: continue as far as the flags of one header allow. Alike on every rank.
@@ -317,10 +243,10 @@ class Publisher:
         if self.control.rank != 0 or push.working or push.state is not states[0]:
             return None  # an outcome that came after the flags is in the next header
         if Push.UNKNOWN in states:
-            push.find_out(pending, self._before)
+            push.find_out(pending, self.lineage.text)
         elif push.state is Push.PUSHED:
             # 6 every rank's push has arrived: flip
-            before = b"" if pending.full else self._before
+            before = b"" if pending.full else self.lineage.text
             push.run(partial(self._seal_and_flip, pending, before), then=Push.FLIPPED)
         return None
 
@@ -348,12 +274,11 @@ class Publisher:
     def _watch(self) -> None:
         """Let the look-out compare Redis with the last version."""
         if self._lookout is not None:
-            self._lookout.watch(self.last, self._before)
+            self._lookout.watch(self.last, self.lineage.text)
 
     def begin_again(self) -> None:
         """Let the next version hold everything, in a fresh row set. Alike on every rank; not while busy."""
-        self.full = True
-        self._number += 1
+        self.lineage.begin_again()
 
     def close(self) -> None:
         """End the threads, whatever they wait for; a version that was not flipped is left behind."""
@@ -364,9 +289,6 @@ class Publisher:
         self._garbage.close()
         self.store.close()
 
-    def _next_row_set(self) -> str:
-        return row_set_name(self.store.connection.epoch, self._number) if self.full else self._row_set
-
     def _repeat(self, pending: Pending, outcome: Push) -> None:
         """Give up a version; the next has its number, unless readers may have seen it."""
         self._garbage.failed(pending.manifest)
@@ -375,12 +297,12 @@ class Publisher:
             why = "was rolled back" if superseded else "was emptied"
             LOG.warning("Redis at %s %s: the next version is complete", self.store.url, why)
             self._lost(superseded=superseded)
-            self._version = max(pending.manifest.version, self.store.fence.used)
+            self.lineage.number = max(pending.manifest.version, self.store.fence.used)
         self._watch()
 
     def _flipped(self, pending: Pending) -> Published:
         manifest = pending.manifest
-        self._version, self._row_set, self._before = manifest.version, manifest.row_set, pending.text
+        self.lineage.flipped(pending)
         self._unpublished = Freshness()
         if self.control.rank == 0:
             telemetry.show_published(manifest.version, manifest.created_ms)
@@ -394,7 +316,6 @@ class Publisher:
             self._garbage.flipped(manifest, full=pending.full)
         for note in pending.published:
             note()
-        self.full, self.last = False, manifest
         self.store.rows.cut_off = ()
         self._watch()
         return Published(manifest, pending.rows, pending.full)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from livectr.system.errors import MismatchError
+from livectr.system.errors import ConnectError, MismatchError
+from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.log.resumption import Resumption, resumption_at
 from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import STORE_ERRORS
 from livectr.trainer.publish.succession import LOST_NUMBERS, Cursor, refusal
 from livectr.trainer.publish.watch import PublishedWatch
 
@@ -37,29 +40,65 @@ class Claim:
     manifest: str = ""
     resumption: Resumption | None = None
 
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> Claim:
+        """Decode `dataclasses.asdict` that went through JSON."""
+        return Claim(**{**values, "resumption": Resumption.of(values["resumption"])})
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """Trainer that asks for a namespace.
+
+    Attributes:
+        cursor: of the checkpoint that its run resumes from; None: a new run.
+        learned: examples of that checkpoint.
+        fingerprint: of its pipeline.
+        take_over: replace another run's version, or a newer version.
+    """
+
+    cursor: Cursor | None
+    learned: int
+    fingerprint: str
+    take_over: bool
+
 
 def claim_namespace(
-    store: RedisStore,
-    lookout: PublishedWatch,
-    cursor: Cursor | None,
-    *,
-    learned: int,
-    fingerprint: str,
-    take_over: bool,
+    store: RedisStore, lookout: PublishedWatch | None, control: Control, claimant: Claimant
 ) -> Claim:
-    """Fence out all other trainers, if this trainer may; from then on nobody else writes. Rank 0 only.
+    """Fence out all other trainers, if this trainer may; from then on nobody else writes. Collective.
 
     Args:
-        lookout: started once the namespace is claimed.
-        cursor: of the checkpoint that this run resumes from; None: a new run.
-        learned: examples of that checkpoint.
-        fingerprint: of the pipeline.
-        take_over: replace another run's version, or a newer version.
+        lookout: rank 0's, started once the namespace is claimed; None on other ranks.
+
+    Raises:
+        MismatchError: this run may not take over (trainer.publish.succession); nothing has been touched.
+        ConnectError: Redis does not answer.
+    """
+    claim = Claim()
+    if lookout is not None:
+        try:
+            claim = _claimed(store, lookout, claimant)
+        except STORE_ERRORS as error:
+            raise ConnectError(
+                f"Redis at {store.url} cannot be used ({error or type(error).__name__}); "
+                "mend it or change --publish"
+            ) from None
+    claim = Claim.from_json(control.broadcast_json(asdict(claim)))
+    if claim.refused:
+        raise MismatchError(claim.refused)
+    store.connection.epoch = claim.epoch
+    return claim
+
+
+def _claimed(store: RedisStore, lookout: PublishedWatch, claimant: Claimant) -> Claim:
+    """Claim of rank 0.
 
     Raises:
         MismatchError: another program wrote the manifest.
         STORE_ERRORS: Redis did not answer.
     """
+    cursor, take_over = claimant.cursor, claimant.take_over
     where = f"namespace {store.space.namespace!r} in Redis at {store.url}"
     while True:
         text = store.manifest_text()
@@ -69,7 +108,7 @@ def claim_namespace(
             if not take_over:
                 raise
             held = None
-        why = refusal(held, cursor, learned=learned, fingerprint=fingerprint, where=where)
+        why = refusal(held, cursor, learned=claimant.learned, fingerprint=claimant.fingerprint, where=where)
         if why is not None and not take_over:
             return Claim(refused=why)
         used = [(held.version, held.epoch)] if held is not None else []

@@ -48,7 +48,7 @@ from livectr.trainer.parts import Closable, Extraction, Parts
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.process import local_rank
 from livectr.trainer.progress import Progress
-from livectr.trainer.publish.snapshot import Boundary, Left
+from livectr.trainer.publish.boundary import Boundary, Left
 from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels

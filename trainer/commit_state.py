@@ -11,7 +11,10 @@ from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
-from livectr.trainer.publish.snapshot import Boundary, Left, Snapshotter
+from livectr.trainer.publish.boundary import Boundary, Left
+from livectr.trainer.publish.items import ItemCopier
+from livectr.trainer.publish.snapshot import Snapshotter
+from livectr.trainer.publish.values import ValueCopier
 from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.stream.order_log import lines
 
@@ -149,17 +152,26 @@ def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
     """Copies the changes of a version; None if nothing is published."""
     if parts.publisher is None:
         return None
+    step, source, statistics, control = parts.step, parts.source, parts.feed.statistics, parts.control
+    items = ItemCopier(
+        step,
+        source,
+        parts.extraction.extract,
+        statistics,
+        control,
+        refresh=parts.item_refresh,
+        now_ms=parts.progress.event_ms,
+        first_ms=parts.progress.first_ms,
+    )
     return Snapshotter(
         parts.pipeline,
-        parts.step,
-        parts.source,
-        parts.extraction.extract,
-        parts.feed.statistics,
-        parts.control,
-        parts.publisher.store.space,
+        step,
+        control,
+        statistics,
+        ValueCopier(source, control, parts.publisher.store.space),
+        items,
         champion,
-        parts.refreshes,
-        parts.progress.event_ms,
-        parts.item_refresh,
-        parts.progress.first_ms,
+        refreshes=parts.refreshes,
+        now_ms=parts.progress.event_ms,
+        first_ms=parts.progress.first_ms,
     )

@@ -33,7 +33,7 @@ from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.commit_state import CommitState, held_by
 from livectr.trainer.counts import summed
-from livectr.trainer.publish.snapshot import Boundary, overgrown
+from livectr.trainer.publish.boundary import Boundary, overgrown
 from livectr.trainer.publish.spool import CopyAhead
 from livectr.trainer.publish.version import Push
 from livectr.trainer.quality.gate import PublishGate

@@ -31,7 +31,7 @@ from livectr.store.layout import encode_history, encode_lookup_row
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 
 CANDIDATES = 400
 GOAL = 1 / 1.14

@@ -23,7 +23,7 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.store.layout import encode_lookup_row
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]

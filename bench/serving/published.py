@@ -18,10 +18,11 @@ from livectr.store.layout import LOOKUP, encode_history, encode_lookup_row
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.items import Items
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import Values
-from livectr.trainer.publish.version import Items, PublishedModel, Push, VersionSnapshot
+from livectr.trainer.publish.values import Values
+from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]

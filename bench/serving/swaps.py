@@ -30,7 +30,7 @@ from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.system.errors import InternalError
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import VersionSnapshot
 
 EVERY_S, SHARE = 2.0, 0.01

@@ -42,11 +42,14 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.content.contents import Contents
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.garbage import collect_garbage
+from livectr.trainer.publish.items import ItemCopier
+from livectr.trainer.publish.lineage import row_set_name
 from livectr.trainer.publish.publisher import COLLECT_AFTER_S
 from livectr.trainer.publish.push import PUSH_ERRORS, Share
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Snapshotter
-from livectr.trainer.publish.store_types import FencedError, LostError, row_set_name
+from livectr.trainer.publish.store_errors import FencedError, LostError
+from livectr.trainer.publish.values import ValueCopier
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.quality.champion import champion_of
 
@@ -175,14 +178,14 @@ def _snapshot(
     pipeline: Pipeline, restored: Restored, step: DesStep, facts: _Facts, store: RedisStore
 ) -> tuple[VersionSnapshot, PublishedModel]:
     source: ExampleSource = facts  # type: ignore[assignment]  # the two that a snapshot asks for
+    statistics, control = Statistics(pipeline.plan).load(restored.statistics()), Control()
     snapshots = Snapshotter(
         pipeline,
         step,
-        source,
-        Extractor(pipeline.plan),
-        Statistics(pipeline.plan).load(restored.statistics()),
-        Control(),
-        store.space,
+        control,
+        statistics,
+        ValueCopier(source, control, store.space),
+        ItemCopier(step, source, Extractor(pipeline.plan), statistics, control),
         champion_of(restored.contest()),
     )
     segments = [(s.name, s.dim) for s in step.layout.segments]

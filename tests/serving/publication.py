@@ -21,7 +21,7 @@ from livectr.store.layout import (
 from livectr.store.manifest import Freshness, VersionManifest
 from livectr.store.vectors import encode_vectors
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

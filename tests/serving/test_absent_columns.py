@@ -18,7 +18,7 @@ from livectr.serving.request.parse import RequestSchema, to_arrow
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import encode_history, encode_lookup_row
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 from tests.ingest.written_out import written_out
 from tests.serving.publication import seal_values
 

@@ -37,8 +37,10 @@ from livectr.serving.score.scorer import published_statistics
 from livectr.serving.version.reader import Reader
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.items import ItemCopier
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Snapshotter
+from livectr.trainer.publish.values import ValueCopier
 from livectr.trainer.publish.version import VersionSnapshot
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import CASES, clicks, impressions, pipeline, shops, users
@@ -219,8 +221,10 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
     step, store = DesStep(pipeline, seed=3), RedisStore(redis_url, "livectr")
     store.fence.take(store.manifest_text())
     seal_values(store, pipeline.fingerprint)
-    parts = pipeline, step, source, extract, statistics, Control(), store.space
-    snapshot = Snapshotter(*parts).take(1, None)
+    control = Control()
+    values = ValueCopier(source, control, store.space)
+    items = ItemCopier(step, source, extract, statistics, control)
+    snapshot = Snapshotter(pipeline, step, control, statistics, values, items).take(1, None)
     for values in snapshot.values:
         store.rows.write_values(values)
     yield Trained(pages, extract(examples.columns, statistics), place, statistics, store, snapshot)

@@ -19,7 +19,7 @@ from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest, newest_manif
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
-from livectr.trainer.publish.snapshot import Boundary, Left
+from livectr.trainer.publish.boundary import Boundary, Left
 from tests.tiers import examples, few
 from tests.trainer.test_checkpoint import Run, content, reopen, restored_tables
 from tests.waiting import left_s

@@ -30,7 +30,8 @@ from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish import outcome, snapshot
-from livectr.trainer.publish.snapshot import Boundary, Snapshotter
+from livectr.trainer.publish.boundary import Boundary
+from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.run import Training, TrainOptions
@@ -198,7 +199,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
         store.evict()
     assert table.dram_rows < rows / 4
     step = SimpleNamespace(tables={"ad": table}, layout=layout, tiers=store)
-    taker = Snapshotter(*cast("tuple[Any, ...]", (None, step, None, None, None, None, None)))
+    taker = Snapshotter(*cast("tuple[Any, ...]", (None, step, None, None, None, None)))
     tracemalloc.start()
     try:
         _, spool = taker._rows(None)

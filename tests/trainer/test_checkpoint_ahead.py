@@ -17,7 +17,7 @@ from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint import table_chain
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
-from livectr.trainer.publish.snapshot import Boundary, Left
+from livectr.trainer.publish.boundary import Boundary, Left
 from tests.tiers import examples
 from tests.trainer.test_checkpoint import Run, content, reopen, restored_tables
 

@@ -14,7 +14,7 @@ from livectr.store.layout import RowStatus
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish import outcome
 from livectr.trainer.publish.push import Share
-from livectr.trainer.publish.store_types import FencedError
+from livectr.trainer.publish.store_errors import FencedError
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Push
 from tests.redis_servers import stop_replicating

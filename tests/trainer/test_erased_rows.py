@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from livectr.store.layout import RowStatus, decode_rows
-from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import VersionSnapshot
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
 

@@ -15,7 +15,7 @@ from livectr.store.layout import RowStatus
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish import outcome
 from livectr.trainer.publish.push import Share
-from livectr.trainer.publish.store_types import LostError
+from livectr.trainer.publish.store_errors import LostError
 from livectr.trainer.publish.version import Push
 from tests.trainer.publishing import Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Proxy

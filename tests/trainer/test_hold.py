@@ -17,7 +17,7 @@ from livectr.system.errors import ConfigError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import FencedError, HeldError
+from livectr.trainer.publish.store_errors import FencedError, HeldError
 from livectr.trainer.publish.version import PublishedModel, Push
 from livectr.trainer.publish.watch import PublishedWatch
 from livectr.trainer.telemetry import LOST_VERSIONS, PUBLISH_HELD

@@ -16,7 +16,7 @@ from livectr.store.layout import RowStatus
 from livectr.store.manifest import VersionManifest
 from livectr.store.measured_cluster import MeasuredCluster
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import LostError
+from livectr.trainer.publish.store_errors import LostError
 from tests.redis_servers import ClusterClient
 from tests.trainer import test_lookout, test_publish
 from tests.trainer.publishing import Trainer, rows_at, snapshot, start

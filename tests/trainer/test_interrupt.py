@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS
+from livectr.trainer.publish.store_errors import STORE_ERRORS
 
 BROKEN = 200
 """Commands that are broken: far more than it takes to meet each moment of a command."""

@@ -18,7 +18,8 @@ from livectr.store.manifest import VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.content.item_drift import ItemDrift
 from livectr.trainer.content.item_refresh import ItemPlan, ItemRefresh, item_refresh_of
-from livectr.trainer.publish.version import ItemBlobs, Items, Published
+from livectr.trainer.publish.items import ItemBlobs, Items
+from livectr.trainer.publish.version import Published
 from tests.serving.content_world import pipeline
 from tests.trainer.publishing import Trainer, snapshot
 

@@ -16,7 +16,7 @@ from livectr.store.keyspace import Keyspace
 from livectr.store.manifest import VersionManifest
 from livectr.store.vectors import decode_vectors
 from livectr.trainer.des.item_vectors import ItemCopy, item_vectors
-from livectr.trainer.publish.version import Items
+from livectr.trainer.publish.items import Items
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ADS, ad_pipeline, write_files
 from tests.trainer.processes import finish, start

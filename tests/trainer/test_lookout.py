@@ -16,7 +16,7 @@ from livectr.trainer.publish import garbage
 from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher, Push
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import FencedError, LostError
+from livectr.trainer.publish.store_errors import FencedError, LostError
 from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.trainer.ad_logs import write_files

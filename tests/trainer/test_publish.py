@@ -16,10 +16,12 @@ from livectr.store.manifest import VersionManifest
 from livectr.store.vectors import decode_vectors
 from livectr.system.errors import ConfigError, ConnectError, MismatchError
 from livectr.trainer.publish.garbage import collect_garbage
+from livectr.trainer.publish.items import Items
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import FencedError, LostError, Values
+from livectr.trainer.publish.store_errors import FencedError, LostError
 from livectr.trainer.publish.succession import Cursor
-from livectr.trainer.publish.version import Items, Push, VersionSnapshot
+from livectr.trainer.publish.values import Values
+from livectr.trainer.publish.version import Push, VersionSnapshot
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
 from tests.waiting import left_s
 

@@ -26,7 +26,7 @@ from livectr.trainer.publish.fence_scripts import BEGIN, FLIP
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.row_scripts import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES
-from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 from tests.tiers import few
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot

@@ -15,8 +15,8 @@ from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
+from livectr.trainer.publish.boundary import Boundary
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.snapshot import Boundary
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.stages import Stages

@@ -24,10 +24,10 @@ from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commits import CommitState, Committer
 from livectr.trainer.publish import outcome
+from livectr.trainer.publish.boundary import Left
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.snapshot import Left
-from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.sweep import sweep
+from livectr.trainer.publish.values import Values
 from livectr.trainer.run import Training, TrainOptions
 from tests.trainer.test_left import PIPELINE, check_redis, write
 

@@ -10,7 +10,7 @@ from livectr.store.layout import BUCKETS, KEPT_VERSIONS
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish.log.entries import PublishLog
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS
+from livectr.trainer.publish.store_errors import STORE_ERRORS
 from livectr.trainer.publish.version import blobs_of
 
 LOG = logging.getLogger(__name__)

@@ -8,9 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from livectr.store.manifest import VersionManifest
-from livectr.trainer.publish.store_types import row_set_name
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Pending
+
+
+def row_set_name(epoch: int, number: int) -> str:
+    """The row_set of the number-th complete publish of a trainer."""
+    return f"{epoch}-{number}"
 
 
 @dataclass

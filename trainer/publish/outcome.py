@@ -9,7 +9,7 @@ from threading import Event
 from livectr.store.manifest import VersionManifest
 from livectr.system.errors import MismatchError
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, HeldError
+from livectr.trainer.publish.store_errors import STORE_ERRORS, FencedError, HeldError
 from livectr.trainer.publish.version import Pending, Push
 
 LOG = logging.getLogger(__name__)

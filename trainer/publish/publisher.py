@@ -48,7 +48,7 @@ from livectr.trainer.publish.log.entries import LogEntry, PublishLog
 from livectr.trainer.publish.log.resumption import Resumption
 from livectr.trainer.publish.push import PushStage, Share
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import FencedError, HeldError
+from livectr.trainer.publish.store_errors import FencedError, HeldError
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.takeover import Claimant, claim_namespace
 from livectr.trainer.publish.version import Pending, Published, PublishedModel, Push, VersionSnapshot

@@ -28,13 +28,7 @@ from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.log.entries import LogEntry
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import (
-    STORE_ERRORS,
-    FencedError,
-    GivenUpError,
-    HeldError,
-    LostError,
-)
+from livectr.trainer.publish.store_errors import STORE_ERRORS, FencedError, GivenUpError, HeldError, LostError
 from livectr.trainer.publish.sweep import sweep
 from livectr.trainer.publish.version import Pending, Push, VersionSnapshot
 

@@ -26,9 +26,9 @@ from livectr.trainer.publish.bucket_seals import (
 from livectr.trainer.publish.fence import Fence
 from livectr.trainer.publish.fence_scripts import BEGIN, FLIP, PUSHED
 from livectr.trainer.publish.log.entries import LogEntry
-from livectr.trainer.publish.row_writer import RowWriter
+from livectr.trainer.publish.row_writer import CHUNK_ROWS, RowWriter
 from livectr.trainer.publish.store_connection import StoreConnection
-from livectr.trainer.publish.store_types import CHUNK_ROWS, LostError, unless_refused
+from livectr.trainer.publish.store_errors import LostError, unless_refused
 from livectr.trainer.publish.version import blobs_of
 
 LOG = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from livectr.store.layout import BUCKETS, erased_slot, key_bytes, row_bytes, slot_bytes, slot_head
+from livectr.store.layout import BUCKETS, by_bucket, erased_slot, key_bytes, row_bytes, slot_bytes, slot_head
 from livectr.store.packed_calls import PackedCall, framed
 from livectr.trainer.publish.row_scripts import (
     ERASE_ROWS,
@@ -16,11 +16,13 @@ from livectr.trainer.publish.row_scripts import (
     WRITE_VALUES,
 )
 from livectr.trainer.publish.store_connection import StoreConnection
-from livectr.trainer.publish.store_types import Values, chunked
+from livectr.trainer.publish.values import Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
+CHUNK_ROWS = 1000
+"""Rows of a script call: enough to amortise it, few enough not to hold up readers (≈ 1 ms)."""
 PART_ROWS = 1 << 17
 """Rows that are grouped by bucket at once."""
 
@@ -53,7 +55,7 @@ class RowWriter:
         names = [self._space.row_head(row_set, table, bucket) for bucket in range(BUCKETS)]
 
         def calls(keys: I64, rows: F32) -> Iterator[PackedCall]:
-            for b, at in chunked(keys):  # the rows of a call stay in the core's cache until they are sent
+            for b, at in _chunked(keys):  # the rows of a call stay in the core's cache until they are sent
                 epoch, slots = self._space.bucket_epoch(b), framed(row_bytes(rows[at]), slot_head(version))
                 yield PackedCall(
                     source,
@@ -73,7 +75,7 @@ class RowWriter:
         names = self._space.rows(row_set, table, keys)
         args = [self._replaced(version), slot_bytes(dim), erased_slot(version, dim)]
         self._connection.run_all(
-            (ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in chunked(keys)
+            (ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in _chunked(keys)
         )
 
     def _replaced(self, version: int) -> bytes:
@@ -84,7 +86,7 @@ class RowWriter:
         """Remove rows of keys int64[n] that `version` or an earlier version erased, after `raise_floor`."""
         names = self._space.rows(row_set, table, keys)
         self._connection.run_all(
-            (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in chunked(keys)
+            (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in _chunked(keys)
         )
 
     def raise_floor(self, version: int) -> None:
@@ -107,5 +109,17 @@ class RowWriter:
                     [values.names[i] for i in chosen[at]],
                     [v for i in chosen[at] if (v := values.values[i]) is not None],
                 )
-                for bucket, at in chunked(values.keys[chosen])
+                for bucket, at in _chunked(values.keys[chosen])
             )
+
+
+def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
+    """Bucket and positions of at most CHUNK_ROWS keys, over all keys i64[n]; buckets take turns.
+
+    So the nodes of a cluster are written to side by side.
+    """
+    buckets = by_bucket(keys)
+    for start in range(0, max((len(at) for _, at in buckets), default=0), CHUNK_ROWS):
+        for bucket, at in buckets:
+            if start < len(at):
+                yield bucket, at[start : start + CHUNK_ROWS]

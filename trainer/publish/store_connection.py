@@ -12,7 +12,7 @@ from livectr.store.redis_client import connect_redis
 from livectr.store.redis_errors import REDIS_ERRORS, refusal
 from livectr.store.redis_url import is_clustered
 from livectr.system.errors import ConfigError, ConnectError, MismatchError
-from livectr.trainer.publish.store_types import FencedError, HeldError, LostError
+from livectr.trainer.publish.store_errors import FencedError, HeldError, LostError
 
 CHUNKS_IN_FLIGHT = 16
 

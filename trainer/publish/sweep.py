@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from livectr.store.layout import key_of
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 
 LOG = logging.getLogger(__name__)
 I64 = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from livectr.system.errors import ConnectError, MismatchError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.log.resumption import Resumption, resumption_at
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS
+from livectr.trainer.publish.store_errors import STORE_ERRORS
 from livectr.trainer.publish.succession import LOST_NUMBERS, Cursor, refusal
 from livectr.trainer.publish.watch import PublishedWatch
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +13,11 @@ import numpy.typing as npt
 from livectr.models.base import served_roles
 from livectr.store.layout import KEPT_VERSIONS
 from livectr.store.manifest import VersionManifest
-from livectr.store.vectors import blob_count, blob_rows
-from livectr.trainer.comm.control import Control
 from livectr.trainer.content.names import item_names
 from livectr.trainer.content.precompute import Precompute
+from livectr.trainer.publish.items import Items
 from livectr.trainer.publish.spool import CopyAhead, Spool
-
-if TYPE_CHECKING:
-    from livectr.trainer.publish.store_types import Values
+from livectr.trainer.publish.values import Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -69,63 +65,6 @@ class PublishedModel:
 def is_served(segment: str, champion: str) -> bool:
     """Tell if a segment ("role.name") belongs to a model that servers answer with."""
     return segment.partition(".")[0] in served_roles(champion)
-
-
-@dataclass(frozen=True)
-class ItemBlobs:
-    """Blobs of item vectors that a version writes.
-
-    Attributes:
-        tags: last parts of their names.
-        sizes: items of each blob; `left` has a blob behind them.
-        whole: no blob of the version before stays.
-        left: items of blobs that stay, which have left: i64[m]; None: there is no such blob.
-        published: notes that the version is served.
-    """
-
-    tags: Sequence[str]
-    sizes: Sequence[int]
-    whole: bool = True
-    left: I64 | None = None
-    published: Callable[[], None] = lambda: None
-
-    @staticmethod
-    def of_all(n: int, dim: int) -> ItemBlobs:
-        """Blobs of all n items with vectors of `dim` numbers."""
-        rows, count = blob_rows(dim), blob_count(n, dim)
-        sizes = [min(rows, n - rows * number) for number in range(count)]
-        return ItemBlobs([str(number) for number in range(count)], sizes)
-
-
-@dataclass(frozen=True)
-class Items:
-    """Items whose vectors a version computes.
-
-    Attributes:
-        ids: i64[n], in the order of the blobs.
-        dim: numbers of a vector.
-        compute: computes the vectors f32[n, dim], from a thread beside the training. Collective by the
-            Control that it is given.
-        blobs: what is written.
-    """
-
-    ids: I64
-    dim: int
-    compute: Callable[[Control], F32]
-    blobs: ItemBlobs
-
-    @staticmethod
-    def of(ids: I64, vectors: F32) -> Items:
-        """Items whose vectors f32[n, dim] are there."""
-        dim = vectors.shape[1]
-        return Items(ids, dim, lambda _: vectors, ItemBlobs.of_all(len(ids), dim))
-
-    def parts(self, vectors: F32) -> Iterator[tuple[I64, F32]]:
-        """Ids and vectors of each blob."""
-        ends = np.cumsum(self.blobs.sizes)[:-1]
-        yield from zip(np.split(self.ids, ends), np.split(vectors, ends), strict=True)
-        if self.blobs.left is not None:
-            yield self.blobs.left, np.empty((len(self.blobs.left), 0), np.float32)
 
 
 @dataclass(frozen=True)

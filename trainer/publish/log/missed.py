@@ -21,7 +21,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import owners_by_key
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.store_types import STORE_ERRORS
+from livectr.trainer.publish.store_errors import STORE_ERRORS
 
 LOG = logging.getLogger(__name__)
 I64 = npt.NDArray[np.int64]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+import pytest
 import redis
 
 from livectr.local.ports import free_ports
 from livectr.local.redis_servers import Servers, until
+
+SERVER_AND_CLUSTER = pytest.mark.parametrize("redis_url", ["server", "cluster"], indirect=True)
+"""Mark of a test that runs on a single server and on the session's cluster; the fixture makes it empty."""
 
 
 def stop_replicating(replica: redis.Redis, primary: redis.Redis) -> None:

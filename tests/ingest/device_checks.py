@@ -21,8 +21,8 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.columns import MAX_ROW_VALUES, THREADS
 from tests.ingest.operator_check import plan_of
-from tests.ingest.test_operators import EXPRESSIONS, F64, I64, L64, LTEXT, ROOTS, TEXT
-from tests.ingest.test_plan import random_batch, random_dag
+from tests.ingest.operator_expressions import EXPRESSIONS, F64, I64, L64, LTEXT, ROOTS, TEXT
+from tests.ingest.random_plans import random_batch, random_dag
 from tests.ingest.text_expressions import TEXT_EXPRESSIONS
 
 Target = Any

@@ -33,8 +33,8 @@ from livectr.kernels.stream.clock import LAST
 from livectr.local.kafka import create_topics
 from livectr.system.errors import ConfigError
 from tests.ingest.joined_logs import Expected, Log, Logs, expected, pipeline, random_logs, rows_of, write_logs
-from tests.ingest.test_examples import close as close_all
-from tests.ingest.test_examples import drain, open_ranks
+from tests.ingest.ranks_reading import close as close_all
+from tests.ingest.ranks_reading import drain, open_ranks
 from tests.tiers import examples, few
 from tests.waiting import left_s, until
 

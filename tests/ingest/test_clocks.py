@@ -5,18 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livectr.ingest.language.event_times import EventTime
-from livectr.ingest.language.streams import Stream, label_join
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.clock import VOICES, Horizon, judge, new_clock
-from tests.ingest.joined_logs import TYPES, Log
+from tests.ingest.joined_logs import Log
 from tests.ingest.partition_reader import Reader
+from tests.ingest.quiet_hour import HOUR_MS, START_MS, logs, pipeline
 from tests.tiers import examples
 
-START_MS = 1_700_000_000_000
-WINDOW_MS = 2_000
-HOUR_MS = 3_600_000
-USERS = 40
 WRONG = (
     *(lambda t, by=by: t + by for by in (61_000, HOUR_MS, 23 * HOUR_MS, 400 * 24 * HOUR_MS)),
     *(lambda t, by=by: t - by for by in (61_000, HOUR_MS, 400 * 24 * HOUR_MS)),
@@ -27,28 +22,6 @@ WRONG = (
     lambda t: -(2**63),
 )
 """Ahead, behind, seconds or microseconds for milliseconds, 1970, and times that are none."""
-
-
-def pipeline(max_disorder: int = 0) -> Pipeline:
-    time = EventTime("ts", max_disorder=max_disorder)
-    impressions = Stream("impressions", key="user_id", time=time, columns=TYPES)
-    clicks = Stream("clicks", key="user_id", time=time, columns=TYPES)
-    log = label_join(impressions, clicks, on="request_id", window=WINDOW_MS)
-    return Pipeline(log, sparse=dict(ad=log.ad_id), rank=None)
-
-
-def logs(seed: int, rows: int = 300) -> list[Log]:
-    """Impressions of many users, a fifth of a second apart, and clicks on half of them, with a quiet hour."""
-    rng = np.random.default_rng(seed)
-    times = START_MS + np.arange(rows) * 200 + np.where(np.arange(rows) > rows // 2, HOUR_MS, 0)
-    shown = [
-        {"request_id": f"r{i}", "user_id": int(rng.integers(USERS)), "ad_id": 1, "ts": int(time)}
-        for i, time in enumerate(times)
-    ]
-    clicked = [
-        dict(row, ts=row["ts"] + int(rng.integers(0, WINDOW_MS + 1))) for row in shown if rng.random() < 0.5
-    ]
-    return [shown, sorted(clicked, key=lambda row: int(row["ts"]))]
 
 
 def labels(

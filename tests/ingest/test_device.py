@@ -19,8 +19,8 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.runtime.device import Bytes, EmulatedDevice, gpu_available
 from livectr.system.errors import ConfigError
 from tests.ingest import device_checks as checks
-from tests.ingest.test_operators import F64, I64
-from tests.ingest.test_plan import random_batch
+from tests.ingest.operator_expressions import F64, I64
+from tests.ingest.random_plans import random_batch
 from tests.kernels.pinned_device import PinnedDevice
 from tests.tiers import few
 

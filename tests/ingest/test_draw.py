@@ -17,7 +17,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.dag_layout import LANE, Arrangement, arrange
 from livectr.ingest.plan.drawing import to_svg
 from livectr.ingest.plan.placement import place
-from tests.ingest.test_plan import random_dag
+from tests.ingest.random_plans import random_dag
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -32,18 +31,13 @@ from livectr.kernels.extract.program import find_function, library
 from livectr.kernels.runtime.compiler import KERNELS, compile_host
 from livectr.system.errors import ConfigError
 from tests.ingest.operator_check import ENGINES, without_users_operators
-from tests.ingest.test_operators import EXPRESSIONS
-from tests.ingest.test_plan import ROOTS, random_batch, random_dag
-from tests.ingest.test_statistics import EXPRESSIONS as STATISTICS
-from tests.ingest.test_text_operators import EXPRESSIONS as TEXT_EXPRESSIONS
+from tests.ingest.operator_expressions import EXPRESSIONS, ROOTS
+from tests.ingest.random_plans import random_batch, random_dag
+from tests.ingest.small_plan import AD, BATCH, ITEMS, SMALL
+from tests.ingest.statistics_expressions import EXPRESSIONS as STATISTICS
+from tests.ingest.string_expressions import EXPRESSIONS as TEXT_EXPRESSIONS
 from tests.serving.every_operator import pipeline
 from tests.tiers import few
-
-ITEMS, AD = column(ColumnRef("t", "items"), "list<int32>"), column(ColumnRef("t", "ad"), "int64")
-SMALL = FeaturePlan({"hour": op.hour(AD), "items": ITEMS * 2}, {"mean": op.mean(ITEMS)})
-BATCH = pa.record_batch(
-    {"t.ad": np.arange(3) * 10**7, "t.items": pa.array([[1], [], [2, 3]], pa.list_(pa.int32()))}
-)
 
 
 def same(a: Features, b: Features) -> bool:
@@ -165,7 +159,9 @@ def test_a_process_that_ends_ends_its_compiler(tmp_path: Path) -> None:
     code = "\n".join(
         [
             "import os, time",
-            "from tests.ingest.test_engines import BATCH, SMALL, Extractor, engines",
+            "from livectr.ingest.extract import engines",
+            "from livectr.ingest.extract.extractor import Extractor",
+            "from tests.ingest.small_plan import BATCH, SMALL",
             "Extractor(SMALL, engine='calls')",  # the library comes from the usual cache
             "engines.WORTH_S = 0",
             f"os.environ.update(CXX={compiler!r}, LIVECTR_CACHE_DIR={str(tmp_path / 'cache')!r})",

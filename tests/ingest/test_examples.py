@@ -2,11 +2,10 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -17,59 +16,17 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.delays import Delayed
-from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.local.kafka import create_topics
 from livectr.system.errors import CheckpointError, ConfigError
-from tests.ingest.joined_logs import Expected, Log, expected, pipeline, random_logs, rows_of, write_logs
+from tests.ingest.joined_logs import Expected, expected, pipeline, random_logs, write_logs
+from tests.ingest.mixed_messages import messages
+from tests.ingest.ranks_reading import close, drain, open_ranks, take_settled
 from tests.tiers import examples, few
 from tests.waiting import left_s
 
 SEEDS = st.integers(0, 10_000)
 WITH_FOLDERS = examples(25, tried=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def open_ranks(pipe: Pipeline, url: str, world: int, state: SourceState | None = None) -> list[ExampleSource]:
-    return [
-        ExampleSource(
-            pipe,
-            url,
-            ReadOptions(until_end=True),
-            rank=rank,
-            world=world,
-            dead_letters=DeadLetters(None),
-            state=state,
-        )
-        for rank in range(world)
-    ]
-
-
-def take_settled(sources: list[ExampleSource], limit: int = LAST) -> list[Expected]:
-    """Pop the examples that a trainer may take: before the frontier of every rank, at most `limit`."""
-    frontier = min(source.frontier for source in sources)
-    offers = []
-    for rank, source in enumerate(sources):
-        order, partition = source.orders(min(limit, 1 << 20))
-        settled = order < frontier if frontier != LAST else np.ones(len(order), bool)
-        offers += [(*place, rank) for place in zip(order[settled].tolist(), partition.tolist(), strict=False)]
-    ranks = [rank for *_, rank in sorted(offers)[:limit]]
-    taken = [rows_of(source.pop(ranks.count(rank))) for rank, source in enumerate(sources)]
-    return sorted(itertools.chain(*taken), key=lambda row: (row.order, row.partition))
-
-
-def drain(sources: list[ExampleSource]) -> list[Expected]:
-    rows = []
-    while not all(source.ended for source in sources):
-        for source in sources:
-            source.poll(0.01)
-        rows += take_settled(sources)
-    return rows + take_settled(sources)
-
-
-def close(sources: list[ExampleSource]) -> None:
-    for source in sources:
-        source.close()
 
 
 @pytest.mark.parametrize("delayed", ["wait", "fnw", "es_dfm"])
@@ -183,21 +140,6 @@ def test_topics_that_are_partitioned_differently_are_refused(
     create_topics(kafka_url, {f"impressions{suffix}": 2, f"clicks{suffix}": 3, f"users{suffix}": 1})
     with pytest.raises(ConfigError, match="equally many partitions"):
         open_ranks(pipeline(suffix=suffix), kafka_url, 1)
-
-
-def messages(log: Log) -> Iterator[bytes]:
-    """Records as JSON messages and, every now and then, five of them in one Arrow message."""
-    while log:
-        size = 5 if len(log) % 3 == 0 else 1
-        piece, log = log[:size], log[size:]
-        if size == 1:
-            yield json.dumps(piece[0]).encode()
-        else:
-            batch = pa.RecordBatch.from_pylist(piece)
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch)
-            yield sink.getvalue().to_pybytes()
 
 
 def test_a_partition_has_one_owner(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ingest.test_merge import STEPS, TIMES, Reader, run
+from tests.ingest.merge_reader import STEPS, TIMES, Reader, run
 from tests.tiers import examples
 
 

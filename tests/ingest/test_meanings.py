@@ -12,9 +12,9 @@ from pathlib import Path
 
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.pipeline import load_pipeline
-from tests.ingest.test_operators import EXPRESSIONS
-from tests.ingest.test_statistics import EXPRESSIONS as STATISTICS
-from tests.ingest.test_text_operators import EXPRESSIONS as TEXT
+from tests.ingest.operator_expressions import EXPRESSIONS
+from tests.ingest.statistics_expressions import EXPRESSIONS as STATISTICS
+from tests.ingest.string_expressions import EXPRESSIONS as TEXT
 
 FILE = Path(__file__).with_name("meanings.json")
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -12,7 +12,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.local.kafka import Broker, create_topics
 from tests.ingest.joined_logs import pipeline, random_logs
-from tests.ingest.test_examples import messages
+from tests.ingest.mixed_messages import messages
 from tests.waiting import until
 
 

@@ -10,7 +10,7 @@ from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import ConfigError
-from tests.ingest.test_pipeline import build
+from tests.ingest.small_pipeline import build
 
 OLD = TablePolicy(max_age="30d")
 FULL = TablePolicy(max_bytes="1GiB", evict="lru")

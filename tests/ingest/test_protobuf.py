@@ -15,7 +15,7 @@ from livectr.local.kafka import create_topics
 from tests.confluent import Confluent
 from tests.ingest.protobuf_messages import COLUMNS, FIELDS, descriptor, filled, message, proto
 from tests.ingest.reading import Read, Send, assign, to_end
-from tests.ingest.test_registry import letters_in, read_all, until_rows
+from tests.ingest.registry_reading import letters_in, read_all, until_rows
 from tests.registry import Registry
 from tests.waiting import until
 

@@ -18,8 +18,8 @@ from livectr.ingest.operators import concat, cross, length, lower, ngrams, split
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from tests.ingest.operator_check import ENGINES, without_users_operators
+from tests.ingest.random_values import maybe
 from tests.serving.every_operator import pipeline
-from tests.serving.test_equal_features import maybe
 
 TEXT = column(ColumnRef("log", "text"), "string")
 OTHER = column(ColumnRef("log", "other"), "string")

@@ -22,6 +22,7 @@ from livectr.ingest.sources.source import open_source
 from livectr.local.kafka import create_topics
 from livectr.system.errors import ConfigError, ConnectError
 from tests.ingest.reading import Read, Send, assign, to_end
+from tests.ingest.registry_reading import letters_in, read_all, until_rows
 from tests.registry import Registry
 from tests.waiting import left_s, until
 
@@ -59,19 +60,6 @@ def stream(kafka_url: str, topic_name: Callable[[str], str]) -> Stream:
     return Stream(
         name, key="user_id", time=EventTime("ts", unit="ms"), columns=COLUMNS, fill={"page": "none"}
     )
-
-
-def read_all(read: Read, stream: Stream | Table, url: str, letters: DeadLetters) -> list[dict[str, Any]]:
-    source = read(stream, url=url, letters=letters)
-    places = assign(source)
-    source.start()
-    return [row for chunk in to_end(source, places) for row in chunk.batch.to_pylist()]
-
-
-def letters_in(folder: Path) -> list[tuple[int, str, str]]:
-    lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
-    found = [json.loads(line) for line in lines]
-    return sorted((letter["offset"], letter["reason"], letter["detail"]) for letter in found)
 
 
 def test_schemas_evolve(
@@ -235,14 +223,6 @@ def test_a_registry_that_is_away_is_waited_for(
         registry.start()
     with pytest.raises(ConnectError, match="no schema registry answers at"):
         open_source(url, [stream], until_end=True, dead_letters=DeadLetters(None))
-
-
-def until_rows(source: Any, count: int) -> int:
-    rows = 0
-    while rows < count:
-        assert left_s() > 1, f"{rows} rows came"
-        rows += sum(map(len, source.poll(0.2)))
-    return rows
 
 
 def test_an_address_without_registry_says_what_to_add(

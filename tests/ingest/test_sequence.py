@@ -16,7 +16,7 @@ from livectr.ingest.join import ready as module
 from livectr.ingest.join.label_join import Ready
 from livectr.ingest.join.ready import ReadyQueue, in_sequence
 from tests.ingest.joined_logs import pipeline, random_logs, write_logs
-from tests.ingest.test_examples import open_ranks
+from tests.ingest.ranks_reading import open_ranks
 from tests.tiers import examples
 
 NO_ROWS = pa.RecordBatch.from_pylist([], pa.schema([]))

@@ -19,9 +19,9 @@ from livectr.ingest.operators import cross, key, split
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.system.errors import InternalError
 from tests.ingest.operator_check import ENGINES, without_users_operators
+from tests.ingest.random_values import maybe
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import pipeline
-from tests.serving.test_equal_features import maybe
 
 PLANS: dict[Wanted, FeaturePlan] = {"calls": without_users_operators(pipeline.plan), "fused": pipeline.plan}
 WORDS = column(ColumnRef("log", "words"), "string")

@@ -9,15 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 from prometheus_client import REGISTRY
 
-from livectr.ingest.addresses import kafka_servers
-from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
+from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.spool import SEGMENT_BYTES, Spool
 from livectr.ingest.sources.source import open_source
 from livectr.local.kafka import Broker
 from livectr.system.errors import ConfigError, UserError
+from tests.ingest.letter_keys import keys_in
 from tests.ingest.reading import assign, event, stream
 from tests.waiting import left_s, until
 
@@ -30,19 +29,6 @@ def lines_of(spool: Spool) -> list[bytes]:
     while (segment := spool.next()) is not None:
         found += segment.read_bytes().splitlines()
         spool.done(segment)
-    return found
-
-
-def keys_in(url: str) -> list[str]:
-    """Message keys of the letters in a broker, in order."""
-    place = TopicPartition(TOPIC, 0)
-    consumer = KafkaConsumer(bootstrap_servers=kafka_servers(url), auto_offset_reset="earliest")
-    consumer.assign([place])
-    end = consumer.end_offsets([place])[place]
-    found: list[str] = []
-    while consumer.position(place) < end:
-        found += [m.key.decode() for records in consumer.poll(200).values() for m in records]
-    consumer.close()
     return found
 
 

@@ -14,7 +14,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.decisions import Decision
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.stalls import StallWatch
-from tests.ingest.test_clocks import HOUR_MS, logs, pipeline
+from tests.ingest.quiet_hour import HOUR_MS, logs, pipeline
 from tests.waiting import until
 
 

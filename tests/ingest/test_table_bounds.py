@@ -10,8 +10,8 @@ from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.kernels.stream.row_budget import KEY_BYTES
 from livectr.system.errors import ConfigError
 from tests.ingest.joined_logs import expected, pipeline, random_logs, write_logs
-from tests.ingest.test_examples import close as close_all
-from tests.ingest.test_examples import drain, open_ranks
+from tests.ingest.ranks_reading import close as close_all
+from tests.ingest.ranks_reading import drain, open_ranks
 
 
 def test_rows_that_are_too_old_leave_the_table(tmp_path: Path) -> None:

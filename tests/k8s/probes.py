@@ -6,7 +6,18 @@ import json
 from typing import Any
 
 from k8s.demo import NAMESPACE, Cluster
-from tests.k8s.test_1_lab import IMAGE, SECURITY
+
+IMAGE = "docker.io/livectr/serve:0.2.0"
+
+SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 10001,
+    "seccompProfile": {"type": "RuntimeDefault"},
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
 
 LABELS = {
     "client": {"livectr.dev/client": "true"},

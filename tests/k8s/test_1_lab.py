@@ -8,18 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from k8s.demo import Cluster, DemoError
+from tests.k8s.probes import IMAGE, SECURITY
 from tests.waiting import until
 
 SPACE = "livectr-check"
-IMAGE = "docker.io/livectr/serve:0.2.0"
-SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": 10001,
-    "seccompProfile": {"type": "RuntimeDefault"},
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 LISTEN = "from http.server import *; HTTPServer(('', 8000), SimpleHTTPRequestHandler).serve_forever()"
 REACH = "import urllib.request; urllib.request.urlopen('http://{host}:8000', timeout=3)"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from k8s.demo import Cluster
-from tests.k8s.test_1_lab import IMAGE, SECURITY
+from tests.k8s.probes import IMAGE, SECURITY
 
 TRAIN = IMAGE.replace("serve", "train")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from k8s.demo import LAB, NAMESPACE, Cluster, DemoError
+from tests.k8s.probes import IMAGE
 from tests.k8s.report import fact, note
-from tests.k8s.test_1_lab import IMAGE
 from tests.k8s.traffic import newer_version, pods, traffic, variant, without_failures
 
 KINDS = ("rank", "prerank", "trainer", "redis", "valkey", "sentinel")

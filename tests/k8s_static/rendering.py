@@ -5,12 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from livectr.config.settings import Settings
+from livectr.config.sources import resolve
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
@@ -95,3 +99,11 @@ def matches(selector: Manifest, labels: dict[str, str]) -> bool:
     return all(labels.get(k) == v for k, v in (selector.get("matchLabels") or {}).items()) and all(
         operators[e["operator"]](e) for e in selector.get("matchExpressions") or []
     )
+
+
+def settings(name: str, folder: Path) -> Settings:
+    """Settings of the processes of an overlay. The password's file is in the cluster alone."""
+    (config,) = [m for m in of_kind(name, "ConfigMap") if "livectr.toml" in m["data"]]
+    values = tomllib.loads(config["data"]["livectr.toml"])
+    assert values.pop("redis_password_file") == "/etc/redis-auth/password"
+    return resolve(values, environment={})

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 
-from livectr.config.settings import Settings
-from livectr.config.sources import resolve
 from tests.k8s_static.rendering import (
     OVERLAYS,
     Manifest,
@@ -21,18 +18,11 @@ from tests.k8s_static.rendering import (
     of_kind,
     only,
     pods,
+    settings,
 )  # fmt: skip
 
 SERVERS = ("rank", "prerank")
 every_overlay = pytest.mark.parametrize("name", OVERLAYS)
-
-
-def settings(name: str, folder: Path) -> Settings:
-    """Settings of the processes of an overlay. The password's file is in the cluster alone."""
-    (config,) = [m for m in of_kind(name, "ConfigMap") if "livectr.toml" in m["data"]]
-    values = tomllib.loads(config["data"]["livectr.toml"])
-    assert values.pop("redis_password_file") == "/etc/redis-auth/password"
-    return resolve(values, environment={})
 
 
 def servers(name: str) -> list[Manifest]:

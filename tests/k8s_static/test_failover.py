@@ -10,25 +10,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.k8s_static.valkeys import Valkeys
+from tests.k8s_static.valkeys import Valkeys, replicated
 
 
 @pytest.fixture
 def valkeys(tmp_path: Path) -> Iterator[Valkeys]:
-    """A sentinel, and a primary with a row that its replica has, too; without TLS."""
-    started = Valkeys(tmp_path, tls=False)
-    try:
-        for script, port in (("sentinel.sh", started.sentinel), ("valkey.sh", started.primary)):
-            started.start(script, port)
-        started.until(lambda: bool(started.client(started.primary).set("row", 1)))
-        started.start("valkey.sh", started.replica)
-        sentinel = started.client(started.sentinel, user=None)
-        started.until(lambda: sentinel.sentinel_master("primary")["num-slaves"] == 1)
-        started.until(lambda: started.client(started.replica).get("row") == b"1")
+    with replicated(tmp_path) as started:
         yield started
-    finally:
-        for port in [*started.running]:
-            started.stop(port)
 
 
 def until_parted(valkeys: Valkeys, primary: int) -> None:

@@ -7,13 +7,19 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 import yaml
 
-from tests.k8s_static.test_failover import valkeys as valkeys  # the fixture
-from tests.k8s_static.valkeys import FOLDER, Valkeys
+from tests.k8s_static.valkeys import FOLDER, Valkeys, replicated
+
+
+@pytest.fixture
+def valkeys(tmp_path: Path) -> Iterator[Valkeys]:
+    with replicated(tmp_path) as started:
+        yield started
 
 
 class Writer:

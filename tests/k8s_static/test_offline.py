@@ -18,8 +18,9 @@ from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.k8s_static.rendering import Manifest, only
 from tests.trainer.ad_logs import write_files
 from tests.trainer.break_off import BREAK_OFF, write_pipeline
+from tests.trainer.kills import OPTIONS
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import OPTIONS, Result, assert_close
+from tests.trainer.run_result import Result, assert_close
 from tests.waiting import left_s
 
 ROOT = Path(__file__).parents[2]

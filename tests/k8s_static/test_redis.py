@@ -22,9 +22,9 @@ from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training
 from tests.k8s_static.rendering import K8S, of_kind, only
+from tests.serving.display_logs import write_logs
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World
-from tests.serving.test_trained import write_logs
 from tests.waiting import left_s
 
 USERS = ("admin", "trainer", "server", "monitor")

@@ -19,8 +19,8 @@ from tests.k8s_static.rendering import (
     of_kind,
     only,
     pods,
+    settings,
 )  # fmt: skip
-from tests.k8s_static.test_availability import settings
 
 every_overlay = pytest.mark.parametrize("name", OVERLAYS)
 

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from livectr.config.sources import from_environment
-from tests.k8s_static.rendering import K8S, OVERLAYS, Manifest, manifests, of_kind, only, render
-from tests.k8s_static.test_availability import settings
+from tests.k8s_static.rendering import K8S, OVERLAYS, Manifest, manifests, of_kind, only, render, settings
 
 SETS = [name for name in OVERLAYS if name != "gang"]
 """Overlays whose trainer is a StatefulSet."""

@@ -12,7 +12,8 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,21 @@ class Valkeys:
 def server_program() -> str | None:
     """Debian's Redis: the program that its package redis-tools has under another name."""
     return shutil.which("redis-server") or shutil.which("redis-check-rdb")
+
+
+@contextmanager
+def replicated(folder: Path) -> Iterator[Valkeys]:
+    """Start a sentinel, and a primary with a row that its replica has, too; without TLS."""
+    started = Valkeys(folder, tls=False)
+    try:
+        for script, port in (("sentinel.sh", started.sentinel), ("valkey.sh", started.primary)):
+            started.start(script, port)
+        started.until(lambda: bool(started.client(started.primary).set("row", 1)))
+        started.start("valkey.sh", started.replica)
+        sentinel = started.client(started.sentinel, user=None)
+        started.until(lambda: sentinel.sentinel_master("primary")["num-slaves"] == 1)
+        started.until(lambda: started.client(started.replica).get("row") == b"1")
+        yield started
+    finally:
+        for port in [*started.running]:
+            started.stop(port)

@@ -29,9 +29,9 @@ from livectr.kernels.table.layout import (
 )
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from livectr.system.errors import ConfigError
+from tests.kernels.ragged_fields import FIELDS, ragged, tables
+from tests.kernels.ragged_fields import LAYOUT as FIELD_LAYOUT
 from tests.kernels.reference import initial_row, updated_row
-from tests.kernels.test_fields import FIELDS, ragged, tables
-from tests.kernels.test_fields import LAYOUT as FIELD_LAYOUT
 
 LAYOUT = RowLayout((Segment("w", 1, FTRL(l1=0.01)), Segment("v", 4, AdaGrad(), 0.1)))
 KINDS = (

@@ -1,6 +1,5 @@
 """Admission against exact counts, and what a key that is kept out gets."""
 
-import hashlib
 import os
 import sys
 
@@ -11,19 +10,11 @@ from hypothesis import strategies as st
 
 from livectr.kernels.runtime.compiler import KERNELS
 from livectr.kernels.table.field_tables import FieldTables
-from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from tests.commands import run
 from tests.kernels.reference import M64, mix64, table_seed
+from tests.kernels.sifting_table import LAYOUT, sifting
 from tests.tiers import examples
-
-LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
-
-
-def sifting(after: int, sketch_bytes: int = 1 << 20, name: str = "t") -> tuple[DynamicTable, FieldTables]:
-    table = DynamicTable(LAYOUT, name=name, seed=3)
-    table.admit_after(after, sketch_bytes)
-    return table, FieldTables({name: table}, [("a", name), ("b", name)])
 
 
 def learn(front: FieldTables, keys: list[int], again: list[int]) -> np.ndarray:
@@ -186,20 +177,7 @@ def test_mistakes_are_told() -> None:
         table.load_sketch(np.zeros((4, 128), np.uint8), 0)
 
 
-DIGEST = "from tests.kernels.test_admission import digest; print(digest())"
-
-
-def digest() -> str:
-    rng = np.random.default_rng(5)
-    table, front = sifting(3, 1 << 18)
-    for _ in range(12):
-        keys = (20_000 * rng.random(6000) ** 2).astype(np.int64)
-        (out,) = front.forward(np.arange(6001, dtype=np.int32), keys, 3000)
-        front.backward(out)
-    assert 100 < len(table) < 15_000
-    return hashlib.sha256(
-        b"".join(part.tobytes() for part in (*table.export(), table.sketch()[0]))
-    ).hexdigest()
+DIGEST = "from tests.kernels.sifting_table import digest; print(digest())"
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:

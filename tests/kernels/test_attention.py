@@ -10,45 +10,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from livectr.kernels.network import attention
 from livectr.kernels.network.attention import AttentionKernel
-from livectr.models.attention import ActivationUnit, _kernel, composed, fused
+from livectr.models.attention import _kernel
 from livectr.models.base import Ragged
 from tests.commands import run
+from tests.kernels.attention_unit import both, inputs, unit
 
 SHAPES = [(12, (32, 16)), (5, (7,)), (16, (80, 40)), (1, (1, 3, 2)), (33, (20, 17))]
-
-
-def unit(dim: int, widths: tuple[int, ...], dtype: torch.dtype) -> ActivationUnit:
-    built = ActivationUnit("unit", dim, widths, 3).to(dtype)
-    source = torch.Generator().manual_seed(4)
-    with torch.no_grad():
-        for parameter in built.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=source, dtype=dtype)
-    return built
-
-
-def inputs(lengths: list[int], dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    source = torch.Generator().manual_seed(len(lengths))
-    values = torch.randn(sum(lengths), dim, generator=source, dtype=dtype)
-    query = torch.randn(len(lengths), dim, generator=source, dtype=dtype)
-    return values, torch.tensor([0, *lengths]).cumsum(0), query
-
-
-def both(built: ActivationUnit, lengths: list[int], dim: int, dtype: torch.dtype) -> list[list[Tensor]]:
-    """Result and all gradients, by the kernel and by torch."""
-    found = []
-    for attended in (fused, composed):
-        values, offsets, query = inputs(lengths, dim, dtype)
-        leaves = [values.requires_grad_(), query.requires_grad_(), *built.parameters()]
-        parts = list(built.weights), list(built.biases), list(built.slopes)
-        out = attended(Ragged(values, offsets), query, *parts)
-        weights = torch.linspace(-1, 2, out.numel(), dtype=dtype).reshape(out.shape)
-        grads = torch.autograd.grad((out * weights).sum(), leaves)
-        found.append([out.detach(), *grads])
-    return found
 
 
 @pytest.mark.parametrize(("dim", "widths"), SHAPES)
@@ -169,7 +139,7 @@ def test_the_same_bits_for_any_number_of_threads() -> None:
     script = (
         "import torch\n"
         "from hashlib import sha256\n"
-        "from tests.kernels.test_attention import both, unit\n"
+        "from tests.kernels.attention_unit import both, unit\n"
         "for dim, widths in ((12, (32, 16)), (33, (20, 17, 3)), (5, (7,))):\n"
         "    found, _ = both(unit(dim, widths, torch.float32), [5, 0, 40, 70] * 60, dim, torch.float32)\n"
         "    print([sha256(one.numpy().tobytes()).hexdigest() for one in found])\n"

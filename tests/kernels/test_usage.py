@@ -1,6 +1,5 @@
 """Usage of rows against a dict; erased keys, as deltas need them."""
 
-import hashlib
 import os
 import sys
 
@@ -11,12 +10,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from livectr.kernels.runtime.compiler import KERNELS
 from livectr.kernels.table.field_tables import FieldTables
-from livectr.kernels.table.layout import SGD, AdaGrad, RowLayout, Segment
+from livectr.kernels.table.layout import SGD, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from tests.commands import run
+from tests.kernels.usage_digest import LAYOUT
 from tests.tiers import examples
 
-LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 KEYS = st.lists(st.one_of(st.sampled_from([-1, 2**63 - 1, -(2**63)]), st.integers(0, 40)), max_size=30)
 HALF_LIFE = 5
 USE = 256
@@ -250,27 +249,9 @@ def test_mistakes_are_told() -> None:
 
 DIGEST = """
 import numpy as np
-from tests.kernels.test_usage import digest
+from tests.kernels.usage_digest import digest
 print(digest())
 """
-
-
-def digest() -> str:
-    """Digest of the state that a random stream leaves in a table that evicts."""
-    rng = np.random.default_rng(5)
-    table = DynamicTable(LAYOUT, name="t", seed=3, track=True, half_life=7)
-    front = FieldTables({"t": table}, [("a", "t"), ("b", "t")])
-    for step in range(40):
-        table.now(step)
-        keys = (40_000 * rng.random(6000) ** 3).astype(np.int64)
-        (out,) = front.forward(np.arange(6001, dtype=np.int32), keys, 3000)
-        front.backward(out)
-        if len(table) > 9000:
-            table.erase(table.rarest(2000) if step % 2 else table.oldest(2000))
-    keys, rows = table.export()
-    return hashlib.sha256(
-        keys.tobytes() + rows.tobytes() + b"".join(c.tobytes() for c in table.usage(keys))
-    ).hexdigest()
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:

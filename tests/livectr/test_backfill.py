@@ -20,7 +20,7 @@ from livectr.trainer.stream.batcher import Round
 from tests.tiers import few
 from tests.trainer.ad_logs import write_files
 from tests.trainer.break_off import BREAK_OFF, write_pipeline
-from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.trainer.run_result import Result, assert_close, assert_same
 from tests.waiting import left_s, until
 
 ROOT = Path(__file__).parents[2]

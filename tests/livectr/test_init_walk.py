@@ -13,7 +13,7 @@ from pathlib import Path
 from livectr.local.ports import free_ports
 from livectr.trainer.options import TrainOptions
 from tests.commands import Command, run
-from tests.livectr.test_init import ROWS, shop_rows, write_csv
+from tests.livectr.shop_rows import ROWS, shop_rows, write_csv
 from tests.waiting import left_s
 
 WAIT_S = 120

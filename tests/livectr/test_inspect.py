@@ -10,20 +10,9 @@ import pytest
 from livectr.cli import main
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.placement import place
+from tests.livectr.inspected_plan import DISPLAY_ADS, inspect, table
 
-DISPLAY_ADS = Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py"
 PLAN = load_pipeline(DISPLAY_ADS).plan
-
-
-def inspect(capsys: pytest.CaptureFixture[str], *flags: object) -> str:
-    assert main(["inspect", "--pipeline", str(DISPLAY_ADS), *map(str, flags)]) == 0
-    return capsys.readouterr().out
-
-
-def table(shown: str, title: str) -> list[list[str]]:
-    """Cells of the rows of a printed table."""
-    lines = shown[shown.index(f"{title}") :].split("└")[0].splitlines()
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
 
 
 def test_a_line_per_node_with_its_device_and_memory(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from livectr.local.kafka import Broker
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.commands import Command, run
-from tests.ingest.test_spool import keys_in
+from tests.ingest.letter_keys import keys_in
 from tests.waiting import left_s
 
 DEADLINE_S = 120

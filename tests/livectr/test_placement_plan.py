@@ -9,7 +9,7 @@ import pytest
 
 from livectr.cli import main
 from livectr.ingest.pipeline import load_pipeline
-from tests.livectr.test_inspect import DISPLAY_ADS, inspect, table
+from tests.livectr.inspected_plan import DISPLAY_ADS, inspect, table
 
 PIPELINE = load_pipeline(DISPLAY_ADS)
 NAMES = [field.name for field in PIPELINE.fields]

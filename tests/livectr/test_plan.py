@@ -27,7 +27,7 @@ from livectr.plan.serving import Serving
 from livectr.plan.store import Store
 from livectr.plan.trainer import LOAD, MEMORY_SHARE, OWN_EXAMPLES, Ids, Machine, Trainer, wire_s
 from livectr.system.errors import ConfigError
-from tests.livectr.test_inspect import DISPLAY_ADS, table
+from tests.livectr.inspected_plan import DISPLAY_ADS, table
 
 GIB = 1 << 30
 MODEL = deepfm(Shape())

@@ -21,10 +21,11 @@ from livectr.local.ranks import UNFINISHED
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.livectr.nodes import ROOT
 from tests.livectr.settings_words import settings_words
-from tests.serving.test_probes import Kubelet
+from tests.serving.kubelet import Kubelet
 from tests.trainer.ad_logs import write_files
+from tests.trainer.kills import IMPRESSIONS, OPTIONS, generation
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
+from tests.trainer.run_result import Result, assert_close
 from tests.waiting import alive, left_s, until
 
 PIPELINE = "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n"

@@ -9,7 +9,7 @@ import pytest
 
 from livectr.system.cpu import own_levels
 from tests.commands import run
-from tests.serving.test_processes import ready, server
+from tests.serving.processes import ready, server
 
 ROOT = Path(__file__).parents[2]
 CONTEXT = ["user_id=42", "page=search", "position=1", "query=new books", 'context={"device": {"os": "ios"}}']

@@ -12,7 +12,7 @@ from livectr.local import pulse
 from livectr.local.ports import free_ports
 from livectr.local.pulse import Pulse
 from livectr.system.errors import ConfigError
-from tests.serving.test_probes import Kubelet
+from tests.serving.kubelet import Kubelet
 from tests.waiting import until
 
 ALL, NONE = (

@@ -26,11 +26,11 @@ from livectr.store.layout import Keyspace, decode_rows
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import Manifest, newest_manifest
 from tests.ranks import Processes
-from tests.serving.test_processes import ready, server
-from tests.serving.test_rolling import NO_POLICY
+from tests.serving.processes import ready, server
+from tests.serving.service import NO_POLICY
 from tests.trainer.ad_logs import ADS, START_MS, USERS, events, write_kafka
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.trainer.run_result import Result, assert_close, assert_same
 from tests.waiting import until
 
 SIZES = (1, 3, 2)

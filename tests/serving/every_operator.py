@@ -16,9 +16,9 @@ from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.operators import Operator
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
-from tests.ingest.test_operators import EXPRESSIONS
-from tests.ingest.test_statistics import EXPRESSIONS as STATISTICS
-from tests.ingest.test_text_operators import EXPRESSIONS as TEXT_EXPRESSIONS
+from tests.ingest.operator_expressions import EXPRESSIONS
+from tests.ingest.statistics_expressions import EXPRESSIONS as STATISTICS
+from tests.ingest.string_expressions import EXPRESSIONS as TEXT_EXPRESSIONS
 
 PER_OPERATOR = 3
 """Expressions of each operator: the columns make the difference here, the operators' tests do the rest."""

@@ -13,6 +13,10 @@ from typing import Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+NO_POLICY = (("grpc.service_config", "{}"),)
+"""Channel options without our retries: gRPC still makes calls again that no server has seen (GOAWAY)."""
+
+
 SERVING = health_pb2.HealthCheckResponse.SERVING
 PERIOD_S = 0.2
 

@@ -23,12 +23,12 @@ from livectr.system.errors import ConfigError
 from livectr.system.threads import watched_threads
 from tests.serving.losses import SERVING, health
 from tests.serving.publication import Publication
+from tests.serving.refusing_pipeline import refusing
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import Serve, publish, trainer, versions_of
 from tests.waiting import left_s, until
 
 ADS = [1000, 1001, 1002]
-SWAP_PIPELINE = Path(__file__).with_name("swap_pipeline.py")
 OTHER = """\
 from livectr.models import FM
 from livectr import Pipeline
@@ -36,11 +36,6 @@ from tests.serving.swap_pipeline import log
 
 pipeline = Pipeline(log, sparse={"user": log.user_id, "ad": log.ad_id}, rank=FM(dim=4))
 """
-
-
-def refusing() -> str:
-    """Pipeline file that takes other requests than the server's."""
-    return SWAP_PIPELINE.read_text().replace('"ad_id": "int64"', '"ad_id": "string"')
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from livectr.cli import main
 from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from tests.promtool import checked_scrape
+from tests.serving.processes import HERE, ready, server
+from tests.serving.refusing_pipeline import refusing
 from tests.serving.swaps import publish, trainer
-from tests.serving.test_canary import refusing
-from tests.serving.test_processes import HERE, ready, server
 from tests.waiting import left_s, until
 
 PIPELINE = HERE / "swap_pipeline.py"

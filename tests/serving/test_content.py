@@ -18,6 +18,7 @@ from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.version import content as served_content
 from livectr.system.errors import ConfigError, MismatchError
+from tests.redis_servers import SERVER_AND_CLUSTER
 from tests.serving.content_world import (
     ADS,
     IMAGES,
@@ -66,6 +67,7 @@ def cold(outcome: str) -> float:
     return value
 
 
+@SERVER_AND_CLUSTER
 def test_rank_replies_are_the_trainers_logits(redis_url: str, world: World, serve: Serve) -> None:
     publish(world, redis_url)
     app = serve("rank", pipeline)

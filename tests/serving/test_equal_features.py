@@ -42,6 +42,7 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.publish.values import ValueCopier
 from livectr.trainer.publish.version import VersionSnapshot
+from tests.ingest.random_values import maybe, value
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import CASES, clicks, impressions, pipeline, shops, users
 from tests.serving.publication import seal_values
@@ -53,30 +54,6 @@ FIXED_PLACES = ("request_id", "user_id", "ts", "context")
 ABSENT = ("page", "slot", "rating", "note", "visits", "signed_in")
 """Columns with a value for null, by the stream or by every feature: a request may leave them out."""
 ZERO = {"int64": 0, "int32": 0, "float32": 0.0, "float64": 0.0, "bool": False, "string": "", "binary": b""}
-TEXTS = [
-    "",
-    "a",
-    "B",
-    "aB",
-    " ",
-    "Ärger, Straße",
-    "a b ,c",
-    "あ😀 Σß",
-    "x" * 70,
-    "Nul\0 \\ \"'",
-    "ǅ\u0301",
-    "12.5",
-]
-JSONS = [
-    '{"a": {"b": "ü", "0": [1.5]}}',
-    '{"a": 7}',
-    '{"a": [true, 1e3]}',
-    "",
-    "{",
-    "[[]]",
-    '{"a": "\\u00e4"}',
-]
-NUMBERS = ["1e3", " -7.25 ", "0.1", "x", "", "9223372036854775807", "1" * 30, "٣"]
 
 Row = dict[str, Any]
 
@@ -86,30 +63,6 @@ class Request(NamedTuple):
 
     rows: list[Row]
     context: frozenset[str]
-
-
-def value(random: Random, name: str, dtype: str) -> Any:
-    """Random value of a column, sometimes at the limits of its type."""
-    if dtypes.is_list(dtype):
-        return [value(random, name, dtypes.element(dtype)) for _ in range(random.choice([0, 1, 1, 2, 3, 9]))]
-    if dtype in ("int64", "int32"):
-        most = 2 ** (int(dtype[3:]) - 1)
-        return random.choice([random.randint(-3, 12), random.randint(-most, most - 1), most - 1, -most])
-    if dtype in ("float64", "float32"):
-        kind = np.dtype(dtype).type
-        drawn = random.choice([random.randint(-3, 70), 0.1, -0.0, 1e-45, 3e38, random.gauss(0, 1e3)])
-        return float(kind(drawn))
-    if dtype == "bool":
-        return random.random() < 0.5
-    if dtype == "binary":
-        return random.choice([b"", b"\xff\x00\xfe", random.randbytes(9)])
-    return random.choice(
-        {"extra": JSONS, "profile": JSONS, "numbers": NUMBERS, "code": NUMBERS}.get(name, TEXTS)
-    )
-
-
-def maybe(random: Random, name: str, dtype: str) -> Any:
-    return None if random.random() < 0.25 else value(random, name, dtype)
 
 
 def requests(random: Random) -> list[Request]:

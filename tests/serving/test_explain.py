@@ -22,7 +22,7 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.score.explain import MOST
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS
-from tests.serving.test_gathered import ADS, CONFIGS, CONTEXT, OTHERS, POSITIONS, SEEN, TAGS, Trained
+from tests.serving.gathered_models import ADS, CONFIGS, CONTEXT, OTHERS, POSITIONS, SEEN, TAGS, Trained
 from tests.waiting import left_s
 
 FIELDS = list(pipeline.plan.fields)

@@ -28,8 +28,8 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.score.scorer import model_configs
 from livectr.trainer.des.step import DesStep
 from tests.serving.hostile_pipeline import impressions, pipeline
+from tests.serving.processes import ROOT, ready
 from tests.serving.publication import Publication
-from tests.serving.test_processes import ROOT, ready
 from tests.tiers import few
 from tests.waiting import left_s
 

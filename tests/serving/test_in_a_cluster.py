@@ -1,4 +1,7 @@
-"""Servers of a cluster of three: replies, content, swaps, losses and commands are as with a single server."""
+"""Servers of a cluster of three: swaps, losses and commands are as with a single server.
+
+Tests marked SERVER_AND_CLUSTER, of other files, hold for both: replies, content, an emptied cluster.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,6 @@ from livectr.serving.options import ServeOptions
 from livectr.store.manifest import VersionManifest
 from livectr.verify.live import LiveInputs
 from tests.redis_servers import ClusterClient
-from tests.serving import test_content, test_integrity, test_rank
-from tests.serving.content_world import World as ContentWorld
-from tests.serving.content_world import make_store
 from tests.serving.display_pipeline import pipeline as display_pipeline
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
@@ -30,11 +30,6 @@ from tests.waiting import left_s, until
 
 Serve = Callable[..., App]
 FILE = Path(__file__).with_name("swap_pipeline.py")
-for shared in (
-    test_rank.test_served_logits_are_the_trainers,
-    test_integrity.test_an_emptied_redis_is_reported_until_it_is_complete_again,
-):
-    globals()[shared.__name__] = shared
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +49,6 @@ def client(redis_url: str, redis_cluster: Cluster) -> Iterator[ClusterClient]:
     client = ClusterClient("127.0.0.1", redis_cluster.ports[0])
     yield client
     client.close()
-
-
-def test_content_is_served(redis_url: str, serve: Serve, tmp_path: Path) -> None:
-    world = ContentWorld(make_store(tmp_path / "store"))
-    test_content.test_rank_replies_are_the_trainers_logits(redis_url, world, serve)
 
 
 def test_versions_swap_under_load(redis_url: str, serve: Serve) -> None:

@@ -23,6 +23,7 @@ from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.publish.watch import PublishedWatch
+from tests.redis_servers import SERVER_AND_CLUSTER
 from tests.serving.display_world import NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.losses import NOT_SERVING, SERVING, health, traffic, trouble
@@ -42,6 +43,7 @@ from tests.serving.swaps import (
 from tests.waiting import until
 
 
+@SERVER_AND_CLUSTER
 def test_an_emptied_redis_is_reported_until_it_is_complete_again(
     redis_url: str, client: redis.Redis, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,8 +21,8 @@ from livectr.serving.app import App
 from livectr.serving.score.item_features import split_plan
 from livectr.serving.score.item_partials import ItemPartials
 from tests.serving.display_pipeline import pipeline
+from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
-from tests.serving.test_rank import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
 from tests.waiting import until
 
 Serve = Callable[..., App]

@@ -13,9 +13,9 @@ import pytest
 import livectr
 from livectr.kernels.table.layout import Values
 from livectr.serving.app import App
+from tests.serving.display_logs import write_logs
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World
-from tests.serving.test_trained import write_logs
 
 
 @pytest.mark.parametrize("values", ["fp32", "bf16"])

@@ -18,10 +18,10 @@ from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.system.logs import JsonFormatter
 from tests.commands import Command
-from tests.livectr.test_logs import lines
+from tests.livectr.log_lines import lines
 from tests.serving.display_world import NOW_MS, World, publication
-from tests.serving.test_probes import Kubelet
-from tests.serving.test_processes import PIPELINE, ROOT
+from tests.serving.kubelet import Kubelet
+from tests.serving.processes import PIPELINE, ROOT
 from tests.waiting import left_s
 
 

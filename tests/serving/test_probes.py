@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -18,49 +16,13 @@ from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.version.staleness import BAD_POLLS
+from tests.serving.display_requests import rank
 from tests.serving.display_world import NOW_MS, World, publication
-from tests.serving.test_processes import ready, server
+from tests.serving.kubelet import NOT_SERVING, SERVING, probed
+from tests.serving.processes import ready, server
 from tests.waiting import left_s, until
 
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 WAIT_S = 90.0
-
-
-class Kubelet:
-    """Asks the health port as a kubelet does: a new connection for every probe."""
-
-    def __init__(self) -> None:
-        self.address = f"127.0.0.1:{free_ports(1)}"
-
-    def ask(self, service: str) -> bool | None:
-        """None: nobody answers."""
-        with grpc.insecure_channel(self.address) as channel:
-            try:
-                request = health_pb2.HealthCheckRequest(service=service)
-                return bool(health_pb2_grpc.HealthStub(channel).Check(request, timeout=10).status == SERVING)
-            except grpc.RpcError as error:
-                assert error.code() == grpc.StatusCode.UNAVAILABLE, error
-                return None
-
-    def all(self) -> dict[str, bool | None]:
-        return {service: self.ask(service) for service in ("startup", "ready", "", "live")}
-
-    def until(self, **expected: bool) -> None:
-        """Wait until all services answer as expected."""
-        until(lambda: {name: self.ask(name) for name in expected} == expected)
-
-
-def rank(client: RankClient) -> int:
-    return len(client.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]}).pctr)
-
-
-@contextmanager
-def probed(url: str, *flags: str) -> Iterator[tuple[subprocess.Popen[str], Kubelet]]:
-    kubelet = Kubelet()
-    with server(
-        "rank", url, "--listen", "127.0.0.1:0", "--set", f"health_listen={kubelet.address}", *flags
-    ) as process:
-        yield process, kubelet
 
 
 @pytest.mark.parametrize("workers", [1, 2])

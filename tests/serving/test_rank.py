@@ -16,26 +16,15 @@ from livectr.serving.app import App
 from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.scorer import RankScorer
 from livectr.trainer.des.step import DesStep
+from tests.redis_servers import SERVER_AND_CLUSTER
+from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 from tests.waiting import until
 
 Serve = Callable[..., App]
-CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}
-ADS = list(range(100, 140))
-POSITIONS = [i % 5 for i in range(40)]
 
 
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-logits.astype(np.float64)))
-
-
-def in_request_order(response: object) -> np.ndarray:
-    """pctr by position in the request."""
-    pctr = np.empty(len(response.index))  # type: ignore[attr-defined]
-    pctr[list(response.index)] = list(response.pctr)  # type: ignore[attr-defined]
-    return pctr
-
-
+@SERVER_AND_CLUSTER
 def test_served_logits_are_the_trainers(redis_url: str, world: World, serve: Serve) -> None:
     trainer = publication(redis_url)
     trainer.history(HISTORY, 3, [101, 102, 103], [NOW_MS - 5000, NOW_MS - 3000, NOW_MS - 1000])

@@ -29,10 +29,10 @@ from livectr.serving.score.scorer import model_configs
 from livectr.system.errors import ConfigError
 from livectr.trainer.des.step import DesStep
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
+from tests.serving.named_songs import NAMES, published
+from tests.serving.named_songs import pipeline as named
 from tests.serving.publication import Publication
 from tests.serving.swap_pipeline import pipeline as without_prerank
-from tests.serving.test_named_items import NAMES, published
-from tests.serving.test_named_items import pipeline as named
 from tests.waiting import until
 
 Serve = Callable[..., App]

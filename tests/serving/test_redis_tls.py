@@ -17,8 +17,8 @@ from livectr.system.errors import ConnectError
 from livectr.trainer.publish.redis_store import RedisStore
 from tests.serving.certificates import Authority
 from tests.serving.display_pipeline import pipeline
+from tests.serving.display_requests import rank
 from tests.serving.display_world import World, publication
-from tests.serving.test_probes import rank
 from tests.store.tls_front import TlsFront
 from tests.waiting import left_s
 

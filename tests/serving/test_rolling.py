@@ -11,14 +11,12 @@ import psutil
 import pytest
 
 from livectr.client.clients import RankClient
+from tests.serving.display_requests import rank
 from tests.serving.display_world import World, publication
-from tests.serving.service import Service
-from tests.serving.test_probes import probed, rank
-from tests.serving.test_processes import ready, server
+from tests.serving.kubelet import probed
+from tests.serving.processes import ready, server
+from tests.serving.service import NO_POLICY, Service
 from tests.waiting import left_s, until
-
-NO_POLICY = (("grpc.service_config", "{}"),)
-"""Channel options without our retries: gRPC still makes calls again that no server has seen (GOAWAY)."""
 
 
 class Load:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -16,16 +17,21 @@ from livectr.analysis.served.reading import ServedReader
 from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.served.record import decode
-from tests.ingest.test_kafka_security import PASSWORD as KAFKA_PASSWORD
-from tests.ingest.test_kafka_security import Secured
-from tests.ingest.test_kafka_security import broker as broker
+from tests.secured_kafka import PASSWORD as KAFKA_PASSWORD
+from tests.secured_kafka import Secured, secured_broker
+from tests.serving.display_requests import rank
 from tests.serving.display_world import World, publication
-from tests.serving.test_probes import rank
-from tests.serving.test_processes import ready, server
+from tests.serving.processes import ready, server
 from tests.tiers import few
 from tests.waiting import left_s, until
 
 PASSWORD = "hunter2/with@signs"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with secured_broker(tmp_path_factory.mktemp("tls")) as started:
+        yield started
 
 
 def shown(process: subprocess.Popen[str]) -> str:

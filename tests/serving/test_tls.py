@@ -21,11 +21,11 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.tls import server_credentials
 from livectr.system.errors import ConfigError
 from livectr.system.tls import TlsFiles
+from tests.metrics_page import REFUSED, scrape, trusting
 from tests.serving.certificates import Authority
+from tests.serving.display_requests import rank
 from tests.serving.display_world import NOW_MS, World, publication
-from tests.serving.test_probes import rank
-from tests.serving.test_processes import ready, server
-from tests.system.test_metrics_server import REFUSED, scrape, trusting
+from tests.serving.processes import ready, server
 
 Serve = Callable[..., App]
 

@@ -12,7 +12,7 @@ import pytest
 from livectr.client.clients import PreRankClient, RankClient, RecommendClient
 from livectr.kernels.runtime.library import BUILT
 from tests.serving.content_world import IMAGES, NOW_MS, World, make_store, publication
-from tests.serving.test_processes import ready, server
+from tests.serving.processes import ready, server
 
 CACHE = Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr") / "kernels"
 PIPELINE = Path(__file__).parent / "content_world.py"

@@ -15,7 +15,7 @@ from livectr.serving.app import serve_rank
 from livectr.serving.options import ServeOptions
 from livectr.system.errors import ConfigError
 from tests.serving.display_world import NOW_MS, World, publication
-from tests.serving.test_processes import ready, server
+from tests.serving.processes import ready, server
 from tests.waiting import alive, left_s, until
 
 PIPELINE = Path(__file__).parent / "display_pipeline.py"

@@ -5,15 +5,32 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from livectr.local.redis_servers import Cluster
+from tests.redis_servers import ClusterClient
 from tests.trainer.publishing import Trainer
 
 
 @pytest.fixture
-def client(redis_url: str) -> redis.Redis:
-    """Client of the session's Redis, which is empty."""
-    client = redis.Redis.from_url(redis_url)
-    client.flushall()
-    return client
+def redis_url(request: pytest.FixtureRequest, redis_url: str) -> str:
+    """URL of the session's server; of its cluster, for the parameter "cluster"."""
+    if getattr(request, "param", "server") == "server":
+        return redis_url
+    cluster: Cluster = request.getfixturevalue("redis_cluster")
+    return cluster.url
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, redis_url: str) -> Iterator[redis.Redis | ClusterClient]:
+    """Client of the session's server or cluster, which is empty."""
+    if redis_url.startswith("redis+cluster"):
+        cluster: Cluster = request.getfixturevalue("redis_cluster")
+        cluster.empty()
+        with ClusterClient("127.0.0.1", cluster.ports[0]) as connected:
+            yield connected
+    else:
+        with redis.Redis.from_url(redis_url) as client:
+            client.flushall()
+            yield client
 
 
 @pytest.fixture

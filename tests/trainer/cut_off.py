@@ -19,7 +19,7 @@ from livectr.trainer.publish.store_connection import StoreConnection
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.cut import Cut
-from tests.trainer.test_left import PIPELINE
+from tests.trainer.expiring_log import PIPELINE
 
 POINTS = {
     "rows": (RowWriter, "write", True),

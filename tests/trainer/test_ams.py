@@ -24,8 +24,8 @@ from tests.ranks import run_ranks
 from tests.tiers import Worlds, few
 from tests.trainer.common_worker import SIZE, STEPS, batch
 from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, asks, make_stores, pipeline
-from tests.trainer.test_keycode import best_bytes
-from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts, merged
+from tests.trainer.key_entropy import best_bytes
+from tests.trainer.rank_results import LOGITS, WEIGHTS, facts, merged
 from tests.waiting import left_s
 
 WORLDS = (1, 2, 4)

@@ -14,16 +14,9 @@ from livectr.local.kafka import create_topics
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.tiers import few
 from tests.trainer.ad_logs import PARTITIONS, changes, events
+from tests.trainer.kills import OPTIONS, kill_group, kill_one_rank, kill_somewhere
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import (
-    OPTIONS,
-    Result,
-    assert_close,
-    assert_same,
-    kill_group,
-    kill_one_rank,
-    kill_somewhere,
-)
+from tests.trainer.run_result import Result, assert_close, assert_same
 
 IMPRESSIONS = 4_000
 LIVE = {**OPTIONS, "until_end": False, "until_idle_s": 4.0, "idle_partition_s": 600.0}

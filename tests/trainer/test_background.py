@@ -21,7 +21,7 @@ from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.boundary import Boundary, Left
 from tests.tiers import examples, few
-from tests.trainer.test_checkpoint import Run, content, reopen, restored_tables
+from tests.trainer.checkpoint_run import Run, content, reopen, restored_tables
 from tests.waiting import left_s
 
 Content = dict[str, tuple[bytes, bytes]]

@@ -19,7 +19,7 @@ from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.boundary import Boundary, Left
 from tests.tiers import examples
-from tests.trainer.test_checkpoint import Run, content, reopen, restored_tables
+from tests.trainer.checkpoint_run import Run, content, reopen, restored_tables
 
 CHUNK = 7
 

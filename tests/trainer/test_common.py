@@ -19,8 +19,8 @@ from tests.ranks import run_ranks
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.common_worker import ROLES, SETTINGS, STEPS, WAYS, batch, pipeline
 from tests.trainer.processes import finish, start
-from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts, merged
-from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.trainer.rank_results import LOGITS, WEIGHTS, facts, merged
+from tests.trainer.run_result import Result, assert_close, assert_same
 
 WORLDS = (1, 2, 5)
 """World sizes; of 5 ranks, one holds the users' fields alone, others hold none of them."""

@@ -23,9 +23,9 @@ from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.telemetry import CHAMPION, CHAMPION_CHANGES, CONTEST_EXAMPLES, CONTEST_LOGLOSS
 from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.kills import kill_group, kill_one_rank, kill_somewhere
 from tests.trainer.planted_log import WINDOW, contest_pipeline, write_log
 from tests.trainer.processes import finish
-from tests.trainer.test_resume import kill_group, kill_one_rank, kill_somewhere
 
 EXAMPLES = 6_000
 OPTIONS: dict[str, object] = dict(

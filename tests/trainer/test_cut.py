@@ -16,7 +16,7 @@ from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, cut, needed, sample
 from tests.ranks import run_ranks
 from tests.tiers import examples
 from tests.trainer.cut_worker import CASES
-from tests.trainer.test_batcher import batches_of
+from tests.trainer.scripted_batches import batches_of
 
 Offers = list[np.ndarray]
 """int64[n, 2] of each rank: order, 2 · partition + final"""

@@ -28,8 +28,8 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import train
 from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.kills import kill_group
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import kill_group
 from tests.waiting import left_s
 
 IMPRESSIONS = 2_000

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from livectr.analysis.score_log import Scoring, score_log
-from livectr.ingest.language.delays import Delayed
-from livectr.trainer.quality.predictions import Records, read_predictions
-from livectr.trainer.report import Report
-from livectr.trainer.run import TrainOptions, train
-from tests.trainer.ad_logs import ad_pipeline, write_files
-from tests.trainer.test_resume import Result, assert_same
-
-IMPRESSIONS = 1_000
-
-
-@dataclass(frozen=True)
-class Run:
-    root: Path
-    report: Report
-
-    @property
-    def predictions(self) -> Records:
-        return read_predictions(self.root / "predictions")
+from tests.trainer.ad_logs import write_files
+from tests.trainer.delayed_run import (
+    IMPRESSIONS,
+    Run,
+    by_instance,
+    run,
+    scores_of_what_was_not_learned_have_final_labels,
+)
+from tests.trainer.run_result import Result, assert_same
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS)
-
-
-def run(source: str, root: Path, delayed: Delayed, **options: object) -> Run:
-    fixed = dict(until_end=True, batch_size=32, batch_ramp=0, threads=1, checkpoint=str(root))
-    settings = TrainOptions(source, **{**fixed, **options})  # type: ignore[arg-type]
-    return Run(root, train(ad_pipeline(delayed=delayed), settings))
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +31,6 @@ def fnw(tmp_path_factory: pytest.TempPathFactory, source: str) -> Run:
 @pytest.fixture(scope="module")
 def waits(tmp_path_factory: pytest.TempPathFactory, source: str) -> Run:
     return run(source, tmp_path_factory.mktemp("wait"), "wait")
-
-
-def by_instance(run: Run) -> Records:
-    return np.sort(run.predictions, order="instance")
 
 
 def test_quality_is_measured_on_final_labels_and_each_impression_once(waits: Run, fnw: Run) -> None:
@@ -92,19 +71,3 @@ def test_windows_that_are_open_at_the_end_of_a_run_are_not_measured(
     assert again.predictions["time_ms"].max() > end
     assert_same(Result(tmp_path), Result(fnw.root))
     assert again.report.examples_trained == IMPRESSIONS
-
-
-def scores_of_what_was_not_learned_have_final_labels(
-    source: str, stopped: Run, waits: Run, delayed: Delayed
-) -> None:
-    file = stopped.root / "pipeline.py"
-    file.write_text(
-        f"from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline(delayed={delayed!r})\n"
-    )
-    path = score_log(Scoring(str(file), stopped.root, source, stopped.root / "scored"))
-    assert path is not None
-    scored, want = np.sort(read_predictions(path), order="instance"), by_instance(waits)
-    assert len(scored) == IMPRESSIONS - stopped.report.examples_trained
-    want = want[np.isin(want["instance"], scored["instance"])]
-    assert np.array_equal(scored["instance"], want["instance"])
-    assert np.array_equal(scored["label"], want["label"])

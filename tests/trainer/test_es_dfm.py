@@ -21,15 +21,15 @@ from livectr.trainer.delayed.heads import PREFIX, Heads
 from livectr.trainer.stages import Learned, LearnStage
 from livectr.trainer.stream.feed import Batch
 from tests.trainer.ad_logs import write_files
-from tests.trainer.processes import finish, start
-from tests.trainer.test_delayed import (
+from tests.trainer.delayed_run import (
     IMPRESSIONS,
     Run,
     by_instance,
     run,
     scores_of_what_was_not_learned_have_final_labels,
 )
-from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.trainer.processes import finish, start
+from tests.trainer.run_result import Result, assert_close, assert_same
 
 WINDOW_MS, WAIT_MS = 5_000, 1_000
 

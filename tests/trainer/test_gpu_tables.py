@@ -28,7 +28,7 @@ from tests.ranks import run_ranks
 from tests.tiers import few
 from tests.trainer import gpu_tables_checks as checks
 from tests.trainer.ad_logs import ad_pipeline, write_files
-from tests.trainer.test_resume import Result, assert_same
+from tests.trainer.run_result import Result, assert_same
 
 IMPRESSIONS = 2_000
 RUN_BUDGET = 160

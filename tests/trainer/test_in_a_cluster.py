@@ -1,4 +1,7 @@
-"""A cluster of three: the tests of publishing that a single server passes, and what differs in a cluster."""
+"""Publishing to a cluster of three: what differs from a single server.
+
+Tests marked SERVER_AND_CLUSTER, of other files, hold for both.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +21,9 @@ from livectr.store.measured_cluster import MeasuredCluster
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_errors import LostError
 from tests.redis_servers import ClusterClient
-from tests.trainer import test_lookout, test_publish
 from tests.trainer.publishing import Trainer, rows_at, snapshot, start
 
 KEYS = np.arange(3000)
-trainer = test_lookout.trainer
-"""Fixture."""
-for shared in (
-    test_publish.test_a_version_has_all_its_parts,
-    test_publish.test_a_reader_of_the_version_before_is_not_disturbed,
-    test_publish.test_a_delta_lists_changed_look_up_rows,
-    test_publish.test_deltas_name_what_changed_and_old_blobs_go,
-    test_publish.test_a_zombie_is_refused,
-    test_publish.test_a_zombie_between_push_and_flip_is_refused,
-    test_publish.test_a_restart_resumes_with_deltas_when_redis_holds_the_checkpoint,
-    test_publish.test_a_restart_publishes_all_under_a_fresh_ns_otherwise,
-    test_publish.test_an_emptied_redis_is_filled_again,
-    test_publish.test_another_manifest_in_place_of_ours_is_a_loss,
-    test_publish.test_a_push_that_broke_is_repeated_under_its_number,
-    test_publish.test_a_flip_whose_answer_was_lost_is_asked_again,
-    test_lookout.test_an_idle_trainer_sees_the_loss,
-    test_lookout.test_a_restart_publishes_everything_when_a_sentinel_is_gone,
-    test_lookout.test_a_garbage_collection_takes_the_sentinels_first,
-):
-    globals()[shared.__name__] = shared
 
 
 @pytest.fixture(scope="module")

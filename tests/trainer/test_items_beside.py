@@ -19,9 +19,10 @@ from livectr.trainer.des.item_vectors import ItemCopy, item_vectors
 from livectr.trainer.publish.items import Items
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ADS, ad_pipeline, write_files
+from tests.trainer.des_worker import batch
 from tests.trainer.processes import finish, start
 from tests.trainer.publishing import Trainer, snapshot
-from tests.trainer.test_step import BOTH, batch, step_of
+from tests.trainer.single_step import BOTH, step_of
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from livectr.trainer.comm import key_codec as keycode
 from livectr.trainer.comm.key_codec import I32, I64, Encoded, Segments
 from tests.commands import run
 from tests.tiers import examples
+from tests.trainer.key_entropy import Field, best_bytes
 
 INT64 = np.iinfo(np.int64)
 KEYS = st.one_of(
@@ -26,8 +27,6 @@ KEYS = st.one_of(
     st.sampled_from([INT64.min, INT64.max]),
     st.integers(INT64.min, INT64.max),
 )
-Field = list[list[int]]
-"""Keys of each cell."""
 
 
 def ragged(fields: list[Field]) -> tuple[I32, I64]:
@@ -58,25 +57,6 @@ def check(fields: list[Field]) -> Encoded:
     np.testing.assert_array_equal(offsets, want_offsets)
     np.testing.assert_array_equal(found, want)
     return coded
-
-
-def best_bytes(field: Field) -> int:
-    """The format's own reckoning."""
-    keys = [key for cell in field for key in cell]
-    lengths = {len(cell) for cell in field}
-    size = 0
-    if len(lengths) > 1:
-        width = 1 << max(0, math.ceil(math.log2(max(lengths).bit_length())))
-        size += math.ceil(len(field) * width / 8)
-    if not keys:
-        return size
-    span = (max(keys) - min(keys)).bit_length()
-    width = span if span <= 56 else 64
-    unique = len(set(keys))
-    index = (unique - 1).bit_length()
-    plain = math.ceil(len(keys) * width / 8)
-    coded = math.ceil(unique * width / 8) + math.ceil(len(keys) * index / 8)
-    return size + (8 if width < 64 else 0) + min(plain, coded)
 
 
 @given(st.lists(st.lists(st.lists(KEYS, max_size=5), max_size=12), max_size=6))

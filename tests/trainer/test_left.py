@@ -8,16 +8,12 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import redis
 
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.sources.source import open_source
 from livectr.kernels.table.table import DynamicTable
-from livectr.store.layout import Keyspace
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
@@ -26,25 +22,8 @@ from livectr.trainer.publish import outcome, snapshot
 from livectr.trainer.run import Training, TrainOptions
 from tests.commands import run
 from tests.tiers import few
+from tests.trainer.expiring_log import PIPELINE, check_redis, write
 from tests.trainer.redis_proxy import Proxy
-
-PIPELINE = Path(__file__).with_name("left_pipeline.py")
-ROWS, LIVE, PAUSE_MS, START_MS = 12_000, 20, 1_000, 1_700_000_000_000
-ROOT = "recent(clicks.ad,3,60000)"
-
-
-def write(root: Path) -> str:
-    """Users and ads come for a while and never again."""
-    rng = np.random.default_rng(0)
-    shown = [
-        {"id": i, "user": i // LIVE, "ad": i // LIVE, "ts": START_MS + i * PAUSE_MS} for i in range(ROWS)
-    ]
-    clicked = [{**row, "ts": row["ts"] + 500} for row in shown if rng.random() < 0.5]
-    ads = [{"ad": ad, "ts": START_MS + ad * LIVE * PAUSE_MS, "kind": ad % 7} for ad in range(ROWS // LIVE)]
-    for topic, log in (("shown", shown), ("clicks", clicked), ("ads", ads)):
-        (root / topic).mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist(log), root / topic / "0.parquet", row_group_size=100)
-    return f"file:{root}"
 
 
 @pytest.mark.parametrize(("world", "room"), few([(1, False), (2, False), (1, True), (2, True)], (1, False)))
@@ -96,15 +75,3 @@ def test_a_complete_version_removes_who_left_before_it(
         assert parts.publisher is not None and parts.publisher.last is not None
         assert row_sets[0] and parts.publisher.last.row_set != row_sets[0], "a complete version came"
     check_redis(client)
-
-
-def check_redis(client: redis.Redis) -> None:
-    """Redis has the histories and look-up rows of the log's end."""
-    count = ROWS // LIVE
-    past = client.mget(Keyspace().histories(ROOT, np.arange(count)))
-    kept = [user for user, value in enumerate(past) if value is not None]
-    assert kept and min(kept) > count - 20  # a minute of clicks, and what a record may be late
-    rows = client.mget(Keyspace().lookup_rows("ads", np.arange(count)))
-    kept = [ad for ad, value in enumerate(rows) if value is not None]
-    assert kept and count - 60 < min(kept)  # ten minutes, a sixteenth, and what a record may be late
-    assert max(kept) == count - 1

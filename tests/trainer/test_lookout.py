@@ -19,6 +19,7 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_errors import FencedError, LostError
 from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.publish.watch import PublishedWatch
+from tests.redis_servers import SERVER_AND_CLUSTER
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
 from tests.trainer.publishing import DIM, Trainer, rows_at, snapshot
@@ -47,9 +48,8 @@ class Watching(Trainer):
 
 
 @pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    client = redis.Redis.from_url(redis_url)
-    client.flushall()
+def limited(client: redis.Redis) -> Iterator[redis.Redis]:
+    """Client of a server whose limit of memory a test may set."""
     yield client
     client.config_set("maxmemory", 0)
     client.config_set("maxmemory-policy", "noeviction")
@@ -73,6 +73,7 @@ def assert_whole(client: redis.Redis, trainer: Watching, step: int) -> None:
     assert trainer.store.is_complete(manifest)
 
 
+@SERVER_AND_CLUSTER
 @pytest.mark.parametrize("lost", ["everything", "the manifest", "one sentinel", "one bucket of values"])
 def test_an_idle_trainer_sees_the_loss(client: redis.Redis, trainer: Watching, lost: str) -> None:
     row_set, space = trainer.publisher.last.row_set, trainer.store.space
@@ -96,6 +97,7 @@ def test_an_idle_trainer_sees_the_loss(client: redis.Redis, trainer: Watching, l
         assert trainer.publisher.flag is Push.IDLE
 
 
+@pytest.mark.usefixtures("limited")
 def test_evicted_keys_are_published_again(client: redis.Redis, trainer: Watching) -> None:
     before = client.info()["evicted_keys"]
     client.config_set("maxmemory-policy", "allkeys-random")
@@ -132,6 +134,7 @@ def test_a_successor_is_told_apart_from_a_loss(
     other.publisher.close()
 
 
+@SERVER_AND_CLUSTER
 def test_a_restart_publishes_everything_when_a_sentinel_is_gone(
     redis_url: str, client: redis.Redis, trainer: Watching
 ) -> None:
@@ -180,6 +183,7 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
         store.close()
 
 
+@SERVER_AND_CLUSTER
 def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, trainer: Watching) -> None:
     """A reader in the middle of a collection must not take a removed row for one that never was."""
     old = trainer.publisher.last

@@ -25,8 +25,8 @@ from livectr.trainer.stream.batcher import Batcher, Flags, Times
 from livectr.trainer.stream.cut import NEVER
 from livectr.trainer.stream.order_log import OrderLog, lines
 from tests.tiers import examples
+from tests.trainer.scripted_batches import logs
 from tests.trainer.scripted_source import Batch, Log, ScriptedSource
-from tests.trainer.test_batcher import logs
 
 MADE = Decision((Position(3, 1), Position(0, 0)), (True, False), 17, False)
 

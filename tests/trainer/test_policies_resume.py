@@ -9,14 +9,9 @@ import redis
 from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
 from livectr.store.manifest import VersionManifest
 from tests.trainer.ad_logs import ADS, USERS, write_files
+from tests.trainer.kills import kill_group, kill_somewhere
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import (
-    Result,
-    assert_close,
-    assert_same,
-    kill_group,
-    kill_somewhere,
-)
+from tests.trainer.run_result import Result, assert_close, assert_same
 
 IMPRESSIONS = 4_000
 OPTIONS: dict[str, object] = dict(

@@ -22,10 +22,12 @@ from livectr.trainer.publish.store_errors import FencedError, LostError
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import Push, VersionSnapshot
+from tests.redis_servers import SERVER_AND_CLUSTER
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
 from tests.waiting import left_s
 
 
+@SERVER_AND_CLUSTER
 def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
     trainer = start(trainers, redis_url)
     keys = np.arange(5_000) * 7 - 9_000
@@ -58,6 +60,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     assert message and message["data"] == b"1"
 
 
+@SERVER_AND_CLUSTER
 def test_a_reader_of_the_version_before_is_not_disturbed(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
@@ -77,6 +80,7 @@ def test_a_reader_of_the_version_before_is_not_disturbed(
     assert (read(client, trainer, keys[:50], 1, row_set)[1] == RowStatus.OVERWRITTEN).all()
 
 
+@SERVER_AND_CLUSTER
 def test_a_delta_lists_changed_look_up_rows(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
@@ -91,6 +95,7 @@ def test_a_delta_lists_changed_look_up_rows(
     assert {name: found.tolist() for name, found in changed.items()} == {"ad": [2], "lookup:ads": [7, 9]}
 
 
+@SERVER_AND_CLUSTER
 def test_deltas_name_what_changed_and_old_blobs_go(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
@@ -106,6 +111,7 @@ def test_deltas_name_what_changed_and_old_blobs_go(
     assert versions == {4, 5, 6, 7}
 
 
+@SERVER_AND_CLUSTER
 def test_a_zombie_is_refused(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
     """A trainer that was thought dead wakes up after its successor has published."""
     zombie = start(trainers, redis_url)
@@ -123,6 +129,7 @@ def test_a_zombie_is_refused(redis_url: str, client: redis.Redis, trainers: list
     assert (read(client, successor, keys, 2, row_set)[0] == rows_at(2, keys)).all()
 
 
+@SERVER_AND_CLUSTER
 def test_a_zombie_between_push_and_flip_is_refused(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
@@ -137,6 +144,7 @@ def test_a_zombie_between_push_and_flip_is_refused(
     assert client.get("{livectr}:manifest") is None
 
 
+@SERVER_AND_CLUSTER
 def test_a_restart_resumes_with_deltas_when_redis_holds_the_checkpoint(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
@@ -154,6 +162,7 @@ def test_a_restart_resumes_with_deltas_when_redis_holds_the_checkpoint(
     assert (rows[:3] == rows_at(2, keys[:3])).all() and (rows[3:] == rows_at(1, keys[3:])).all()
 
 
+@SERVER_AND_CLUSTER
 @pytest.mark.parametrize("fault", ["older checkpoint", "half a push", "no checkpoint"])
 def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
     redis_url: str, client: redis.Redis, trainers: list[Trainer], fault: str
@@ -182,6 +191,7 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
     assert not second.store.pushing()
 
 
+@SERVER_AND_CLUSTER
 def test_an_emptied_redis_is_filled_again(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
@@ -198,6 +208,7 @@ def test_an_emptied_redis_is_filled_again(
     assert (read(client, trainer, keys, 3, done.manifest.row_set)[0] == rows_at(3, keys)).all()
 
 
+@SERVER_AND_CLUSTER
 def test_another_manifest_in_place_of_ours_is_a_loss(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
@@ -208,6 +219,7 @@ def test_another_manifest_in_place_of_ours_is_a_loss(
         trainer.store.flip(b"new", 2, trainer.publisher.last.to_json())
 
 
+@SERVER_AND_CLUSTER
 def test_a_push_that_broke_is_repeated_under_its_number(
     redis_url: str, client: redis.Redis, trainers: list[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +241,7 @@ def test_a_push_that_broke_is_repeated_under_its_number(
     assert (read(client, trainer, keys, 1, row_set)[0] == rows_at(1, keys)).all()
 
 
+@SERVER_AND_CLUSTER
 def test_a_flip_whose_answer_was_lost_is_asked_again(
     redis_url: str, client: redis.Redis, trainers: list[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from tests.ranks import Processes
 from tests.redis_servers import ClusterClient
 from tests.tiers import few
 from tests.trainer.cut_off import CUT_OFF
-from tests.trainer.test_left import PIPELINE, ROWS, write
+from tests.trainer.expiring_log import PIPELINE, ROWS, write
 from tests.waiting import left_s
 
 KILLS: list[tuple[int, list[tuple[str, int]]]] = [

@@ -14,8 +14,8 @@ from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stream.batcher import Batcher, Flags, Times
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
+from tests.trainer.run_result import Result, assert_close, assert_same
 from tests.trainer.scripted_source import Log, ScriptedSource
-from tests.trainer.test_resume import Result, assert_close, assert_same
 
 IMPRESSIONS = 1_500
 RAMP = dict(batch_size=128, batch_ramp=10, batch_min=16)

@@ -14,8 +14,8 @@ from livectr.store.keyspace import Keyspace
 from livectr.store.manifest import VersionManifest
 from livectr.store.vectors import decode_vectors
 from tests.ranks import Processes
+from tests.serving.content_logs import write_logs
 from tests.serving.content_world import ADS, make_store
-from tests.serving.test_trained_content import write_logs
 from tests.trainer.processes import finish
 
 

@@ -1,118 +1,26 @@
 """kill -9 at any moment: the resumed run's tables, networks and predictions are those of an unbroken run."""
 
 import json
-import os
 import random
 import shutil
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import redis
 
-from livectr.kernels.table.table import DynamicTable
 from livectr.store.layout import Keyspace, decode_rows
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import newest_manifest
-from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.delayed.heads import PREFIX, Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.measured import row_bytes
 from livectr.trainer.quality.predictions import read_predictions
-from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
+from tests.trainer.kills import IMPRESSIONS, OPTIONS, generation, kill_group, kill_one_rank, kill_somewhere
 from tests.trainer.processes import finish, start
-from tests.waiting import left_s, until
-
-IMPRESSIONS = 5_000
-OPTIONS: dict[str, object] = dict(
-    batch_size=64, batch_ramp=16, batch_min=32, publish_interval_s=0.15, threads=1, until_end=True
-)
-
-
-def generation(root: Path) -> int:
-    manifest = newest_manifest(root) if root.exists() else None
-    return manifest.generation if manifest is not None else 0
-
-
-def kill_somewhere(process: Processes, root: Path, rng: random.Random, sudden: Callable[[int], None]) -> bool:
-    """Kill the process soon after it has committed something new; False: it had ended."""
-    before = generation(root)
-    until(lambda: generation(root) != before or process.poll() is not None, turn=lambda: time.sleep(0.005))
-    time.sleep(rng.random() * 0.4)
-    if process.poll() is not None:
-        process.communicate()
-        return False
-    sudden(process.pid)
-    process.communicate(timeout=left_s())
-    return True
-
-
-def kill_group(pid: int) -> None:
-    os.killpg(pid, signal.SIGKILL)
-
-
-class Result:
-    """Final state of a finished run, from its checkpoint."""
-
-    def __init__(self, root: Path) -> None:
-        manifest = newest_manifest(root)
-        assert manifest is not None
-        restored = Restored(root, manifest)
-        step = DesStep(ad_pipeline(), seed=1)
-        restored.load_tables(step.tables)
-        tables = dict(step.tables)
-        if any(name.startswith(PREFIX) for name in manifest.table_rows):
-            heads = Heads(ad_pipeline(delayed="es_dfm"), step)
-            restored.load_tables(heads.tables)
-            tables |= heads.tables
-        self.step = manifest.step
-        self.tables = {name: by_key(table) for name, table in tables.items()}
-        self.dense = {name: tensor.numpy() for name, tensor in restored.dense().items()}
-        # By operator: the digest behind it knows the topics' names.
-        statistics = restored.statistics().items()
-        self.statistics = {name.split("-")[0]: array.tobytes() for name, array in statistics}
-        self.items = {name: array.tobytes() for name, array in restored.items().items()}
-        self.predictions = read_predictions(root / "predictions")
-        sources = restored.source()
-        self.positions = {p: dict(state.values) for p, state in sources.partitions.items()}
-
-
-def by_key(table: DynamicTable) -> tuple[np.ndarray, np.ndarray]:
-    keys, rows = table.export()
-    order = np.argsort(keys)
-    return keys[order], rows[order]
-
-
-def assert_same(got: Result, want: Result) -> None:
-    """Bit for bit."""
-    assert got.step == want.step
-    assert got.predictions.tobytes() == want.predictions.tobytes()
-    assert got.items == want.items and want.items.keys() == {"items", "counts"}
-    for name, (keys, rows) in want.tables.items():
-        assert (got.tables[name][0] == keys).all(), name
-        assert got.tables[name][1].tobytes() == rows.tobytes(), name
-    assert got.statistics == want.statistics and len(want.statistics) == 3
-    assert got.dense.keys() == want.dense.keys()
-    for name, tensor in want.dense.items():
-        assert got.dense[name].tobytes() == tensor.tobytes(), name
-
-
-def assert_close(got: Result, want: Result) -> None:
-    """The same examples, keys and statistics; values up to the order in which floats are added."""
-    assert got.step == want.step
-    assert got.statistics == want.statistics and len(want.statistics) == 3
-    for column in ("instance", "user", "item", "time_ms", "seen", "label"):
-        assert (got.predictions[column] == want.predictions[column]).all()
-    # fp32 sums over ranks are added in another order; 100 steps carry the difference on
-    np.testing.assert_allclose(got.predictions["rank"], want.predictions["rank"], atol=2e-3)
-    for name, (keys, rows) in want.tables.items():
-        assert (got.tables[name][0] == keys).all(), name
-        np.testing.assert_allclose(got.tables[name][1], rows, atol=2e-2, rtol=2e-2)
+from tests.trainer.run_result import Result, assert_close, assert_same
 
 
 @pytest.fixture(scope="module")
@@ -254,13 +162,6 @@ def test_balanced_ranks_resumed_by_another_number(
             client.mget(Keyspace().rows(version.row_set, name, keys)), version.version, version.dim
         )
         assert not status.any()
-
-
-def kill_one_rank(pid: int) -> None:
-    """kill -9 one rank of several (or the trainer itself); the others must end by themselves."""
-    trainer = psutil.Process(pid)
-    ranks = [child for child in trainer.children() if child.cmdline() == trainer.cmdline()]  # forked
-    (ranks[-1] if ranks else trainer).kill()
 
 
 def test_killed_on_a_real_broker(

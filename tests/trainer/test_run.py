@@ -29,8 +29,8 @@ from livectr.trainer.publish.version import Published
 from livectr.trainer.quality.metrics import auc, gauc
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train
+from tests.metrics_page import REFUSED, scrape, trusting
 from tests.serving.certificates import Authority
-from tests.system.test_metrics_server import REFUSED, scrape, trusting
 from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
 

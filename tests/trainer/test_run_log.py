@@ -22,8 +22,8 @@ from livectr.trainer.quality.seen import is_cold
 from livectr.trainer.quality.windows import BIN_WIDTH, FIRST_LOGIT, Windows, auc_error, window_size
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.kills import kill_group, kill_somewhere
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import kill_group, kill_somewhere
 
 ROLES = ("rank", "shadow")
 OPTIONS: dict[str, Any] = dict(

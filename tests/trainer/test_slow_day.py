@@ -32,7 +32,7 @@ from livectr.trainer.stream.order_log import OrderLog
 from tests.ranks import Processes
 from tests.trainer.ad_logs import PARTITIONS, START_MS, ad_pipeline, events, write_files, write_kafka
 from tests.trainer.processes import finish, start
-from tests.trainer.test_resume import Result, assert_close, assert_same
+from tests.trainer.run_result import Result, assert_close, assert_same
 from tests.waiting import until
 
 IMPRESSIONS, STALL, KILL, END = 2_400, 500, 1_100, 1_700

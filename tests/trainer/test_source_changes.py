@@ -21,9 +21,9 @@ from livectr.trainer.checkpoint import changes
 from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
-from livectr.trainer.checkpoint.manifest import FileEntry
 from livectr.trainer.comm.control import Control
 from tests.tiers import examples
+from tests.trainer.log_files import Files
 
 WINDOW, DEDUP = 20, 30
 Chunk = list[tuple[int, int, int]]
@@ -43,18 +43,6 @@ class Joiner:
 
 def changes_of(joins: Mapping[int, JoinIndex]) -> Changes:
     return Changes({p: Joiner(join) for p, join in joins.items()})
-
-
-class Files:
-    """Files of a log, in memory."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
-
-    def write(self, tensors: Mapping[str, npt.NDArray[Any]], rows: int) -> FileEntry:
-        name = str(len(self.held))
-        self.held[name] = {column: values.copy() for column, values in tensors.items()}
-        return FileEntry(name, "known", 0, "", rows)
 
 
 def feed(joins: Mapping[int, JoinIndex], chunk: Chunk, now: int) -> int:

@@ -21,8 +21,8 @@ from tests.ranks import run_ranks
 from tests.tiers import few
 from tests.trainer import common_worker
 from tests.trainer.des_worker import ROLES, train
+from tests.trainer.rank_results import LOGITS, WEIGHTS, facts
 from tests.trainer.split_worker import CASES, COMMON, COMMON_SPLIT, FULL, SPLIT, placed
-from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts
 
 ROOT = Path(__file__).parents[2]
 SENT: dict[str, set[str]] = {

@@ -20,9 +20,8 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.metrics import auc, calibration, logloss
 from livectr.trainer.step_settings import StepSettings
 from tests.tiers import few
-from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
-
-BOTH = ROLES["both"]
+from tests.trainer.des_worker import FIELDS, batch
+from tests.trainer.single_step import BOTH, step_of
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +31,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def step_of(
-    rank_model: ModelConfig,
-    prerank: TwoTower | None = None,
-    *,
-    seed: int = 5,
-    settings: StepSettings = StepSettings(),  # noqa: B008, frozen
-) -> DesStep:
-    """A single rank over the worker's fields."""
-    built = pipeline(rank_model, prerank=prerank, fields=FIELDS, dense=DENSE, shared=SHARED)
-    return DesStep(built, seed=seed, settings=settings)
 
 
 def scores(des: DesStep, features: Features, role: str) -> np.ndarray:

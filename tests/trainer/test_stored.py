@@ -32,17 +32,10 @@ from livectr.trainer.quality.predictions import read_predictions, wrong_predicti
 from livectr.trainer.run import train
 from tests.s3_server import BUCKET, S3Server
 from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.kills import IMPRESSIONS, OPTIONS, kill_group, kill_one_rank
 from tests.trainer.processes import finish, start
 from tests.trainer.redis_proxy import Proxy
-from tests.trainer.test_resume import (
-    IMPRESSIONS,
-    OPTIONS,
-    Result,
-    assert_close,
-    assert_same,
-    kill_group,
-    kill_one_rank,
-)
+from tests.trainer.run_result import Result, assert_close, assert_same
 from tests.waiting import left_s, until
 
 

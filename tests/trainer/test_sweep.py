@@ -29,7 +29,7 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.sweep import sweep
 from livectr.trainer.publish.values import Values
 from livectr.trainer.run import Training, TrainOptions
-from tests.trainer.test_left import PIPELINE, check_redis, write
+from tests.trainer.expiring_log import PIPELINE, check_redis, write
 
 AWAY, BACK = 60, 150
 """Steps between which the server is away."""

@@ -27,8 +27,8 @@ from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import MANIFEST
 from livectr.trainer.comm.control import Control
 from tests.tiers import examples
-from tests.trainer.test_checkpoint import rewrite
-from tests.trainer.test_source_changes import Files
+from tests.trainer.checkpoint_run import rewrite
+from tests.trainer.log_files import Files
 
 COLUMNS = {"id": "int64", "at": "int64", "text": "string"}
 SPAN, LATE, KEPT = 20, 15, 60

@@ -8,19 +8,25 @@ shortens that, or its clock.
 from __future__ import annotations
 
 import inspect
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 import psutil
 
 MARGIN = 0.03
 """Share of a test's limit that is left for its clean-up when a wait fails."""
+TRUE = object()
+"""Default of `equals`: any value that is true."""
 USUAL_S = 1200.0
 """Limit outside of tests: a part of one that was started as a program."""
 _ends: list[float] = []
 """time.monotonic() at which waits of the running test fail; processes on this machine share that clock."""
+
+
+T = TypeVar("T")
 
 
 class Runs(Protocol):
@@ -45,33 +51,50 @@ def left_s() -> float:
 
 
 def until(
-    done: Callable[[], object],
+    done: Callable[[], T],
     what: str = "",
     *,
+    equals: object = TRUE,
+    patience_s: float = math.inf,
+    despite: type[Exception] | tuple[type[Exception], ...] = (),
     process: Runs | None = None,
     why: Callable[[], object] = str,
     turn: Callable[[], object] = lambda: time.sleep(0.01),
-) -> None:
-    """Wait until `done()` is true.
+) -> T:
+    """Wait until `done()` is true, and return its value.
 
     Args:
         what: is waited for; "": the text of `done`.
+        equals: wait until `done()` equals this, in place of being true.
+        patience_s: shorter limit of this wait, for a promise of the product or of a cluster.
+        despite: errors of `done` that mean not yet.
         process: fails the wait if it ends before.
         why: more to say if the wait fails, such as a log.
         turn: called between two looks.
 
     Raises:
-        AssertionError: the test's time is over, or the process has ended.
+        AssertionError: the test's time or the patience is over, or the process has ended. It says what was
+            seen last.
     """
+
+    def look() -> tuple[bool, T | Exception]:
+        try:
+            seen = done()
+        except despite as error:
+            return False, error
+        return bool(seen if equals is TRUE else seen == equals), seen
+
     began = time.monotonic()
-    end = began + left_s()
-    while not done():
-        code = process.poll() if process is not None else None
-        if code is not None and not done():  # it may have come with the end
-            raise AssertionError(f"the process ended with {code} before {_told(what, done)}\n{why()}")
-        if time.monotonic() >= end:
-            waited_s = time.monotonic() - began
-            raise AssertionError(f"waited {waited_s:.0f} s in vain for {_told(what, done)}\n{why()}")
+    end = began + min(left_s(), patience_s)
+    while True:
+        code = process.poll() if process is not None else None  # before the look: it may come with the end
+        met, seen = look()
+        if met:
+            return cast("T", seen)
+        if code is not None or time.monotonic() >= end:
+            waited = f"waited {time.monotonic() - began:.0f} s in vain for"
+            failed = waited if code is None else f"the process ended with {code} before"
+            raise AssertionError(f"{failed} {_told(what, done)}; last seen: {seen!r}\n{why()}")
         turn()
 
 

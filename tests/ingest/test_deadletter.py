@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
 from livectr.ingest.chunks import Position
 from livectr.ingest.dead_letters.letters import EXAMPLE, MAX_VALUE_BYTES, TOPIC, DeadLetters, Reason
 from livectr.system.errors import ConfigError
+from tests.metrics_page import metric_value
 
 
 def put(
@@ -24,7 +24,7 @@ def read(folder: Path) -> list[dict[str, object]]:
 
 
 def test_a_letter(tmp_path: Path) -> None:
-    counted = REGISTRY.get_sample_value("livectr_dead_letters_total", {"reason": "bad_json"}) or 0
+    counted = metric_value("livectr_dead_letters_total", reason="bad_json")
     with_bytes = b'{"a": "\xff'
     letters = DeadLetters(tmp_path)
     put(letters, 5, 2, partition=3)
@@ -49,7 +49,7 @@ def test_a_letter(tmp_path: Path) -> None:
     }
     assert (second["encoding"], second["value_bytes"]) == ("base64", len(with_bytes))
     assert (third["value"], third["value_bytes"]) == ("x" * MAX_VALUE_BYTES, MAX_VALUE_BYTES + 1)
-    assert REGISTRY.get_sample_value("livectr_dead_letters_total", {"reason": "bad_json"}) == counted + 3
+    assert metric_value("livectr_dead_letters_total", reason="bad_json") == counted + 3
 
 
 def test_a_resumed_run_writes_no_letter_twice(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.spool import SEGMENT_BYTES, Spool
@@ -18,6 +17,7 @@ from livectr.local.kafka import Broker
 from livectr.system.errors import ConfigError, UserError
 from tests.ingest.letter_keys import keys_in
 from tests.ingest.reading import assign, event, stream
+from tests.metrics_page import metric_value
 from tests.waiting import left_s, until
 
 DEADLINE_S = 120
@@ -122,15 +122,15 @@ def test_a_broker_may_be_away_for_as_long_as_it_likes(tmp_path: Path) -> None:
             first = sum(map(len, source.poll(0.5)))
             letters.flush()
             assert not source.at_end(*places[0])
-            assert (REGISTRY.get_sample_value(waiting) or 0) > 0
-            assert (REGISTRY.get_sample_value("livectr_dead_letter_spool_bytes") or 0) >= 50_000
+            assert metric_value(waiting) > 0
+            assert metric_value("livectr_dead_letter_spool_bytes") >= 50_000
             broker.start()
             rows = first
             while not source.at_end(*places[0]):
                 assert left_s() > 1
                 rows += sum(map(len, source.poll(0.5)))
             assert rows == 3000
-            until(lambda: REGISTRY.get_sample_value(waiting) == 0)
+            until(lambda: metric_value(waiting) == 0)
             ended = DeadLetters(broker.url, spool=tmp_path / "ended")
             until(lambda: not list((tmp_path / "ended").iterdir()))
             ended.close()

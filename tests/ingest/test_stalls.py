@@ -15,6 +15,7 @@ from livectr.ingest.join.decisions import Decision
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.stalls import StallWatch
 from tests.ingest.quiet_hour import HOUR_MS, logs, pipeline
+from tests.metrics_page import metric_value
 from tests.waiting import until
 
 
@@ -23,7 +24,7 @@ def poll_until(source: ExampleSource, done: Callable[[], bool]) -> None:
 
 
 def metric(name: str, topic: str, partition: int) -> float:
-    return REGISTRY.get_sample_value(name, {"topic": topic, "partition": str(partition)}) or 0.0
+    return metric_value(name, topic=topic, partition=str(partition))
 
 
 def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_continues(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from tests.livectr.wrong_logs import JOINED, LABELLED, Learner, request, row, write_json
+from tests.metrics_page import metric_value
 
 SHOWN = 400
 
@@ -26,7 +26,7 @@ def write(root: Path, *, shown: list[dict[str, Any]], clicks: list[dict[str, Any
 
 
 def lookups(outcome: str) -> float:
-    return REGISTRY.get_sample_value("livectr_lookups_total", {"table": "ads", "outcome": outcome}) or 0.0
+    return metric_value("livectr_lookups_total", table="ads", outcome=outcome)
 
 
 USUAL = [request(number) for number in range(SHOWN)]

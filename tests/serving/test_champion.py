@@ -23,7 +23,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.inspection.show import show_checkpoint, show_pipeline, show_published
 from livectr.kernels.table.layout import Values
 from livectr.library.scoring import score
-from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.store.layout import Keyspace, decode_rows
 from livectr.store.manifest import VersionManifest
@@ -35,6 +34,7 @@ from livectr.trainer.parts import Parts
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.version import VersionSnapshot
 from livectr.trainer.run import Training
+from tests.metrics_page import metric_value
 from tests.trainer.planted_log import CARDINALITY, contest_pipeline, write_log
 from tests.waiting import until
 
@@ -170,7 +170,7 @@ def test_a_promoted_challenger_is_served_without_an_outage(
         before = ranks.rank(CONTEXT, {"item": ITEMS})
         assert check(before, expected) == "rank"
         assert ranks.describe().champion == "rank" and ranks.describe().model == before.model
-        assert metrics.SERVED_CHAMPION.labels("rank")._value.get() == 1
+        assert metric_value("livectr_served_champion", model="rank", side="stable") == 1
         with (
             trainer(pipeline, source, redis_url, checkpoint, monkeypatch, max_steps=STEPS) as run,
             Requests(lambda: ranks.rank(CONTEXT, {"item": ITEMS})) as of_rank,
@@ -194,7 +194,9 @@ def test_a_promoted_challenger_is_served_without_an_outage(
             switched = champions.index("fm")
             assert switched > 0 and set(champions[switched:]) == {"fm"}
             assert ranks.describe().champion == "fm" and ranks.describe().model.startswith("fm:FM/")
-            assert [metrics.SERVED_CHAMPION.labels(name)._value.get() for name in ("rank", "fm")] == [0, 1]
+            assert [
+                metric_value("livectr_served_champion", model=name, side="stable") for name in ("rank", "fm")
+            ] == [0, 1]
             published_rows_are_those_of(trained, client)
         with RecommendClient(serve("recommend", pipeline).server.address) as funnel:
             best = funnel.recommend(CONTEXT, 5, len(ITEMS), items=RecommendItems(ITEMS))

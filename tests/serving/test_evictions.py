@@ -17,6 +17,7 @@ from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.store.layout import Keyspace
 from livectr.store.measured_redis import MeasuredRedis
+from tests.metrics_page import metric_value
 from tests.serving.losses import traffic, trouble
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import ADS, Serve, publish, served, trainer
@@ -31,7 +32,7 @@ def test_evicted_rows_are_marked_until_everything_was_published(
     publish(publication)
     client.config_set("maxmemory-policy", "allkeys-random")
     app = serve("rank", pipeline, near_cache_rows=60)
-    assert metrics.RISKY_POLICY._value.get() == 1
+    assert metric_value(metrics.RISKY_POLICY) == 1
     before = client.info()["evicted_keys"]
     with traffic(app) as running:
         client.config_set("maxmemory", client.info()["used_memory"] + 200_000)
@@ -52,7 +53,7 @@ def test_evicted_rows_are_marked_until_everything_was_published(
         marked, right = running.marked, running.right
         until(lambda: running.right > right + 20)
         assert running.marked <= marked + 1  # one may have been under way
-    until(lambda: metrics.RISKY_POLICY._value.get() == 0)  # INFO is read every other second
+    until(lambda: metric_value(metrics.RISKY_POLICY) == 0)  # INFO is read every other second
 
 
 def test_one_evicted_row_is_seen_by_its_own_reader(
@@ -96,7 +97,7 @@ def test_keys_of_others_that_expire_are_no_loss(redis_url: str, client: redis.Re
     with RankClient(app.server.address) as rank:
         app.follower.reader.evictions.poll(MeasuredRedis.named("poll", redis_url))
         reply = rank.rank({"user_id": 1}, {"ad_id": [*ADS[:10].tolist(), 5]})
-    assert not reply.degraded and metrics.RISKY_POLICY._value.get() == 0
+    assert not reply.degraded and metric_value(metrics.RISKY_POLICY) == 0
 
 
 def test_a_redis_that_forbids_info_is_logged_once(

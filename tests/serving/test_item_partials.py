@@ -20,6 +20,7 @@ from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.score.item_features import split_plan
 from livectr.serving.score.item_partials import ItemPartials
+from tests.metrics_page import metric_value
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
@@ -31,7 +32,10 @@ CANDIDATES = {"ad_id": ADS, "position": POSITIONS}
 
 def outcomes() -> tuple[int, int]:
     """Partial results that were kept, and computed, since the process began."""
-    kept, computed = (metrics.ITEM_PARTIALS.labels(name)._value.get() for name in ("kept", "computed"))
+    kept, computed = (
+        metric_value("livectr_item_partials_total", outcome=name, side="stable")
+        for name in ("kept", "computed")
+    )
     return int(kept), int(computed)
 
 

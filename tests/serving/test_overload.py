@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from prometheus_client import REGISTRY
 
 from livectr.client.clients import RankClient
 from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.system.errors import ConfigError
+from tests.metrics_page import metric_value
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.waiting import left_s, until
 
@@ -41,13 +41,13 @@ def ask(app: App, timeout_s: float) -> str:
     return "OK"
 
 
-def sample(name: str) -> float | None:
-    return REGISTRY.get_sample_value(name, {"role": "rank"})
+def sample(name: str) -> float:
+    return metric_value(name, role="rank")
 
 
 def test_the_surplus_is_shed(redis_url: str, world: World, serve: Serve) -> None:
     world.publish(publication(redis_url))
-    shed = metrics.SHED.labels("rank")._value.get()
+    shed = metric_value(metrics.SHED, role="rank")
     app = serve("rank", max_active=2, max_waiting=2)
     outcomes: Counter[str] = Counter()
     threads = [threading.Thread(target=lambda: outcomes.update([ask(app, left_s())])) for _ in range(10)]
@@ -60,7 +60,7 @@ def test_the_surplus_is_shed(redis_url: str, world: World, serve: Serve) -> None
     for thread in threads:
         thread.join()
     assert outcomes == {"RESOURCE_EXHAUSTED": 8, "OK": 2}
-    assert metrics.SHED.labels("rank")._value.get() == shed + 8
+    assert metric_value(metrics.SHED, role="rank") == shed + 8
 
 
 def test_who_waits_longer_than_its_deadline_is_told(busy: App) -> None:

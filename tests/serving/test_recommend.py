@@ -28,6 +28,7 @@ from livectr.serving.score.recommend import _Funnel
 from livectr.serving.score.scorer import model_configs
 from livectr.system.errors import ConfigError
 from livectr.trainer.des.step import DesStep
+from tests.metrics_page import metric_value
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 from tests.serving.named_songs import NAMES, published
 from tests.serving.named_songs import pipeline as named
@@ -245,7 +246,7 @@ def test_health_names_and_metrics(app: App, client: RecommendClient) -> None:
     def stages() -> dict[str, float]:
         name = "livectr_request_stage_seconds_count"
         labels = ({"role": "recommend", "side": "stable", "stage": stage} for stage in FUNNEL_STAGES)
-        return {each["stage"]: REGISTRY.get_sample_value(name, each) or 0 for each in labels}
+        return {each["stage"]: metric_value(name, **each) for each in labels}
 
     described, before = client.describe(), stages()
     assert (described.role, described.champion, described.items) == ("recommend", "rank", 50)

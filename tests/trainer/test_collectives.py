@@ -9,6 +9,7 @@ import torch
 
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives, _Aggregate
+from tests.metrics_page import metric_value
 
 JOIN = """
 import sys
@@ -46,11 +47,11 @@ def test_backward_of_the_sum_is_the_identity() -> None:
 
 def test_bytes_are_counted_by_collective() -> None:
     one = Collectives()
-    before = telemetry.COLLECTIVE_BYTES.labels("test")._value.get()
+    before = metric_value(telemetry.COLLECTIVE_BYTES, collective="test")
     one.count("test", 12)
     one.count("test", 30)
     assert one.bytes["test"] == 42
-    assert telemetry.COLLECTIVE_BYTES.labels("test")._value.get() == before + 42
+    assert metric_value(telemetry.COLLECTIVE_BYTES, collective="test") == before + 42
 
 
 def test_a_transport_that_this_pytorch_lacks() -> None:

@@ -21,6 +21,7 @@ from livectr.trainer.quality.metrics import example_losses
 from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.telemetry import CHAMPION, CHAMPION_CHANGES, CONTEST_EXAMPLES, CONTEST_LOGLOSS
+from tests.metrics_page import metric_value
 from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.kills import kill_group, kill_one_rank, kill_somewhere
@@ -151,13 +152,13 @@ def test_late_labels_are_waited_for(tmp_path: Path) -> None:
 
 
 def test_metrics_and_report(tmp_path: Path, source: str) -> None:
-    before = CHAMPION_CHANGES._value.get()
+    before = metric_value(CHAMPION_CHANGES)
     report = train(contest_pipeline(), TrainOptions(source, **OPTIONS, checkpoint=str(tmp_path)))  # type: ignore[arg-type]
-    values = {role: CHAMPION.labels(role)._value.get() for role in ("rank", "deep", "fm")}
+    values = {role: metric_value(CHAMPION, model=role) for role in ("rank", "deep", "fm")}
     assert values == {"rank": 0, "deep": 0, "fm": 1}
-    assert CHAMPION_CHANGES._value.get() == before + 1
-    assert 0 < CONTEST_EXAMPLES._value.get() <= WINDOW
-    assert CONTEST_LOGLOSS.labels("fm")._value.get() < CONTEST_LOGLOSS.labels("rank")._value.get()
+    assert metric_value(CHAMPION_CHANGES) == before + 1
+    assert 0 < metric_value(CONTEST_EXAMPLES) <= WINDOW
+    assert metric_value(CONTEST_LOGLOSS, model="fm") < metric_value(CONTEST_LOGLOSS, model="rank")
     assert report.challengers.keys() == {"deep", "fm"} and report.shadows == {}
     assert report.challengers["fm"]["logloss"] < report.logloss  # type: ignore[operator]
 

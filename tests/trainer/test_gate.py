@@ -23,6 +23,7 @@ from livectr.trainer.quality.metrics import auc, calibration
 from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.run import train
 from livectr.trainer.telemetry import PUBLISH_HELD
+from tests.metrics_page import metric_value
 from tests.tiers import few
 from tests.trainer.planted_log import PARTITIONS, contest_pipeline, write_log
 from tests.waiting import left_s
@@ -75,9 +76,9 @@ def test_versions_are_held_while_auc_is_low_and_a_bad_time_is_not_usual() -> Non
     assert held(gate) == [] and usual > 0.7
     gate.add(*scores(20_000, 0.0))
     assert held(gate) == ["auc"] and abs(gate.usual - usual) < 0.02, "long after, it is still the same"
-    assert PUBLISH_HELD.labels("auc")._value.get() == 1
+    assert metric_value(PUBLISH_HELD, reason="auc") == 1
     gate.add(*scores(1_000, 1.0))
-    assert held(gate) == [] and PUBLISH_HELD.labels("auc")._value.get() == 0
+    assert held(gate) == [] and metric_value(PUBLISH_HELD, reason="auc") == 0
 
 
 @pytest.mark.parametrize("shift", [1.5, -1.5])

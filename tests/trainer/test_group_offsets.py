@@ -22,6 +22,7 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
 from livectr.trainer.stream.group_offsets import GroupOffsets
 from tests.kafka_tools import described_group
+from tests.metrics_page import metric_value
 from tests.tiers import few
 from tests.trainer.ad_logs import PARTITIONS, ad_pipeline, write_kafka
 from tests.trainer.processes import finish, start
@@ -31,7 +32,7 @@ IMPRESSIONS = 600
 
 
 def failures() -> float:
-    return float(telemetry.GROUP_COMMIT_FAILURES._value.get())
+    return metric_value(telemetry.GROUP_COMMIT_FAILURES)
 
 
 @pytest.mark.parametrize("world", few([1, 2], 2))

@@ -22,6 +22,7 @@ from livectr.trainer.publish.version import PublishedModel, Push
 from livectr.trainer.publish.watch import PublishedWatch
 from livectr.trainer.telemetry import LOST_VERSIONS, PUBLISH_HELD
 from livectr.versions.holding import hold, release
+from tests.metrics_page import metric_value
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot, start
 from tests.waiting import until
 
@@ -63,7 +64,7 @@ def test_a_version_under_way_is_not_flipped_over_a_hold(
         time.sleep(0.001)
     assert "servers stay with version 1" in hold(redis_url, "livectr", "sale")
     assert trainer.drain() is None and trainer.publisher.hold == Hold.of(client.get("{livectr}:hold"))
-    assert served(client).version == 1 and PUBLISH_HELD.labels("operator")._value.get() == 1
+    assert served(client).version == 1 and metric_value(PUBLISH_HELD, reason="operator") == 1
     # as often as it may be tried, and with more rows, the served version stays whole
     for step in (3, 4, 5):
         assert trainer.publish(snapshot(step, KEYS)) is None
@@ -74,7 +75,7 @@ def test_a_version_under_way_is_not_flipped_over_a_hold(
     done = trainer.publish(snapshot(6, KEYS))
     assert done is not None and done.manifest.version == 2, "no reader has seen the number"
     rows, _ = read(client, trainer, KEYS, 2, done.manifest.row_set)
-    assert (rows == rows_at(6, KEYS)).all() and PUBLISH_HELD.labels("operator")._value.get() == 0
+    assert (rows == rows_at(6, KEYS)).all() and metric_value(PUBLISH_HELD, reason="operator") == 0
 
 
 def test_an_older_answer_does_not_take_the_place_of_a_newer(
@@ -138,7 +139,7 @@ def test_the_owner_takes_a_new_epoch_after_a_rollback_and_not_under_a_hold(
     redis_url: str, client: redis.Redis, trainer: Watching
 ) -> None:
     """A rollback writes beside the trainer: it fences the trainer out, and hands the namespace back."""
-    lost, epoch = LOST_VERSIONS._value.get(), trainer.store.connection.epoch
+    lost, epoch = metric_value(LOST_VERSIONS), trainer.store.connection.epoch
     hold(redis_url, "livectr", "rolled back")
     trainer.until(held=True)
     other = RedisStore(redis_url, "livectr")
@@ -163,7 +164,7 @@ def test_the_owner_takes_a_new_epoch_after_a_rollback_and_not_under_a_hold(
     assert (
         done is not None and done.manifest.version == 3 and done.manifest.epoch == other.connection.epoch + 1
     )
-    assert LOST_VERSIONS._value.get() == lost, "a rollback is no loss"
+    assert metric_value(LOST_VERSIONS) == lost, "a rollback is no loss"
     with pytest.raises(FencedError):
         other.flip(b"{}", 9, b"", over_hold=True)
     other.close()

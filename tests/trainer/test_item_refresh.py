@@ -20,6 +20,7 @@ from livectr.trainer.content.item_drift import ItemDrift
 from livectr.trainer.content.item_refresh import ItemPlan, ItemRefresh, item_refresh_of
 from livectr.trainer.publish.items import ItemBlobs, Items
 from livectr.trainer.publish.version import Published
+from tests.metrics_page import metric_value
 from tests.serving.content_world import pipeline
 from tests.trainer.publishing import Trainer, snapshot
 
@@ -134,7 +135,7 @@ def test_slots_take_turns_and_no_vector_is_older_than_the_period(run: Run) -> No
         assert list(steps) == list(range(700))
         oldest = min(steps.values())
         assert (step - oldest) * 5 <= 60 + 5
-        assert telemetry.OLDEST_ITEM._value.get() == (step - oldest) * 300
+        assert metric_value(telemetry.OLDEST_ITEM) == (step - oldest) * 300
     assert run.sizes[0] == 700
     later = np.array(run.sizes[1:])
     assert 700 * 2 <= later.sum() <= 700 * 3.1  # once an hour, and not with each of the 35 versions
@@ -147,7 +148,7 @@ def test_vectors_of_before_the_first_example_are_as_old_as_it(run: Run) -> None:
     run.first_ms = START
     first = run.publish(2, START + PERIOD // 2).manifest
     assert 700 / 4 < run.sizes[1] < 700 * 3 / 4 and set(run.steps(first).values()) == {1, 2}
-    assert telemetry.OLDEST_ITEM._value.get() == PERIOD / 2000
+    assert metric_value(telemetry.OLDEST_ITEM) == PERIOD / 2000
     assert 1 not in run.steps(run.publish(3, START + PERIOD).manifest).values()
 
 
@@ -277,7 +278,7 @@ def test_the_tolerance_bounds_how_far_published_vectors_are_off(run: Run, count:
         scale = np.sqrt(np.square(exact).sum(axis=1).mean())
         moved = np.linalg.norm(held.vectors - exact, axis=1) / scale
         assert (moved > 1.1 * tolerance).mean() <= (0 if count == 400 else 3 / 256)
-        assert telemetry.ITEM_DRIFT._value.get() <= tolerance
+        assert metric_value(telemetry.ITEM_DRIFT) <= tolerance
     assert count < sum(run.sizes) < 8 * count, "all are computed beyond the tolerance, not with each version"
 
 

@@ -18,6 +18,7 @@ from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.policies import SEARCHES, SLICE, Policies
+from tests.metrics_page import metric_value
 from tests.tiers import examples
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
@@ -264,10 +265,10 @@ def test_expiry_follows_the_events_not_one_wrong_clock() -> None:
     rank.learn(np.array([2]), 101 * day)
     rank.learn(np.array([3]), 90 * day)  # and a batch from the past
     assert sorted(rank.table.export()[0].tolist()) == [1, 2, 3]
-    before = telemetry.EXPIRED_ROWS.labels("ad")._value.get()
+    before = metric_value(telemetry.EXPIRED_ROWS, table="ad")
     rank.learn(np.array([3]), 101 * day + HOUR_MS)
     assert sorted(rank.table.export()[0].tolist()) == [2, 3]
-    assert telemetry.EXPIRED_ROWS.labels("ad")._value.get() == before + 1
+    assert metric_value(telemetry.EXPIRED_ROWS, table="ad") == before + 1
 
 
 def test_without_event_times_a_batch_is_a_second() -> None:
@@ -282,7 +283,7 @@ def test_what_happens_is_counted() -> None:
     metrics = (telemetry.ADMITTED_ROWS, telemetry.REFUSED_KEYS, telemetry.EVICTED_ROWS)
     for _ in range(3):
         rank.learn(np.arange(30), 10**12)
-    assert [metric.labels("counted")._value.get() for metric in metrics] == [30 + 11, 30, 22]
+    assert [metric_value(metric, table="counted") for metric in metrics] == [30 + 11, 30, 22]
 
 
 @pytest.fixture

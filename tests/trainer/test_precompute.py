@@ -20,6 +20,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.content import precompute as sweep
 from livectr.trainer.content.precompute import ContentPrecompute, StoppedError
 from livectr.trainer.publish.version import Push
+from tests.metrics_page import metric_value
 from tests.trainer.publishing import Trainer, snapshot
 from tests.waiting import left_s
 
@@ -136,7 +137,7 @@ def test_a_version_has_the_vectors_of_all_ids(
     client = redis.Redis.from_url(redis_url)
     trainer = Trainer(redis_url)
     keys = np.arange(10)
-    swept = telemetry.PRECOMPUTED_CONTENT.labels("images")._value.get()
+    swept = metric_value(telemetry.PRECOMPUTED_CONTENT, content="images")
     for step in range(1, 6):
         with torch.no_grad():
             network.absent.add_(0)
@@ -150,7 +151,7 @@ def test_a_version_has_the_vectors_of_all_ids(
         ids, vectors = whole(decode_vectors(blob) for blob in blobs)
         assert np.array_equal(np.sort(ids), np.sort(store.ids))
         np.testing.assert_allclose(vectors[np.argsort(ids)], expected, rtol=1e-5, atol=1e-6)
-    assert telemetry.PRECOMPUTED_CONTENT.labels("images")._value.get() == swept + 5 * len(store)
+    assert metric_value(telemetry.PRECOMPUTED_CONTENT, content="images") == swept + 5 * len(store)
     versions = {int(name.split(b":")[2]) for name in client.keys("livectr:blob:*content*")}
     assert versions == {2, 3, 4, 5}  # older ones are dropped with their version
     trainer.publisher.close()

@@ -22,6 +22,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.content.refresh import ContentRefresh, RefreshPlan, refreshes_of
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.version import Published
+from tests.metrics_page import metric_value
 from tests.serving.content_world import pipeline
 from tests.trainer.publishing import Trainer, snapshot
 from tests.waiting import left_s
@@ -137,7 +138,7 @@ def test_slots_take_turns_and_no_vector_is_older_than_the_period(run: Run, store
             continue
         steps = steps_of(run, done.manifest, store, step)
         assert (step - steps.min()) * 5 <= 60 + 5
-        age_s = telemetry.OLDEST_CONTENT.labels("images")._value.get()
+        age_s = metric_value(telemetry.OLDEST_CONTENT, content="images")
         assert age_s == (step - steps.min()) * 300
     assert run.sizes[0] == 700
     later = np.array(run.sizes[1:])
@@ -151,7 +152,7 @@ def test_vectors_of_before_the_first_example_are_as_old_as_it(run: Run, store: C
     run.first_ms = START
     steps = steps_of(run, run.publish(2, START + PERIOD // 2).manifest, store, 2)
     assert 700 / 4 < run.sizes[1] < 700 * 3 / 4 and set(steps.tolist()) == {1, 2}
-    assert telemetry.OLDEST_CONTENT.labels("images")._value.get() == PERIOD / 2000
+    assert metric_value(telemetry.OLDEST_CONTENT, content="images") == PERIOD / 2000
     assert steps_of(run, run.publish(3, START + PERIOD).manifest, store, 3).min() == 2
 
 
@@ -328,7 +329,7 @@ def test_the_tolerance_bounds_how_far_published_vectors_are_off(redis_url: str, 
         exact = vectors_at(step, store, ids)
         moved = np.linalg.norm(vectors - exact, axis=1) / np.sqrt(np.square(exact).sum(axis=1).mean())
         assert (moved > 1.1 * tolerance).mean() <= 3 / 256  # the sample's scale is not that of all ids
-        assert telemetry.CONTENT_DRIFT.labels("images")._value.get() <= tolerance
+        assert metric_value(telemetry.CONTENT_DRIFT, content="images") <= tolerance
     run.trainer.publisher.close()
     assert 700 < sum(run.sizes) < 8 * 700, "beyond the tolerance all are computed, and not with each version"
 

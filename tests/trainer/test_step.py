@@ -19,6 +19,7 @@ from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.metrics import auc, calibration, logloss
 from livectr.trainer.step_settings import StepSettings
+from tests.metrics_page import metric_value
 from tests.tiers import few
 from tests.trainer.des_worker import FIELDS, batch
 from tests.trainer.single_step import BOTH, step_of
@@ -218,7 +219,7 @@ def test_one_pass_learns_what_was_planted(
 
 def test_a_batch_whose_gradients_are_not_finite_is_scored_and_not_learned() -> None:
     des, rng = step_of(*BOTH), np.random.default_rng(0)
-    skipped = telemetry.SKIPPED_BATCHES._value.get()
+    skipped = metric_value(telemetry.SKIPPED_BATCHES)
     for first in (True, False):
         features, label = batch(rng, 60)
         features.dense[7, 1] = np.nan
@@ -232,7 +233,7 @@ def test_a_batch_whose_gradients_are_not_finite_is_scored_and_not_learned() -> N
             np.testing.assert_array_equal(one, other)
         if first:
             assert np.isfinite(des.step(*batch(rng, 60)).loss)
-    assert telemetry.SKIPPED_BATCHES._value.get() == skipped + 2
+    assert metric_value(telemetry.SKIPPED_BATCHES) == skipped + 2
 
 
 @pytest.mark.parametrize("wrong", [0.5, -1.0, 2.0, np.nan])

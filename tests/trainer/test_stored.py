@@ -30,6 +30,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions, wrong_predictions
 from livectr.trainer.run import train
+from tests.metrics_page import metric_value
 from tests.s3_server import BUCKET, S3Server
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.kills import IMPRESSIONS, OPTIONS, kill_group, kill_one_rank
@@ -151,7 +152,10 @@ def test_a_store_that_is_away_holds_nothing_up_and_nothing_is_lost(
     server: S3Server,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failures = telemetry.CHECKPOINT_STORE_FAILURES._value.get
+
+    def failures() -> float:
+        return metric_value(telemetry.CHECKPOINT_STORE_FAILURES)
+
     copy, before, learned = tmp_path / "copy", failures(), threading.Event()
     monkeypatch.setattr("livectr.trainer.checkpoint.stored.LAST_DEADLINE_S", 60.0)
     with Proxy(server.endpoint) as proxy:

@@ -8,6 +8,7 @@ is checked before decompression.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -128,6 +129,33 @@ def conform(
         cast, rows = cast.filter(pa.array(keep)), rows[keep]
         bad = sorted([*bad, *first.values()], key=lambda item: item.row)
     return cast, rows, bad
+
+
+@dataclass(frozen=True)
+class WireColumns:
+    """Columns to read from a topic's Arrow batches, whoever wrote them.
+
+    Args:
+        columns: name → declared type.
+        optional: columns that may be absent; they become null.
+        units: column → unit in which timestamps become int64.
+    """
+
+    columns: Mapping[str, str]
+    optional: Collection[str]
+    units: Mapping[str, str]
+
+    def conform(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        unpacked_bytes: int | None = None,
+        seen: Callable[[], Collection[str]] | None = None,
+    ) -> _Rows:
+        """Cast a batch to these columns; see `conform`."""
+        return conform(
+            batch, self.columns, self.optional, unpacked_bytes=unpacked_bytes, seen=seen, units=self.units
+        )
 
 
 @lru_cache(maxsize=256)

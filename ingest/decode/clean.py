@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from livectr.ingest.dead_letters import complaints
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.decode import images
+from livectr.ingest.decode.arrow_rows import WireColumns
 from livectr.ingest.decode.json_rows import Bad, JsonRows
 from livectr.ingest.decode.texts import Texts
 from livectr.ingest.extract.extractor import Extractor
@@ -40,6 +41,14 @@ class Cleaner:
         label: column that holds labels.
         mask: filter in place of the declaration's compiled `where`.
         depth: deepest nesting of objects and lists in a column of JSON text.
+
+    Attributes:
+        columns: name → type of the columns in use.
+        schema: of clean batches.
+        fill: column → value for nulls.
+        declared_fill: columns whose fill the stream declares: they may be absent.
+        json_fields: column in use → path, whose first part is its origin.
+        wire: columns that are read: a JSON field through its origin.
     """
 
     def __init__(
@@ -65,6 +74,10 @@ class Cleaner:
                 for name, path in stream.json_fields.items()
                 if name in self.columns
             }
+        plain = {name: dtype for name, dtype in self.columns.items() if name not in self.json_fields}
+        origins = {path[0]: stream.columns[path[0]] for path in self.json_fields.values()}
+        units = {stream.time: stream.time_unit or "ms"} if stream.time else {}
+        self.wire = WireColumns({**plain, **origins}, self.declared_fill, units)
         self._lists = {name for name, dtype in self.columns.items() if dtypes.is_list(dtype)}
         self._fractions = {
             name for name, dtype in self.columns.items() if dtypes.element(dtype) in ("float32", "float64")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.decode.clean import Mask
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.registered import RegisteredRows
-from livectr.ingest.decode.registry_decoder import RegistryDecoder
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 
@@ -38,7 +36,7 @@ class Decoding:
     def decoders(self, streams: Sequence[Stream | Table], letters: DeadLetters) -> dict[str, Decoder]:
         """Topic → its decoder."""
         return {
-            stream.topic: self._class(
+            stream.topic: Decoder(
                 stream,
                 letters,
                 columns=(self.columns or {}).get(stream.topic),
@@ -46,10 +44,7 @@ class Decoding:
                 label=self.labels.get(stream.topic),
                 mask=self.masks.get(stream.topic),
                 limits=self.limits,
+                registered=self.registered,
             )
             for stream in streams
         }
-
-    @property
-    def _class(self) -> Callable[..., Decoder]:
-        return Decoder if self.registered is None else partial(RegistryDecoder, self.registered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,23 @@ class Read:
     rows: _I64
     refused: Sequence[tuple[int, str]] = ()
     names: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Batch of n rows that are read and not cleaned.
+
+    Args:
+        batch: n rows.
+        offset: int64[n], offset of each row.
+        index: int32[n], index within the Arrow message.
+        raw: returns the original bytes of a row, for its dead letter.
+    """
+
+    batch: pa.RecordBatch
+    offset: _I64
+    index: npt.NDArray[np.int32]
+    raw: Callable[[int], bytes]
 
 
 class Decoded:

@@ -20,6 +20,7 @@ from livectr.ingest.addresses import log_folder
 from livectr.ingest.chunks import Chunk, Position, TopicPartition
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
 from livectr.ingest.decode.decoders import Decoding
+from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.part_file import SUFFIXES, Part, UnreadableError, column_names, open_part
@@ -158,7 +159,7 @@ class FileSource(BackgroundSource):
         if not all(piece) or any(map(bytes.isspace, piece)):
             lines = [(offset, line) for offset, line in zip(offsets, piece, strict=True) if line.strip()]
             offsets, values = [offset for offset, _ in lines], [line for _, line in lines]
-        return decoder.messages(partition, offsets, values, next_offset=log.record)
+        return decoder.messages(partition, MessageList.of(offsets, values), next_offset=log.record)
 
     def _estimate(self, log: _PartitionLog) -> int:
         """Approximate count of records of a partition that are not read yet."""

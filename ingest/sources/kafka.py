@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import (
     KafkaError,
@@ -23,10 +24,11 @@ from kafka.errors import (
 )
 
 from livectr.ingest.addresses import kafka_options, no_answer, registry_options
-from livectr.ingest.chunks import BEGINNING, Chunk, Position
+from livectr.ingest.chunks import BEGINNING, Position
 from livectr.ingest.chunks import TopicPartition as Place
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters
 from livectr.ingest.decode.decoders import Decoding
+from livectr.ingest.decode.messages import MessageList, Messages
 from livectr.ingest.decode.registered import RegisteredRows
 from livectr.ingest.decode.registry import SchemaRegistry
 from livectr.ingest.language.streams import Stream, Table
@@ -223,49 +225,17 @@ class KafkaSource(BackgroundSource):
         stop = self._ends[place] if self._until_end else _NO_END
         first = self._positions[place]
         self._fetched(place[0], sum(map(_payload_bytes, records)))
+        messages: Messages
         if all(isinstance(record.value, RecordBlock) for record in records):
             block = RecordBlock.joined([record.value for record in records], _UNKNOWN_MS)
-            chunk = self._decode(place, block.between(first.offset, stop))
+            block = block.between(first.offset, stop)
+            messages = replace(block, append_ms=block.times_ms) if place[0] in self._tables else block
         else:  # an unusual batch among them
-            found = _one_by_one(records, first.offset, stop, table=place[0] in self._tables)
-            offsets, values, keys, append_ms = found
-            chunk = self._decode_messages(place, offsets, values, keys, append_ms)
-        if chunk is not None:
+            messages = _one_by_one(records, first.offset, stop, table=place[0] in self._tables)
+        if len(messages.offsets):
+            chunk = self._decoders[place[0]].messages(place[1], messages, start=first)
             at, end = self._progress(place)
             self._put(chunk, max(0, end - chunk.next.offset), at >= end)
-
-    def _decode(self, place: Place, block: RecordBlock) -> Chunk | None:
-        """Decode a block; None: it has no records."""
-        if not block.rows:
-            return None
-        topic, partition = place
-        offsets = block.spans.offsets
-        append_ms = block.times_ms if topic in self._tables else block.append_ms
-        chunk = self._decoders[topic].objects(partition, offsets, block.texts, append_ms)
-        if chunk is not None:
-            return chunk
-        append = None if append_ms is None else append_ms.tolist()
-        return self._decode_messages(place, offsets.tolist(), block.values(), block.keys(), append)
-
-    def _decode_messages(
-        self,
-        place: Place,
-        offsets: list[int],
-        values: list[bytes | None],
-        keys: list[bytes | None],
-        append_ms: list[int] | None,
-    ) -> Chunk | None:
-        topic, partition = place
-        if not offsets:
-            return None
-        return self._decoders[topic].messages(
-            partition,
-            offsets,
-            values,
-            keys if topic in self._tables else None,
-            start=self._positions[place],
-            append_ms=append_ms,
-        )
 
     def _progress(self, place: Place) -> tuple[int, int]:
         """(next offset, end). The next offset may lie after records that are not delivered (aborted,
@@ -294,11 +264,11 @@ def _payload_bytes(record: Any) -> int:
     return len(record.value or b"") + len(record.key or b"")
 
 
-def _one_by_one(
-    records: Sequence[Any], first: int, stop: int, *, table: bool
-) -> tuple[list[int], list[bytes | None], list[bytes | None], list[int] | None]:
-    """Offsets, values, keys and append times of records from offset `first` to before `stop`; some are
-    blocks. Of a table, the times are the producers' where the broker sets none."""
+def _one_by_one(records: Sequence[Any], first: int, stop: int, *, table: bool) -> MessageList:
+    """Records from offset `first` to before `stop`, of which some are blocks.
+
+    Of a table, the times are the producers' where the broker sets none.
+    """
     found: list[tuple[int, bytes | None, bytes | None, int]] = []
     for record in records:
         if isinstance(record.value, RecordBlock):
@@ -312,13 +282,12 @@ def _one_by_one(
             append_ms = record.timestamp if known else _UNKNOWN_MS
             found.append((record.offset, record.value, record.key, append_ms))
     found = [entry for entry in found if first <= entry[0] < stop]
-    appended = [entry[3] for entry in found]
-    bounded = any(ms != _UNKNOWN_MS for ms in appended)
-    return (
-        [entry[0] for entry in found],
+    appended = np.array([entry[3] for entry in found], np.int64)
+    return MessageList(
+        np.array([entry[0] for entry in found], np.int64),
         [entry[1] for entry in found],
         [entry[2] for entry in found],
-        appended if bounded else None,
+        appended if (appended != _UNKNOWN_MS).any() else None,
     )
 
 

@@ -27,7 +27,7 @@ _TAKEN_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class RecordBlock:
-    """Consecutive records of a partition.
+    """Consecutive records of a partition: `ingest.decode.messages.Messages`.
 
     Args:
         data: buffer of bytes.
@@ -47,6 +47,11 @@ class RecordBlock:
     def rows(self) -> int:
         """n, number of records."""
         return len(self.spans.offsets)
+
+    @property
+    def offsets(self) -> I64:
+        """i64[n], offset of each record."""
+        return self.spans.offsets
 
     @property
     def times_ms(self) -> I64:

@@ -19,9 +19,9 @@ from kafka.errors import UnsupportedCodecError
 from livectr.ingest.chunks import Chunk, UnreadableMessage
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.decode.decoder import ARROW_MARK, Decoder
+from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.decode.registered import RegisteredRows
 from livectr.ingest.decode.registry import SchemaRegistry
-from livectr.ingest.decode.registry_decoder import RegistryDecoder
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.sources.kafka_batches import ReadableBatch
@@ -114,12 +114,12 @@ def decode_twice(decoder: Any, values: Sequence[bytes]) -> None:
     if not values:
         return
     letters = Letters()
-    chunk = decoder(letters).messages(0, range(len(values)), values)
+    chunk = decoder(letters).messages(0, MessageList.of(range(len(values)), values))
     check(chunk, letters, len(values))
     alone, rows = Letters(), []
     other = decoder(alone)
     for offset, value in enumerate(values):
-        rows += other.messages(0, [offset], [value]).batch.to_pylist()
+        rows += other.messages(0, MessageList.of([offset], [value])).batch.to_pylist()
     assert repr(rows) == repr(chunk.batch.to_pylist()), "rows depend on the block"
     assert {*alone.all} == {*letters.all}, "letters depend on the block"
 
@@ -137,7 +137,7 @@ def arrow_rows(data: bytes) -> None:
     """An Arrow IPC stream of any producer."""
     value = ARROW_MARK + data
     letters = Letters()
-    chunk = Decoder(STREAM, letters, columns=USED).messages(0, [0], [value])
+    chunk = Decoder(STREAM, letters, columns=USED).messages(0, MessageList.of([0], [value]))
     chunk.batch.validate(full=True)
     unforeseen = [detail for reason, detail in letters.all.values() if reason == Reason.NOT_DECODED]
     assert not unforeseen, unforeseen
@@ -171,7 +171,7 @@ def _registered() -> RegisteredRows:
 
 
 def _decoder(letters: Letters) -> Decoder:
-    return RegistryDecoder(_registered(), EVENTS, letters)
+    return Decoder(EVENTS, letters, registered=_registered())
 
 
 def avro_rows(data: bytes) -> None:
@@ -194,7 +194,7 @@ def protobuf_rows(data: bytes) -> None:
     if own or not messages:
         return
     letters = Letters()
-    _decoder(letters).messages(0, range(len(messages)), messages)
+    _decoder(letters).messages(0, MessageList.of(range(len(messages)), messages))
     for offset, value in enumerate(messages):
         reason, detail = letters.all.get((offset, 0), ("", ""))
         try:
@@ -235,7 +235,8 @@ def kafka_batches(data: bytes) -> None:
         values = [record for record in found if not isinstance(record.value, RecordBlock)]
         offsets = [record.offset for record in values]
         if values and offsets == sorted(set(offsets)):
-            decoder.messages(0, offsets, [None if r.value is None else _bytes(r.value) for r in values])
+            listed = [None if r.value is None else _bytes(r.value) for r in values]
+            decoder.messages(0, MessageList.of(offsets, listed))
 
 
 def _bytes(value: Any) -> bytes:

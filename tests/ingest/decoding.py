@@ -13,6 +13,7 @@ import pyarrow as pa
 from livectr.ingest.chunks import Chunk
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason, RecordPlace
 from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.streams import Stream, Table
 
 COLUMNS = {
@@ -104,7 +105,7 @@ def decode(
 ) -> tuple[Chunk, Letters]:
     letters = Letters()
     decoder = Decoder(stream, letters, **{"columns": USED, **options})
-    return decoder.messages(0, range(100, 100 + len(values)), values), letters
+    return decoder.messages(0, MessageList.of(range(100, 100 + len(values)), values)), letters
 
 
 def arrow(columns: dict[str, Any], schema: pa.Schema | None = None) -> bytes:

@@ -16,6 +16,7 @@ from livectr.ingest.chunks import Position
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.decode.clean import compile_filter
 from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.streams import Stream, Table
 from livectr.system.errors import ConfigError
 from tests.ingest.decoding import ARROW, GOOD, ROW, STREAM, USED, Letters, arrow, decode, event
@@ -206,7 +207,7 @@ def test_neighbours_never_matter(picks: list[int], cuts: list[int]) -> None:
         first = number = 0
         while first < len(values):
             part = values[first : first + sizes(number)]
-            chunk = decoder.messages(0, range(first, first + len(part)), part)
+            chunk = decoder.messages(0, MessageList.of(range(first, first + len(part)), part))
             rows += zip(chunk.offset.tolist(), chunk.batch.to_pylist(), strict=True)
             first, number = first + len(part), number + 1
         return rows, sorted((place, reason) for place, (reason, _) in letters.all.items())
@@ -284,7 +285,7 @@ def test_resume_inside_an_arrow_message() -> None:
     bad = arrow({**ARROW, "slot": pa.array([1 << 40, 1 << 40, 3])})
     for skip in range(4):
         letters.all.clear()
-        chunk = decoder.messages(0, [5, 6], [bad, arrow(ARROW)], start=Position(5, skip))
+        chunk = decoder.messages(0, MessageList.of([5, 6], [bad, arrow(ARROW)]), start=Position(5, skip))
         places = list(zip(chunk.offset.tolist(), chunk.index.tolist(), strict=True))
         assert places == [place for place in [(5, 2), (6, 0), (6, 1), (6, 2)] if place >= (5, skip)]
         assert list(letters.all) == [(5, index) for index in range(skip, 2)]
@@ -295,7 +296,7 @@ def test_table_deletes() -> None:
     letters = Letters()
     decoder = Decoder(table, letters)
     values = [b'{"ad_id": 1, "title": "a"}', None, None, None, b'{"ad_id": 2, "title": null}']
-    chunk = decoder.messages(3, range(5), values, [b"1", b"1", b"x", None, b"2"])
+    chunk = decoder.messages(3, MessageList.of(range(5), values, [b"1", b"1", b"x", None, b"2"]))
     assert chunk.batch.to_pylist() == [
         {"ad_id": 1, "title": "a"},
         {"ad_id": 1, "title": None},

@@ -12,6 +12,7 @@ import pytest
 from livectr.ingest.chunks import Chunk
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.event_times import LIKELY, EventTime, milliseconds
 from livectr.ingest.language.streams import Stream
 from livectr.system.errors import ConfigError
@@ -27,7 +28,7 @@ def stream(unit: str | None = None) -> Stream:
 def decode(times: list[Any], unit: str | None = None) -> tuple[Chunk, DeadLetters]:
     letters = DeadLetters(None)
     values = [json.dumps({"user": 1, "ts": ts}).encode() for ts in times]
-    return Decoder(stream(unit), letters).messages(0, range(len(values)), values), letters
+    return Decoder(stream(unit), letters).messages(0, MessageList.of(range(len(values)), values)), letters
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from livectr.ingest.chunks import Chunk
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.decode.arrow_size import plain_bytes, read_messages
 from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.limits import RecordLimits
 from livectr.system.errors import ConfigError
@@ -143,7 +144,7 @@ def test_what_grows_when_it_is_unpacked_is_counted_before(name: str) -> None:
     allocated = pa.total_allocated_bytes()
     letters = Letters()
     good = json.dumps({"user_id": 7, "ts": 1, "slot": 1, column: None}).encode()
-    chunk = Decoder(stream, letters).messages(0, [1, 2], [message, good])
+    chunk = Decoder(stream, letters).messages(0, MessageList.of([1, 2], [message, good]))
     assert chunk.batch["user_id"].to_pylist() == [7]
     assert letters.all[1, 0][0] == Reason.OVERSIZE
     assert "when it is unpacked, more than 67108864" in letters.all[1, 0][1]
@@ -202,9 +203,9 @@ def test_whatever_is_raised_is_traced_to_its_record(form: str) -> None:
     rows[20] = {"user_id": 20, "slot": "x" if form == "json" else None}
     batch = pa.RecordBatch.from_pylist(rows) if form != "json" else None
     if form == "json":
-        chunk = decoder.messages(0, range(40), [json.dumps(row).encode() for row in rows])
+        chunk = decoder.messages(0, MessageList.of(range(40), [json.dumps(row).encode() for row in rows]))
     elif form == "arrow":
-        chunk = decoder.messages(0, [0], [packed(pa.Table.from_batches([batch]), None)])
+        chunk = decoder.messages(0, MessageList.of([0], [packed(pa.Table.from_batches([batch]), None)]))
     else:
         chunk = decoder.rows(0, 0, batch)
     left = [user for user in range(40) if user != 13 and (user != 20 or form != "json")]
@@ -265,7 +266,7 @@ def test_nothing_that_a_record_holds_does_harm(values: Sequence[bytes]) -> None:
         mixed += [value, event(slot=1)]
     letters = Letters()
     chunk = Decoder(STREAM, letters, columns=USED, limits=RecordLimits(unpacked_bytes=MIB)).messages(
-        0, range(len(mixed)), mixed
+        0, MessageList.of(range(len(mixed)), mixed)
     )
     found = dict(zip(chunk.offset.tolist(), chunk.batch["slot"].to_pylist(), strict=True))
     assert [found.get(offset) for offset in range(0, len(mixed), 2)] == [0] + [1] * len(values)

@@ -17,6 +17,7 @@ from PIL import Image
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.images import FORMATS, MAX_PIXELS, BadPictureError, complaint, decode
+from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.language.keys import key_of
@@ -227,10 +228,10 @@ def test_arrow_messages_of_a_stream() -> None:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     letters = DeadLetters(None)
-    chunk = Decoder(stream, letters).messages(0, [0], [sink.getvalue()])
+    chunk = Decoder(stream, letters).messages(0, MessageList.of([0], [sink.getvalue()]))
     assert dict(zip(chunk.index.tolist(), chunk.batch["shot"].to_pylist(), strict=True)) == GOOD
     assert letters.counts == {"bad_image": len(BAD)}
-    ignored = Decoder(stream, letters, columns=["user"]).messages(0, [0], [sink.getvalue()])
+    ignored = Decoder(stream, letters, columns=["user"]).messages(0, MessageList.of([0], [sink.getvalue()]))
     assert len(ignored) == 8  # a column that is not in use is not looked at
 
 

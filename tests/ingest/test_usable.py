@@ -14,6 +14,7 @@ from livectr.ingest.dead_letters.complaints import missing_column
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import JUDGED_ROWS, RowCounts, TopicRows, complaint, judge, merged
 from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.streams import Stream
 from livectr.system.errors import DataError
 
@@ -22,7 +23,7 @@ STREAM = Stream("shown", key="user", columns={"user": "int64", "n": "int32", "x"
 
 def decode(values: list[bytes], label: str | None = None) -> tuple[list[dict[str, Any]], DeadLetters]:
     letters = DeadLetters(None)
-    chunk = Decoder(STREAM, letters, label=label).messages(0, range(len(values)), values)
+    chunk = Decoder(STREAM, letters, label=label).messages(0, MessageList.of(range(len(values)), values))
     return chunk.batch.to_pylist(), letters
 
 

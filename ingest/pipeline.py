@@ -22,7 +22,8 @@ from livectr.ingest.language.policies import TablePolicy, by_table
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.language.streams import Lookup, Stream, Table, View, roots_of
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.ingest.plan.model_checks import check_contest, check_models, check_names
+from livectr.ingest.plan.model_checks import check_contest, check_models, check_names, check_towers
+from livectr.ingest.plan.root_checks import check_root
 from livectr.kernels.table.layout import Values
 from livectr.system.errors import ConfigError, UserError
 
@@ -106,19 +107,24 @@ class Pipeline:
                 f"{', '.join(map(repr, twice))}: a sparse and a dense feature have the same name"
             )
         for root in self.plan.roots:
-            self._check_root(root)
+            check_root(root, self.log)
         if self.items is not None and self._item_lookup is None:
             raise ConfigError(
                 f"items table {self.items.topic} is not looked up; add .lookup({self.items.topic}) to the log"
             )
-        self._check_towers()
+        if self.prerank is not None:
+            features = {**self.plan.sparse, **self.plan.dense}
+            check_towers(self.prerank, features, self.items, {root.name for root in self.item_roots})
         _ = self.table_policies
         if self.row_values not in get_args(Values):
             raise ConfigError(
                 f"Pipeline: row_values is {self.row_values!r}; it must be {' or '.join(get_args(Values))}"
             )
         check_contents(self.content, self.plan.sparse)
-        self._check_models()
+        check_names(self.challengers, self.shadows)
+        check_contest(self.challengers, self.promotion)
+        models = {"rank": self.rank, "prerank": self.prerank, **self.challengers, **self.shadows}
+        check_models(models, self.plan, self.content)
 
     # Features
 
@@ -297,64 +303,6 @@ class Pipeline:
                 rows.column(names[root.name]).cast(kind) if known else pa.nulls(rows.num_rows, kind)
             )
         return pa.RecordBatch.from_arrays(arrays, names=[root.name for root in self.plan.roots])
-
-    # Checks
-
-    def _check_root(self, root: Expr) -> None:
-        ref, log = root.ref, self.log
-        tables = {table.topic: table for table in self.tables}
-        if isinstance(ref, RecentRef):
-            if log.clicks is None or ref.source != log.clicks.topic:
-                raise ConfigError(f"{root}: histories are made of the click stream of a label_join")
-        elif ref.table:
-            if ref.source not in tables:
-                raise ConfigError(
-                    f"{root}: table {ref.source} is not looked up; add .lookup({ref.source}) to the log"
-                )
-            self._check_declared(root, ref, tables[ref.source].columns)
-        elif ref.source != log.impressions.topic:
-            raise ConfigError(
-                f"{root} is not known when an impression of {log.impressions.topic} is scored; "
-                "use its history, recent(...), or a column of the impressions"
-            )
-        else:
-            self._check_declared(root, ref, log.impressions.columns)
-
-    def _check_declared(self, root: Expr, ref: ColumnRef, columns: Mapping[str, str]) -> None:
-        if columns.get(ref.column) != root.dtype:
-            raise ConfigError(
-                f"{root} comes from another declaration of {ref.source}; declare each topic once"
-            )
-        if ref.column == self.log.label and not ref.table:
-            raise ConfigError(f"{root} is the label; it cannot be a feature")
-
-    def _check_towers(self) -> None:
-        """Check that the two-tower model's features exist, and that its item tower needs nothing but the
-        item."""
-        if self.prerank is None:
-            return
-        if self.items is None:
-            raise ConfigError("Pipeline: a prerank model needs items=, the look-up table of what is ranked")
-        features = {**self.plan.sparse, **self.plan.dense}
-        known = {root.name for root in self.item_roots}
-        for side in ("user", "item"):
-            for name in (*getattr(self.prerank, side, ()), *getattr(self.prerank, f"{side}_images", ())):
-                if name not in features:
-                    raise ConfigError(
-                        f"prerank: {side} tower names {name!r}; features are {', '.join(features)}"
-                    )
-                foreign = [root.name for root in roots_of(features[name]) if root.name not in known]
-                if side == "item" and foreign:
-                    raise ConfigError(
-                        f"prerank: item tower names {name!r}, which depends on {', '.join(foreign)}; "
-                        f"the items table {self.items.topic} does not know that"
-                    )
-
-    def _check_models(self) -> None:
-        check_names(self.challengers, self.shadows)
-        check_contest(self.challengers, self.promotion)
-        models = {"rank": self.rank, "prerank": self.prerank, **self.challengers, **self.shadows}
-        check_models(models, self.plan, self.content)
 
 
 def _columns_of(roots: Iterable[Expr]) -> tuple[str, ...]:

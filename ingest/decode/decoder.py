@@ -113,15 +113,15 @@ class Decoder:
             start: records before it are skipped; a resume may begin inside an Arrow message.
             next_offset: where reading continues; by default after the last message.
         """
-        texts = messages.texts
+        texts, rows = messages.texts, len(messages.offsets)
         if texts is not None and texts.are_objects(self._record_bytes):  # nearly every run
             parts = self._objects(partition, messages.offsets, texts)
         else:
             parts = self._by_form(partition, messages, start)
+            rows += self._arrow.take_extra_rows()
         if messages.append_ms is not None:
             parts = self._within_append_time(partition, parts, messages.offsets, messages.append_ms)
         after = int(messages.offsets[-1]) + 1 if next_offset is None else next_offset
-        rows = len(messages.offsets) + self._arrow.take_extra_rows()
         return self._chunk(partition, parts, Position(after, 0), rows)
 
     def rows(

@@ -115,6 +115,7 @@ class ExampleSource:
         self.pipeline, self._options = pipeline, options
         self._recorded, self._follows = recorded, follows
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
+        self._leaves_ms = pipeline.log.leaves_ms
         self._finished, self._generation = False, 1
         self._share, self._tables_reach = (rank, world), FIRST
         self._asked: Mapping[int, int] = {}
@@ -142,7 +143,7 @@ class ExampleSource:
         self._back_pressure = BackPressure(self._source, self._topics, self._partitions)
         self._reporter = Reporter(self.stats)
         self._stalls = StallWatch(pipeline.streams, time.monotonic())
-        self._replay = ReplayWatch([*self._topics], time.monotonic())
+        self._replay = None if follows is None else ReplayWatch([*self._topics], time.monotonic())
         self._advance()
 
     def _open(
@@ -349,7 +350,7 @@ class ExampleSource:
         self._passed = max(self._passed, order)
         if self._columns.versioned:
             least = min(order, self._bound) - self._columns.span_ms
-            self._lookups.forget(least, order - self.pipeline.log.leaves_ms)
+            self._lookups.forget(least, order - self._leaves_ms)
 
     def snapshot(self, *, whole: bool = True) -> SourceState:
         """Copy the current state: a source restored from it continues with the same examples.
@@ -436,7 +437,8 @@ class ExampleSource:
         if not self._finished and self._stalls.due(now_s := time.monotonic()):
             unread = self._arrivals.unread
             self._stalls.check(self._partitions, unread - self._back_pressure.paused, idle, now_s)
-            self._replay.check(self._partitions, unread, self._asked, now_s)
+            if self._replay is not None:
+                self._replay.check(self._partitions, unread, self._asked, now_s)
         if moved:
             self._ready.sort_again()
             self._reporter.report(self.stats)
@@ -459,7 +461,7 @@ class ExampleSource:
         bound, before = self._bound, self._tables_reach
         if bound == LAST:
             bound = max((p.after_ready for p in self._partitions.values()), default=LAST)
-        self._tables_reach = self._lookups.reach(bound, slack_ms=self.pipeline.log.leaves_ms // 2)
+        self._tables_reach = self._lookups.reach(bound, slack_ms=self._leaves_ms // 2)
         return self._tables_reach != before
 
 

@@ -50,11 +50,15 @@ class BehaviorHistories:
         slack_ms: int = 0,
         max_bytes: int = NEVER,
     ) -> None:
-        self._emitted = frozenset(root.name for root in roots) if emitted is None else frozenset(emitted)
+        emitted = frozenset(root.name for root in roots) if emitted is None else frozenset(emitted)
         self._refs: dict[str, list[RecentRef]] = {}
         for root in roots:
             if isinstance(root.ref, RecentRef):
                 self._refs.setdefault(root.ref.history, []).append(root.ref)
+        self._cuts = {  # name of a history → name of an emitted root → its part of the history
+            name: {ref.name: Cut(ref.n, ref.within_ms) for ref in refs if ref.name in emitted}
+            for name, refs in self._refs.items()
+        }
         self.tables = {
             name: HistoryTable(
                 max(ref.n for ref in refs),
@@ -120,18 +124,18 @@ class BehaviorHistories:
         columns = {}
         kind = np.where(is_click, np.uint8(APPEND), np.uint8(QUERY))
         for name, known in self._refs.items():
-            refs = [ref for ref in known if ref.name in self._emitted]
             item = np.zeros(len(user), np.int64)
             seen = slice(None) if clicks is None or name not in self._filters else np.ones(len(user), bool)
             if clicks is not None:
                 item[is_click] = key_of(clicks.column(known[0].column))
                 if not isinstance(seen, slice):
                     seen[is_click] = self._filters[name](clicks)
-            cuts = [Cut(ref.n, ref.within_ms) for ref in refs]
+            cuts = self._cuts[name]
             marks = None if mark is None else mark[seen]
-            answers = self.tables[name].push(kind[seen], user[seen], item[seen], ts[seen], cuts, mark=marks)
-            for ref, (offsets, items) in zip(refs, answers, strict=True):
-                columns[ref.name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
+            events = kind[seen], user[seen], item[seen], ts[seen]
+            answers = self.tables[name].push(*events, [*cuts.values()], mark=marks)
+            for root, (offsets, items) in zip(cuts, answers, strict=True):
+                columns[root] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return columns
 
     def mark(self) -> None:

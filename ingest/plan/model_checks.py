@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from livectr.ingest.language.content import Content
+from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.promotion import Promotion
+from livectr.ingest.language.streams import Table, roots_of
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.system.errors import ConfigError
 
@@ -72,4 +74,31 @@ def check_models(models: Mapping[str, object], plan: FeaturePlan, content: Mappi
                 raise ConfigError(
                     f"{role}: {type(model).__name__} wants content of field {name!r}, which no content= "
                     "of the pipeline names among its fields"
+                )
+
+
+def check_towers(
+    model: object, features: Mapping[str, Expr], items: Table | None, known: Collection[str]
+) -> None:
+    """Check that a two-tower model's features exist, and that its item tower needs nothing but the item.
+
+    Args:
+        features: name → expression, of all features.
+        items: look-up table of the ranked items.
+        known: names of the roots that this table has.
+
+    Raises:
+        ConfigError: there is no table of items, or a tower names a feature that it cannot have.
+    """
+    if items is None:
+        raise ConfigError("Pipeline: a prerank model needs items=, the look-up table of what is ranked")
+    for side in ("user", "item"):
+        for name in (*getattr(model, side, ()), *getattr(model, f"{side}_images", ())):
+            if name not in features:
+                raise ConfigError(f"prerank: {side} tower names {name!r}; features are {', '.join(features)}")
+            foreign = [root.name for root in roots_of(features[name]) if root.name not in known]
+            if side == "item" and foreign:
+                raise ConfigError(
+                    f"prerank: item tower names {name!r}, which depends on {', '.join(foreign)}; "
+                    f"the items table {items.topic} does not know that"
                 )

@@ -1,0 +1,42 @@
+"""Check of a plan's roots against the view of the log: what is known when an impression is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
+from livectr.ingest.language.streams import View
+from livectr.system.errors import ConfigError
+
+
+def check_root(root: Expr, log: View) -> None:
+    """Check that the log has a root: a column of its impressions or of a table, or a history of its clicks.
+
+    Raises:
+        ConfigError: it does not, or the root is the label.
+    """
+    ref = root.ref
+    tables = {lookup.table.topic: lookup.table for lookup in log.lookups}
+    if isinstance(ref, RecentRef):
+        if log.clicks is None or ref.source != log.clicks.topic:
+            raise ConfigError(f"{root}: histories are made of the click stream of a label_join")
+    elif ref.table:
+        if ref.source not in tables:
+            raise ConfigError(
+                f"{root}: table {ref.source} is not looked up; add .lookup({ref.source}) to the log"
+            )
+        _check_declared(root, ref, tables[ref.source].columns)
+    elif ref.source != log.impressions.topic:
+        raise ConfigError(
+            f"{root} is not known when an impression of {log.impressions.topic} is scored; "
+            "use its history, recent(...), or a column of the impressions"
+        )
+    else:
+        _check_declared(root, ref, log.impressions.columns)
+        if ref.column == log.label:
+            raise ConfigError(f"{root} is the label; it cannot be a feature")
+
+
+def _check_declared(root: Expr, ref: ColumnRef, columns: Mapping[str, str]) -> None:
+    if columns.get(ref.column) != root.dtype:
+        raise ConfigError(f"{root} comes from another declaration of {ref.source}; declare each topic once")

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple
 
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.decode.rows import Decoded
 from livectr.system.errors import UserError
 
-_Letter: TypeAlias = tuple[int, int, int, Reason, str, bytes, int]
+
+class _Letter(NamedTuple):
+    """Letter about a record at a position; it stands for `rows` rows."""
+
+    partition: int
+    offset: int
+    index: int
+    reason: Reason
+    detail: str
+    value: bytes
+    rows: int
 
 
 class PendingLetters:
@@ -37,7 +47,7 @@ class PendingLetters:
         rows: int = 1,
     ) -> None:
         """Add a letter about the record at a position; it stands for `rows` rows."""
-        self._pending.append((partition, offset, index, reason, detail, value, rows))
+        self._pending.append(_Letter(partition, offset, index, reason, detail, value, rows))
 
     def bisect(
         self,
@@ -74,9 +84,9 @@ class PendingLetters:
     def write(self, rows: int) -> None:
         """Write the letters and count all rows that were read, usable or not."""
         complaints: Counter[str] = Counter()
-        for partition, offset, index, reason, detail, value, count in self._pending:
-            place = self._topic, partition, offset, index
-            self._letters.write(place, reason, detail, value, rows=count)
-            complaints[detail] += count
+        for letter in self._pending:
+            place = self._topic, letter.partition, letter.offset, letter.index
+            self._letters.write(place, letter.reason, letter.detail, letter.value, rows=letter.rows)
+            complaints[letter.detail] += letter.rows
         self._pending.clear()
         self._letters.rows.add(self._topic, rows, complaints)

@@ -130,7 +130,7 @@ class ExampleSource:
             dead_letters=letters,
             limits=options.limits,
             versioned=pipeline.versioned,
-            saved=(state.tables, state.bounds) if state is not None else ({}, {}),
+            saved=state,
         )
         self._columns = ExampleColumns(pipeline, self._lookups.tables)
         try:
@@ -363,7 +363,7 @@ class ExampleSource:
             number: replace(state, values={**state.values, PASSED: self._passed})
             for number, state in states.items()
         }
-        return SourceState(partitions, *self._lookups.state(self._share, whole=whole))
+        return replace(self._lookups.state(self._share, whole=whole), partitions=partitions)
 
     def changes(self) -> Changes:
         """Known keys, histories, and rows of look-up tables."""

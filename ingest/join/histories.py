@@ -130,11 +130,10 @@ class BehaviorHistories:
                 item[is_click] = key_of(clicks.column(known[0].column))
                 if not isinstance(seen, slice):
                     seen[is_click] = self._filters[name](clicks)
-            cuts = self._cuts[name]
+            cuts = [*self._cuts[name].values()]
             marks = None if mark is None else mark[seen]
-            events = kind[seen], user[seen], item[seen], ts[seen]
-            answers = self.tables[name].push(*events, [*cuts.values()], mark=marks)
-            for root, (offsets, items) in zip(cuts, answers, strict=True):
+            answers = self.tables[name].push(kind[seen], user[seen], item[seen], ts[seen], cuts, mark=marks)
+            for root, (offsets, items) in zip(self._cuts[name], answers, strict=True):
                 columns[root] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return columns
 

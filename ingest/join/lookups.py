@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -14,14 +13,13 @@ from livectr.ingest.chunks import BEGINNING, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.saved_rows import SavedRows
+from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.tables import Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.sources.source import open_source
 from livectr.kernels.stream.clock import FIRST, LAST
 
 WARN_AFTER_S = 5.0
-LookupState = tuple[Mapping[str, pa.Table], Mapping[str, Mapping[str, Any]]]
-"""Topic → rows of a versioned table, and topic → their bounds (`ingest.join.saved_rows`)."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ class Lookups:
         dead_letters: receives bad rows. Every rank reads every table, so only one rank should keep letters.
         limits: records beyond them become dead letters.
         versioned: topics of tables whose rows are looked up as of a time.
-        saved: rows of a checkpoint, by topic (`state`), and their bounds.
+        saved: state of a checkpoint, of which the tables are restored.
     """
 
     def __init__(
@@ -48,14 +46,15 @@ class Lookups:
         dead_letters: DeadLetters,
         limits: RecordLimits = LIMITS,
         versioned: Collection[str] = (),
-        saved: LookupState = ({}, {}),
+        saved: SourceState | None = None,
     ) -> None:
         self.tables: Mapping[str, LookupTable] = {
             table.topic: LookupTable(table, versioned=table.topic in versioned) for table in tables
         }
+        before = saved or SourceState()
         self._saved = {topic: SavedRows(table) for topic, table in self.timed.items()}
         for topic, rows in self._saved.items():
-            rows.restore(saved[0].get(topic, pa.table({})), saved[1].get(topic, {}))
+            rows.restore(before.tables.get(topic, pa.table({})), before.bounds.get(topic, {}))
         self._source = None
         self._horizon = FIRST
         self._ended: dict[str, tuple[int, int]] = {}  # expired and evicted keys, as far as metrics count them
@@ -128,10 +127,11 @@ class Lookups:
         if any([table.forget(self._horizon, reached_ms) for table in self.tables.values()]):
             self._measure()
 
-    def state(self, share: tuple[int, int], *, whole: bool) -> LookupState:
-        """Rows of each versioned table, if `whole`, and the bounds of all."""
+    def state(self, share: tuple[int, int], *, whole: bool) -> SourceState:
+        """State without partitions: the bounds of each versioned table, and if `whole` its rows."""
         rows = {topic: saved.export(self._horizon, share) for topic, saved in self._saved.items() if whole}
-        return rows, {topic: saved.bounds for topic, saved in self._saved.items()}
+        bounds = {topic: saved.bounds for topic, saved in self._saved.items()}
+        return SourceState(tables=rows, bounds=bounds)
 
     @property
     def timed(self) -> dict[str, LookupTable]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.decode.rows import Decoded
 from livectr.system.errors import UserError
 
 
-class _Letter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Letter:
     """Letter about a record at a position; it stands for `rows` rows."""
 
     partition: int

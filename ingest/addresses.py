@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from livectr.system.errors import ConfigError, ConnectError
+from livectr.system.errors import ConfigError, ConnectError, reason_of
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -195,7 +195,9 @@ def _read(url: str, name: str, path: str) -> str:
         with Path(path).open() as file:
             return file.readline().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"broker address {_shown(url)!r}: {name} cannot be read ({error})") from None
+        raise ConfigError(
+            f"broker address {_shown(url)!r}: {name} cannot be read ({reason_of(error)})"
+        ) from None
 
 
 def log_folder(url: str) -> Path:

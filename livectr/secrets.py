@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, reason_of
 
 _ADDRESS = re.compile(r"(?P<scheme>[\w+]+://)(?:(?P<user>[^/@]*)@)?(?P<rest>.*)", re.DOTALL)
 
@@ -17,7 +17,7 @@ def read_password(path: str | Path) -> str:
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"redis_password_file: {path} cannot be read ({error})") from None
+        raise ConfigError(f"redis_password_file: {path} cannot be read ({reason_of(error)})") from None
     if not lines or not lines[0]:
         raise ConfigError(f"redis_password_file: {path} is empty; its first line is the password")
     return lines[0]

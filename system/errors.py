@@ -16,6 +16,11 @@
 It lives in the lowest folder, because every other folder raises from it.
 """
 
+from __future__ import annotations
+
+import errno
+import os
+
 
 class LiveCTRError(Exception):
     """Root of every error that LiveCTR raises on purpose."""
@@ -72,3 +77,15 @@ class KernelError(InternalError):
 
 class CheckpointError(InternalError):
     """A checkpoint is torn or corrupt."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Reason why a file cannot be used: the system's words for an OSError, else the error's text.
+
+    The text of an OSError repeats the number and the path, and that of PyArrow's has the number twice.
+    """
+    if isinstance(error, FileNotFoundError):  # PyArrow's has no number
+        return os.strerror(errno.ENOENT)
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error)

@@ -19,7 +19,7 @@ from livectr.ingest.join.prefetch import Prefetch
 from livectr.ingest.materialized.store import AGAIN, META, Feature, PartFile
 from livectr.ingest.sources.part_file import chunk_bytes
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
-from livectr.system.errors import ConfigError, UserError
+from livectr.system.errors import ConfigError, UserError, reason_of
 
 AHEAD_GROUPS = 1
 """Row groups of a partition that are decoded ahead."""
@@ -195,7 +195,8 @@ class PartitionReader:
             table = parquet.read_row_group(number, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise ConfigError(
-                f"{self._root}: partition {self._number} cannot be read ({error}); run `{AGAIN}` again"
+                f"{self._root}: partition {self._number} cannot be read ({reason_of(error)}); "
+                f"run `{AGAIN}` again"
             ) from None
         return _decode(table.combine_chunks().to_batches()[0], self._features)
 

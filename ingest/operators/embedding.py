@@ -17,7 +17,7 @@ from livectr.ingest.language.expr import Expr, Operand, as_expr, need
 from livectr.ingest.language.resources import Resource
 from livectr.ingest.operators.pairs import as_array, key_places
 from livectr.kernels.runtime.columns import MAX_ROW_VALUES
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, reason_of
 
 VECTOR_STEP = 8
 """Rows are padded to a multiple of it, as in kernels/operators/dictionary.cuh."""
@@ -95,7 +95,7 @@ def _read(vectors: object, where: str) -> tuple[pa.Array, npt.NDArray[np.float32
     except FileNotFoundError:
         raise ConfigError(f"{where}: there is no file {path}") from None
     except (pa.ArrowException, OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{where}: {path} cannot be read: {error}") from None
+        raise ConfigError(f"{where}: {path} cannot be read: {reason_of(error)}") from None
     raise ConfigError(f"{where}: {path} must end in .txt, .vec, .npz or .safetensors")
 
 

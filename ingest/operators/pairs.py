@@ -16,7 +16,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import key_of
 from livectr.kernels.operators.dictionary import EqualKeysError, Places, place
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, reason_of
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc", ".csv")
 
@@ -112,7 +112,7 @@ def _read(path: Path, where: str, dtype: str, key: str, value: str) -> tuple[pa.
             f"{where}: {path} has no columns {key!r} and {value!r}; name them by key= and value="
         ) from None
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{where}: {path} cannot be read: {error}") from None
+        raise ConfigError(f"{where}: {path} cannot be read: {reason_of(error)}") from None
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:

@@ -10,7 +10,7 @@ from typing import Any
 from livectr.config.parsing import parse
 from livectr.config.settings import SECRET, SETTINGS, Settings
 from livectr.secrets import read_password, with_password
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, reason_of
 
 OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_KERNELS", "LIVECTR_SANITIZE", "LIVECTR_THREADS")
 """Variables of kernels.runtime.compiler, which are no settings."""
@@ -23,7 +23,7 @@ def from_toml(path: str | Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(Path(path).read_text())
     except OSError as error:
-        raise ConfigError(f"The configuration file {path} cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"The configuration file {path} cannot be read: {reason_of(error)}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {path} is not TOML: {error}.") from None
     return {name: parse(name, value, str(path)) for name, value in values.items()}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, reason_of
 
 
 def to_pipeline(pipeline: Pipeline | str | Path) -> Pipeline:
@@ -71,7 +71,7 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
     try:
         return pq.read_table(path)
     except OSError as error:
-        raise ConfigError(f"{name}: {path} cannot be read as Parquet ({error})") from None
+        raise ConfigError(f"{name}: {path} cannot be read as Parquet ({reason_of(error)})") from None
 
 
 def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None = None) -> pa.RecordBatch:

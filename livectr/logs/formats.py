@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, reason_of
 
 BLOCK_BYTES = 4 << 20
 TYPES = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
@@ -101,7 +101,7 @@ def open_log(path: Path) -> tuple[IO[bytes], IO[bytes]]:
     try:
         raw = path.open("rb")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"{path} cannot be read: {reason_of(error)}.") from None
     return (gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw), raw  # type: ignore[return-value]
 
 
@@ -246,7 +246,7 @@ def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
             plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
             yield pa.RecordBatch.from_arrays(plain, batch.schema.names)
     except (OSError, pa.ArrowInvalid) as error:
-        raise ConfigError(f"{path} cannot be read as Parquet: {error}.") from None
+        raise ConfigError(f"{path} cannot be read as Parquet: {reason_of(error)}.") from None
 
 
 def with_time(batch: pa.RecordBatch, column: str, read: Callable[[Any], int], bad: BadRows) -> pa.RecordBatch:

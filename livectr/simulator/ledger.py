@@ -5,7 +5,6 @@ window); label uint8. With it, the AUC of a perfect predictor is known, and a pr
 for lost and duplicated examples.
 """
 
-import os
 from collections import deque
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from livectr.simulator.traffic import Columns, Shown
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, reason_of
 
 SCHEMA = pa.schema(
     [
@@ -44,8 +43,9 @@ class Ledger:
         try:
             self._file = pa.OSFile(str(path), "wb")
         except OSError as error:
-            why = os.strerror(error.errno or 0)
-            raise ConfigError(f"the ledger {path} cannot be written ({why}); name another --ledger") from None
+            raise ConfigError(
+                f"the ledger {path} cannot be written ({reason_of(error)}); name another --ledger"
+            ) from None
         self._writer = pa.ipc.new_stream(self._file, SCHEMA)
         self._open: deque[Shown] = deque()
         self._first = 1  # request id of labels[0]
@@ -110,7 +110,7 @@ def read_ledger(path: str | Path) -> pa.Table:
             batches = list(reader)
             schema = reader.schema
     except (OSError, pa.ArrowInvalid) as error:
-        raise ConfigError(f"the ledger {path} cannot be read: {error}") from None
+        raise ConfigError(f"the ledger {path} cannot be read: {reason_of(error)}") from None
     return pa.Table.from_batches(batches, schema)
 
 

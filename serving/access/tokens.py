@@ -21,7 +21,7 @@ from pathlib import Path
 
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.errors import ForbiddenError, UnauthenticatedError
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ def _lines(path: Path) -> list[tuple[int, str, list[str]]]:
     try:
         lines = [line.partition("#")[0].split() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"token_file: {path} cannot be read ({error})") from None
+        raise ConfigError(f"token_file: {path} cannot be read ({reason_of(error)})") from None
     found = [(number, words[0], words[1:]) for number, words in enumerate(lines, 1) if words]
     if not found:
         raise ConfigError(f"token_file: {path} holds no token; write one a line")

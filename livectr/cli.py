@@ -106,11 +106,12 @@ def _main(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
         return int(code or 0)
     except DataError as error:
-        if int(os.environ.get("RANK", 0)) == 0:  # the other ranks say the same
+        if not error.told and int(os.environ.get("RANK", 0)) == 0:  # the other ranks say the same
             tell(str(error))
         return 3
     except UserError as error:
-        tell(str(error))
+        if not error.told:
+            tell(str(error))
         return 4 if isinstance(error, ConnectError | InUseError) else 2
     except InternalError as error:
         tell(str(error))

@@ -27,7 +27,13 @@ class LiveCTRError(Exception):
 
 
 class UserError(LiveCTRError):
-    """A user's mistake; the message says what to change."""
+    """A user's mistake; the message says what to change.
+
+    Attributes:
+        told: a rank of this machine has written the message already.
+    """
+
+    told: bool = False
 
 
 class ConfigError(UserError):

@@ -3,7 +3,8 @@
 A rank in a collective would wait for a failed rank until the transport's time-out. So the first failure is a
 key in the store of the process group (TCPStore), which outlives a single rank's collectives:
 
-    1  the rank that fails writes the key, before it closes anything, and logs its error
+    1  the rank that fails writes the key, before it closes anything, and logs its error; of a machine's ranks
+       with the same user's mistake, the first tells it
     2  a thread of every other rank polls the key twice a second, through its own connection
     3  a collective that breaks raises InternalError with the rank and the error of the key
     4  a rank that is still inside a collective GRACE_S after it saw the key exits at once, with code 1
@@ -27,6 +28,7 @@ from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from livectr.system.errors import DataError, InternalError, UserError
+from livectr.system.logs import tell
 
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
@@ -38,7 +40,7 @@ JOIN_S = 30.0
 """Time that a rank that fails before it has joined waits for the others, to report its failure."""
 EXIT_CODE = 1
 
-_CAUSE, _SEEN = "livectr/failed", "livectr/failed-seen"
+_CAUSE, _SEEN, _TOLD = "livectr/failed", "livectr/failed-seen", "livectr/told"
 
 
 class Abort:
@@ -95,14 +97,29 @@ class Abort:
 
     def report(self, error: BaseException) -> None:
         """Make `error` the run's failure, unless another came first (compare-and-swap)."""
-        if self._store is None or self._reported or self.cause:
+        if self._store is None:
+            return
+        if isinstance(error, UserError) and not error.told:
+            self._tell(error)
+        if self._reported or self.cause:
             return
         self._reported = True
         cause = f"rank {self.rank} failed: {type(error).__name__}: {error}"
-        if not isinstance(error, UserError):  # the command line prints a user's errors
+        if not isinstance(error, UserError):
             LOG.error("%s", cause)
         with suppress(RuntimeError):  # the store's rank is gone: all connections break
             self._store.compare_set(_CAUSE, "", cause)
+
+    def _tell(self, error: UserError) -> None:
+        """Tell a user's mistake, unless another rank of this machine has told the same."""
+        assert self._store is not None
+        machine = self.rank // int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+        own = f"{self.rank}: {error}"
+        with suppress(RuntimeError):  # the store's rank is gone
+            first = self._store.compare_set(f"{_TOLD}-{machine}", "", own).decode(errors="replace")
+            if first == own or first.partition(": ")[2] != str(error):
+                tell(str(error))
+            error.told = True
 
     def close(self) -> None:
         """Stop watching. A rank that reported its failure waits until the others, if alive, have read it."""

@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*given, **more)
         self._negative_number_matcher = re.compile(r"-\.?\d")  # -5s is a value, and no flag
 
-    def error(self, message: str) -> Any:
+    def error(self, message: str) -> NoReturn:
         meant = self._meant(message)
         stop = " " if meant[-1] in "?." else "; "
         raise ConfigError(f"{meant}{stop}`{self.prog} --help` explains the flags.")

@@ -55,20 +55,30 @@ def add_settings(parser: Any, command: str, only: Collection[str] | None = None)
             help=f"set some of the {len(others)} other settings",
         )
         parser.add_argument(
-            "--settings", action=_ListSettings, nargs=0, names=others, help="list the other settings, and end"
+            "--settings",
+            action=_ListSettings,
+            nargs="?",
+            metavar="WORD",
+            names=others,
+            help="list the other settings, or those whose name or meaning has the word, and end",
         )
         parser.assignable = {name: ours[name].kind for name in others}
         parser.set_defaults(assignable=others, flagged=tuple(flagged))
 
 
 class _ListSettings(argparse.Action):
-    """Prints the settings of a command that have no flag of their own, by group, and ends."""
+    """Prints the settings of a command that have no flag of their own, by group, and ends.
+
+    Args:
+        names: of the settings. A word after the flag chooses those whose name or meaning has it.
+    """
 
     def __init__(self, *, names: Collection[str], **more: Any) -> None:
         super().__init__(**more)
         self._names = names
 
-    def __call__(self, *_: Any) -> NoReturn:
+    def __call__(self, parser: Any, namespace: Any, word: Any, option: str | None = None) -> NoReturn:
+        names = self._names if word is None else self._with(word)
         from rich.markup import escape
         from rich.padding import Padding
 
@@ -76,7 +86,7 @@ class _ListSettings(argparse.Action):
         from livectr.console import make_console
 
         console = make_console()
-        for title, group in by_group(self._names).items():
+        for title, group in by_group(names).items():
             console.print(f"[bold]{title}[/bold]")
             for declared in group:
                 console.print(f"  {declared.name} [dim]({shown_default(declared)})[/dim]", highlight=False)
@@ -84,6 +94,15 @@ class _ListSettings(argparse.Action):
                     Padding(escape(declared.metadata["help"]), (0, 0, 0, 6), expand=False), highlight=False
                 )
         raise SystemExit(0)
+
+    def _with(self, word: str) -> list[str]:
+        """Names of the settings that have a word. Raises ConfigError when there are none."""
+        wanted = word.lower()
+        if found := [n for n in self._names if wanted in f"{n} {SETTINGS[n].metadata['help']}".lower()]:
+            return found
+        close = difflib.get_close_matches(wanted, self._names, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}?" if close else "`--settings` lists all"
+        raise ConfigError(f"--settings {word}: no setting has the word {word!r}; {hint}")
 
 
 def _add_flags(parser: Any, names: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from livectr.config.parsing import parse
+from livectr.config.parsing import nearest, parse
 from livectr.config.settings import SECRET, SETTINGS, Settings
 from livectr.secrets import read_password, with_password
 from livectr.system.errors import ConfigError, reason_of
@@ -26,7 +26,22 @@ def from_toml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"The configuration file {path} cannot be read: {reason_of(error)}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {path} is not TOML: {error}.") from None
+    for name, value in values.items():
+        if isinstance(value, dict):
+            raise ConfigError(
+                f"{path}: [{name}] is a table, and settings are in none; {_instead(name, value)}"
+            )
     return {name: parse(name, value, str(path)) for name, value in values.items()}
+
+
+def _instead(table: str, values: Mapping[str, Any]) -> str:
+    """What to write in place of a table of TOML."""
+    if table in SETTINGS:
+        return f"write {table} = … in its place"
+    for name in values:
+        if name not in SETTINGS:
+            return f"there is no setting {name!r}; {nearest(name, SETTINGS)}"
+    return f"write {', '.join(values)} without it" if values else nearest(table, SETTINGS)
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["train", "x", "y"], "'x', 'y' are too much"),
         (
             ["train", "--foo", "3", "--soruce", "x", "--restarts", "-1"],
-            "there are no flags --foo, --soruce (did you mean --source?), --restarts (say --set restarts=-1); ",
+            "no flags --foo, --soruce (did you mean --source?), --restarts (say --set restarts=-1); `livectr",
         ),
         (["query", "rank", "--server", "h:1", "--wait", "-5s"], "--wait: -5s must be at least 0"),
         (["logs", "replay", "x", "--start-wait-s", "-.5"], "--start-wait-s: -.5 must be at least 0"),
@@ -81,6 +81,11 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["train", "--set", "=5"], "say a name and a value"),
         (["train", "--restarts", "-1"], "say --set restarts=-1"),
         (["train", "--batch-size"], "say --set batch_size=…"),
+        (
+            ["train", "--settings", "zzz"],
+            "no setting has the word 'zzz'; `--settings` lists all",
+        ),
+        (["train", "--settings", "batch_sise"], "has the word 'batch_sise'; did you mean 'batch_size'?"),
         (["train", "--no-common-features"], "say --set common_features=false"),
         (["train"], "say --pipeline, or set LIVECTR_PIPELINE"),
         (
@@ -174,6 +179,14 @@ def shown_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         main([*words, "--help"])
     assert end.value.code == 0
     return capsys.readouterr().out
+
+
+def test_settings_are_listed_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--settings", "Idle"])
+    assert end.value.code == 0
+    listed = re.findall(r"^  (\w+) \(", capsys.readouterr().out, re.MULTILINE)
+    assert listed == ["until_idle_s", "idle_partition_s"]
 
 
 def test_the_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,6 +93,44 @@ def test_training_checks_first_what_it_will_write(
     assert sentence in reported and reported.count("\n") == 1
 
 
+def test_a_table_of_toml_is_refused_with_what_was_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.py").write_text(DISPLAY_ADS)
+    inspect = ["inspect", "--pipeline", tmp_path / "p.py", "--config", tmp_path / "x.toml"]
+    for text, sentence in (
+        (
+            "[train]\nbatch_size = 3\n",
+            "[train] is a table, and settings are in none; write batch_size without it",
+        ),
+        (
+            "[train]\nbatch_sise = 3\n",
+            "and settings are in none; there is no setting 'batch_sise'; did you mean 'batch_size'?",
+        ),
+        ("[batch_sise]\n", "[batch_sise] is a table, and settings are in none; did you mean 'batch_size'?"),
+        (
+            "[batch_size]\nx.y = 3\n",
+            "[batch_size] is a table, and settings are in none; write batch_size = … in its place",
+        ),
+        ("batch_sise = 3\n", "there is no setting 'batch_sise'; did you mean 'batch_size'?"),
+    ):
+        (tmp_path / "x.toml").write_text(text)
+        assert "x.toml: " in (said := says(capsys, inspect)) and sentence in said
+
+
+def test_inspect_says_which_flags_need_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.toml").write_text("batch_size = 512\n")
+    config = ["--config", tmp_path / "x.toml"]
+    reported = says(capsys, ["inspect", "--checkpoint", tmp_path, *config])
+    assert "--config is about a pipeline or Redis; say --pipeline FILE.py or --redis URL too" in reported
+    (tmp_path / "x.toml").write_text("batch_sise = 512\n")
+    reported = says(capsys, ["inspect", "--redis", "redis://127.0.0.1:1", *config])
+    assert "there is no setting 'batch_sise'" in reported
+    (tmp_path / "x.toml").write_text(f"redis_password_file = '{tmp_path / 'nowhere'}'\n")
+    reported = says(capsys, ["inspect", "--redis", "redis://127.0.0.1:1", *config])
+    assert "redis_password_file: " in reported and "nowhere cannot be read" in reported
+
+
 def test_replay_refuses_what_is_no_gzip_file_and_no_topic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +176,23 @@ def test_a_server_wants_a_host_and_a_port(
     file.write_text(DISPLAY_ADS)
     reported = says(capsys, ["serve", "rank", "--pipeline", file, "--listen", address])
     assert f"listen is '{address}', but must be HOST:PORT" in reported
+
+
+def test_all_ranks_mistake_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(DISPLAY_ADS)
+    train = ["-m", "livectr", "train", "--pipeline", "p.py", "--source", "file:nowhere", "--ranks", "2"]
+    done = subprocess.run(
+        [sys.executable, *train],
+        capture_output=True,
+        text=True,
+        timeout=left_s(),
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 2
+    told = [line for line in done.stderr.splitlines() if line.startswith("livectr: ")]
+    assert told == ["livectr: there is no folder nowhere; name the folder that holds a folder for each topic"]
 
 
 @pytest.mark.full

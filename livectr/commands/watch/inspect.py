@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from livectr.commands.flags import command, count
 from livectr.commands.settings import add_settings, given_settings
 from livectr.config.parsing import parse
-from livectr.config.sources import resolve
+from livectr.config.sources import from_toml, resolve
 from livectr.secrets import read_password, with_password
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
@@ -69,7 +69,13 @@ def run(given: argparse.Namespace) -> int:
     if not (given.pipeline or given.checkpoint or given.redis):
         raise ConfigError("say what to show: --pipeline FILE.py, --checkpoint DIR or --redis URL.")
     flags = given_settings(given)
-    file = flags.pop("redis_password_file", os.environ.get("LIVECTR_REDIS_PASSWORD_FILE"))
+    if given.config and not (given.pipeline or given.redis):
+        raise ConfigError("--config is about a pipeline or Redis; say --pipeline FILE.py or --redis URL too.")
+    written = from_toml(given.config) if given.config else {}
+    file = flags.pop(
+        "redis_password_file",
+        os.environ.get("LIVECTR_REDIS_PASSWORD_FILE", written.get("redis_password_file")),
+    )
     password = read_password(file) if file and given.redis else ""
     if given.pipeline:
         pipeline = load_pipeline(given.pipeline)

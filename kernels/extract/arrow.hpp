@@ -79,10 +79,14 @@ class Places {
 };
 
 template <typename T>
-T* room(HostPool& pool, int64_t count) { return reinterpret_cast<T*>(pool.allocate(std::max<int64_t>(count, 1) * int64_t(sizeof(T)))); }
+T* room(HostPool& pool, int64_t count) {
+    return reinterpret_cast<T*>(pool.allocate(std::max<int64_t>(count, 1) * int64_t(sizeof(T))));
+}
 
 template <typename T>
-const T* buffer(const ArrowArray& array, int64_t number) { return static_cast<const T*>(array.buffers[number]); }
+const T* buffer(const ArrowArray& array, int64_t number) {
+    return static_cast<const T*>(array.buffers[number]);
+}
 
 // Row → value of an array that holds values: numbers, bits, strings. wrong: negative after a bad string.
 template <typename T>
@@ -155,9 +159,13 @@ void load(Lists<T>& column, const ArrowArray& array, int64_t first, int64_t rows
 
 // Broadcast: every row has the same value.
 template <typename T>
-void spread(const Values<T>& out, const Values<T>& shared, int64_t rows) { std::fill_n(out.values, rows, shared.values[0]); }
+void spread(const Values<T>& out, const Values<T>& shared, int64_t rows) {
+    std::fill_n(out.values, rows, shared.values[0]);
+}
 template <typename T>
-void spread(const Lists<T>& out, const Lists<T>& shared, int64_t rows) { std::fill_n(out.values, rows, shared.values[0]); }
+void spread(const Lists<T>& out, const Lists<T>& shared, int64_t rows) {
+    std::fill_n(out.values, rows, shared.values[0]);
+}
 template <typename T>
 void load_shared(Values<T>& column, const Values<T>& shared, int64_t rows, HostPool& pool) {
     column.values = room<T>(pool, rows);
@@ -171,10 +179,14 @@ void load_shared(Lists<T>& column, const Lists<T>& shared, int64_t rows, HostPoo
 
 // Bytes, or values, that a row reads of a column of strings or lists.
 template <typename T>
-int64_t extent(const Values<T>&) { return 0; }
+int64_t extent(const Values<T>&) {
+    return 0;
+}
 inline int64_t extent(const Values<Str>& shared) { return shared.values[0].size; }
 template <typename T>
-int64_t extent(const Lists<T>& shared) { return shared.values[0].size; }
+int64_t extent(const Lists<T>& shared) {
+    return shared.values[0].size;
+}
 inline int64_t extent(const Lists<Str>& shared) {
     int64_t total = shared.values[0].size;
     for (int32_t i = 0; i < shared.values[0].size; ++i) total += shared.values[0].data[i].size;

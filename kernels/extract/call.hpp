@@ -27,9 +27,13 @@ struct FunctionTable {
 };
 
 template <typename T>
-Values<T> values_at(void* column) { return Values<T>{static_cast<T*>(column)}; }
+Values<T> values_at(void* column) {
+    return Values<T>{static_cast<T*>(column)};
+}
 template <typename T>
-Lists<T> lists_at(void* column) { return Lists<T>{static_cast<Span<T>*>(column)}; }
+Lists<T> lists_at(void* column) {
+    return Lists<T>{static_cast<Span<T>*>(column)};
+}
 
 template <typename T>
 T argument(const Call& call, int64_t n) {

@@ -113,13 +113,26 @@ struct Description {
         const int64_t* at;
         int64_t operator()() { return *at++; }
         template <typename T>
-        T* pointer() { return reinterpret_cast<T*>(*at++); }
+        T* pointer() {
+            return reinterpret_cast<T*>(*at++);
+        }
     };
 
     static Step read_step(Reader& read) {
-        Step made{read(), reinterpret_cast<Function>(read()), read() != 0, read(), read() != 0, read(), read(), read(), read(),
-                  read.pointer<int64_t>(), read.pointer<void>(), {}};
-        for (int64_t n = read(); n > 0; --n) made.inputs.push_back({read(), reinterpret_cast<Function>(read()), read()});
+        Step made{read(),
+                  reinterpret_cast<Function>(read()),
+                  read() != 0,
+                  read(),
+                  read() != 0,
+                  read(),
+                  read(),
+                  read(),
+                  read(),
+                  read.pointer<int64_t>(),
+                  read.pointer<void>(),
+                  {}};
+        for (int64_t n = read(); n > 0; --n)
+            made.inputs.push_back({read(), reinterpret_cast<Function>(read()), read()});
         return made;
     }
     static Part read_part(Reader& read) {

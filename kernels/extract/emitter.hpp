@@ -37,8 +37,8 @@ struct BlockKeys {
 struct Emitter {
     BlockKeys& out;
     int64_t first, rows, batch_rows, dense_width;
-    float* dense;       // null: not wanted
-    int64_t* observed;  // null: not wanted
+    float* dense;                     // null: not wanted
+    int64_t* observed;                // null: not wanted
     const uint8_t* fields = nullptr;  // per field 1 if it is shared; null: all are wanted
     bool shared = false;              // fields that are wanted: shared or not
     int64_t list = 0, replaced = 0, number_of_field = 0;

@@ -87,7 +87,8 @@ struct Context {
     std::mutex mutex;
     std::vector<BlockKeys> blocks;
     std::vector<uint8_t> list_fields = generated.list_fields();
-    std::vector<uint8_t> all_own = std::vector<uint8_t>(size_t(generated.nodes()) + 1);  // no static: libraries share it
+    std::vector<uint8_t> all_own =
+        std::vector<uint8_t>(size_t(generated.nodes()) + 1);  // no static: libraries share it
     int64_t rows = 0;
     std::atomic<int64_t> replaced{0}, reruns{0};
 
@@ -139,7 +140,7 @@ struct Context {
             const Plan& shared_plan = sharing == nullptr ? worker->plan : shared->plan;
             generated.place(worker->plan, worker->columns.get(), count, out.memory);
             generated.load(worker->plan, shared_plan, shares, known.data(), batch, columns, first, int32_t(count),
-                            worker->items, out.memory);
+                           worker->items, out.memory);
             out.begin(generated.lists(), count);
             const ::Pool* const outputs = generated.output_pool(worker->plan);
             const RowBlock own{int32_t(count), failed + first, worker->items, worker->bytes, out.memory, outputs};
@@ -147,7 +148,13 @@ struct Context {
                 if (part != nullptr) part->give_failed(failed + first, first, count);
             }
             generated.run(worker->plan, shared_plan, shares, known.data(), first, own);
-            Emitter emitter{out, first, count, rows, generated.dense(), dense, observed,
+            Emitter emitter{out,
+                            first,
+                            count,
+                            rows,
+                            generated.dense(),
+                            dense,
+                            observed,
                             sharing == nullptr ? nullptr : sharing->fields};
             generated.emit(worker->plan, emitter);
             replaced += emitter.replaced;
@@ -195,8 +202,8 @@ struct Context {
             worker->plan = plan;
             const auto run = [&](int64_t entry, int64_t count) {
                 worker->plan.rows = count;
-                generated.recall(part, worker->plan, worker->columns.get(), recalls[size_t(part)], entry, int32_t(count),
-                                  worker->items, worker->bytes);
+                generated.recall(part, worker->plan, worker->columns.get(), recalls[size_t(part)], entry,
+                                 int32_t(count), worker->items, worker->bytes);
             };
             try {
                 for (int64_t first = 0; first < rows; first += BLOCK_ROWS) {
@@ -236,7 +243,7 @@ struct Context {
             out.begin(generated.lists(), 1);
             const ::Pool* const outputs = generated.output_pool(shared_plan);
             generated.run_shared(shared_plan, sharing.shares,
-                                  RowBlock{1, &failed, shared->items, shared->bytes, out.memory, outputs});
+                                 RowBlock{1, &failed, shared->items, shared->bytes, out.memory, outputs});
             Emitter emitter{out, 0, 1, 1, generated.dense(), nullptr, nullptr, sharing.fields, true};
             generated.emit(shared_plan, emitter);
             sharing.keys = out.keys();

@@ -5,32 +5,44 @@
 #include "runtime/threadblock.cuh"
 
 struct Outputs {
-    int64_t* counts;   // int64[F · blocks + 1]: keys by field and block, then where they begin; the last is their number
+    int64_t* counts;  // int64[F · blocks + 1]: keys by field and block, then where they begin; the last is their number
     int32_t* offsets;  // int32[F·B + 1]
     int64_t* keys;     // int64[capacity]
     int64_t capacity;
-    float* dense;      // float32[B, D]
-    int64_t* observed; // int64[S, B]
+    float* dense;       // float32[B, D]
+    int64_t* observed;  // int64[S, B]
     unsigned long long* replaced;
 };
 
 template <typename Column>
-static __device__ __forceinline__ int32_t row_keys(const Column&, int64_t) { return 1; }
+static __device__ __forceinline__ int32_t row_keys(const Column&, int64_t) {
+    return 1;
+}
 template <typename T>
-static __device__ __forceinline__ int32_t row_keys(const Lists<T>& column, int64_t row) { return column.values[row].size; }
+static __device__ __forceinline__ int32_t row_keys(const Lists<T>& column, int64_t row) {
+    return column.values[row].size;
+}
 template <typename Items>
-static __device__ __forceinline__ int32_t row_keys(const List<Items>& column, int64_t row) { return column.row(row).size(); }
+static __device__ __forceinline__ int32_t row_keys(const List<Items>& column, int64_t row) {
+    return column.row(row).size();
+}
 
 template <typename Column>
-static __device__ __forceinline__ void write_keys(const Column& column, int64_t row, int64_t* out) { *out = int64_t(column.at(row)); }
+static __device__ __forceinline__ void write_keys(const Column& column, int64_t row, int64_t* out) {
+    *out = int64_t(column.at(row));
+}
 template <typename Items>
 static __device__ __forceinline__ void write_items(const Row<Items>& row, int64_t* out) {
     for (int32_t i = 0; i < row.size(); ++i) out[i] = int64_t(row.at(i));
 }
 template <typename T>
-static __device__ __forceinline__ void write_keys(const Lists<T>& column, int64_t row, int64_t* out) { write_items(column.row(row), out); }
+static __device__ __forceinline__ void write_keys(const Lists<T>& column, int64_t row, int64_t* out) {
+    write_items(column.row(row), out);
+}
 template <typename Items>
-static __device__ __forceinline__ void write_keys(const List<Items>& column, int64_t row, int64_t* out) { write_items(column.row(row), out); }
+static __device__ __forceinline__ void write_keys(const List<Items>& column, int64_t row, int64_t* out) {
+    write_items(column.row(row), out);
+}
 
 static __device__ __forceinline__ int64_t blocks_of(int64_t rows) { return (rows + THREADS - 1) / THREADS; }
 
@@ -65,8 +77,8 @@ static __device__ inline void pack_place(const Outputs& out, const ThreadBlock& 
     const int64_t count = fields * blocks_of(block.rows);
     int64_t total = 0;  // of the same value in every thread
     for (int64_t begin = 0; begin < count; begin += THREADS) {
-        const int64_t* const ends = block.prefix_sums(
-            [&](int32_t thread) { return begin + thread < count ? out.counts[begin + thread] : 0; });
+        const int64_t* const ends =
+            block.prefix_sums([&](int32_t thread) { return begin + thread < count ? out.counts[begin + thread] : 0; });
         block.threads([&](int32_t thread) {
             if (begin + thread < count) out.counts[begin + thread] = total + (thread > 0 ? ends[thread - 1] : 0);
         });

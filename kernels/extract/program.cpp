@@ -14,7 +14,8 @@ struct Extraction {
 extern "C" Extraction* program_create(const int64_t* words) { return new Extraction(words); }
 extern "C" void program_destroy(Extraction* extraction) { delete extraction; }
 extern "C" int64_t program_extract(Extraction* extraction, const ArrowArray* batch, const int32_t* columns,
-                                   void* const* states, float* dense, int64_t* observed, uint8_t* failed, Sharing* sharing) {
+                                   void* const* states, float* dense, int64_t* observed, uint8_t* failed,
+                                   Sharing* sharing) {
     try {
         extraction->context.plan.states = states;
         return extraction->context.extract(*batch, columns, dense, observed, failed, sharing);

@@ -87,7 +87,8 @@ class Program {
             });
         }
     }
-    void load_shared(Plan& p, const uint8_t* shares, const ArrowArray& batch, const int32_t* columns, HostPool& pool) const {
+    void load_shared(Plan& p, const uint8_t* shares, const ArrowArray& batch, const int32_t* columns,
+                     HostPool& pool) const {
         for (size_t i = 0; i < plan_.roots.size(); ++i) {
             const Root& root = plan_.roots[i];
             if (shares[root.node] != OWN) load_root(p, root, *batch.children[columns[i]], batch.offset, 1, pool);
@@ -101,7 +102,8 @@ class Program {
             if (step.part >= 0 && known[step.part] != nullptr) {
                 if (step.place < 0) continue;
                 const Recall& part = *known[step.part];
-                with_column(kind(step.node), out, [&](auto column) { part.give(column, step.place, first, block.rows); });
+                with_column(kind(step.node), out,
+                            [&](auto column) { part.give(column, step.place, first, block.rows); });
             } else if (shares[step.node] == OWN) {
                 run(step, p, block);
             } else if (shares[step.node] == SPREAD) {
@@ -123,7 +125,8 @@ class Program {
         int64_t total = 0;
         for (size_t i = 0; i < plan_.nodes.size(); ++i) {
             if (shares[i] != SPREAD || plan_.nodes[i].kind < TEXT) continue;
-            total += with_column(plan_.nodes[i].kind, p.columns[i], [](auto column) { return livectr::extent(column); });
+            total +=
+                with_column(plan_.nodes[i].kind, p.columns[i], [](auto column) { return livectr::extent(column); });
         }
         return total;
     }
@@ -147,22 +150,31 @@ class Program {
         p.columns[size_t(plan_.roots[size_t(part.root)].node)] = known.texts.data() + entry;
         for (const int64_t node : part.nodes) {
             const int64_t place = plan_.step_of(node).place;
-            p.columns[size_t(node)] = place < 0 ? memory + plan_.nodes[size_t(node)].slot * BLOCK_ROWS
-                                                : known.values[size_t(place)].data() + entry * part.widths[size_t(place)];
+            p.columns[size_t(node)] = place < 0
+                                          ? memory + plan_.nodes[size_t(node)].slot * BLOCK_ROWS
+                                          : known.values[size_t(place)].data() + entry * part.widths[size_t(place)];
         }
-        const RowBlock block{rows, known.failed.data() + entry, part.keeps_text ? known.items : items,
-                             part.keeps_text ? known.bytes : bytes, known.items, nullptr, true};
+        const RowBlock block{rows,
+                             known.failed.data() + entry,
+                             part.keeps_text ? known.items : items,
+                             part.keeps_text ? known.bytes : bytes,
+                             known.items,
+                             nullptr,
+                             true};
         for (const int64_t node : part.nodes) run(plan_.step_of(node), p, block);
     }
 
     void emit(const Plan& p, Emitter& emitter) const {
-        const auto with = [&](const Output& output, auto use) { with_column(output.kind, p.columns[size_t(output.column)], use); };
+        const auto with = [&](const Output& output, auto use) {
+            with_column(output.kind, p.columns[size_t(output.column)], use);
+        };
         for (const Output& field : plan_.fields) with(field, [&](auto column) { emit_field(emitter, column); });
         for (const Output& number : plan_.numbers) {
             with(number, [&](auto column) { emit_numbers(emitter, column, number.place, number.width); });
         }
         for (size_t i = 0; i < plan_.observed.size(); ++i) {
-            with(plan_.observed[i], [&](auto column) { emit_words(emitter, column, int64_t(i), plan_.observed[i].place != 0); });
+            with(plan_.observed[i],
+                 [&](auto column) { emit_words(emitter, column, int64_t(i), plan_.observed[i].place != 0); });
         }
     }
 
@@ -188,14 +200,17 @@ class Program {
     }
 
     template <typename T>
-    static void load_values(Values<T>& column, const Root& root, const ArrowArray& array, int64_t first, int64_t rows, HostPool& pool) {
+    static void load_values(Values<T>& column, const Root& root, const ArrowArray& array, int64_t first, int64_t rows,
+                            HostPool& pool) {
         livectr::load(column, array, first, rows, pool, fill<T>(root));
     }
     template <typename T>
-    static void load_values(Lists<T>& column, const Root&, const ArrowArray& array, int64_t first, int64_t rows, HostPool& pool) {
+    static void load_values(Lists<T>& column, const Root&, const ArrowArray& array, int64_t first, int64_t rows,
+                            HostPool& pool) {
         livectr::load(column, array, first, rows, pool);
     }
-    void load_root(Plan& p, const Root& root, const ArrowArray& array, int64_t first, int64_t rows, HostPool& pool) const {
+    void load_root(Plan& p, const Root& root, const ArrowArray& array, int64_t first, int64_t rows,
+                   HostPool& pool) const {
         with_column(kind(root.node), nullptr, [&](auto column) {
             load_values(column, root, array, first, rows, pool);
             p.columns[size_t(root.node)] = column.values;
@@ -322,7 +337,9 @@ class Program {
             }
         }
         template <typename T>
-        void fill(T value, size_t i, int32_t n) const { std::fill_n(reinterpret_cast<T*>(buffer(i)) + count, n, value); }
+        void fill(T value, size_t i, int32_t n) const {
+            std::fill_n(reinterpret_cast<T*>(buffer(i)) + count, n, value);
+        }
 
         void flush() {
             if (count == 0) return;

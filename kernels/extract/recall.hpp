@@ -23,7 +23,8 @@ class Recall {
     std::vector<uint8_t> failed;               // by entry; with room for a block of new ones
     std::vector<std::vector<uint8_t>> values;  // of each function that is kept, by entry; with such room, too
 
-    explicit Recall(std::vector<int64_t> widths, int64_t most) : values(widths.size()), widths_(std::move(widths)), most_(most) {}
+    explicit Recall(std::vector<int64_t> widths, int64_t most)
+        : values(widths.size()), widths_(std::move(widths)), most_(most) {}
 
     // Before a batch; false: the batch does without.
     bool begin(int64_t rows) {
@@ -77,7 +78,9 @@ class Recall {
 
     // Values of the n-th function from an entry on.
     template <typename T>
-    T* column(int64_t n, int64_t entry) { return reinterpret_cast<T*>(values[size_t(n)].data()) + entry; }
+    T* column(int64_t n, int64_t entry) {
+        return reinterpret_cast<T*>(values[size_t(n)].data()) + entry;
+    }
 
     // out[i] = value of the n-th function for row first + i.
     template <typename Column>
@@ -120,7 +123,8 @@ class Recall {
         using xxh64::read;
         uint64_t hash = uint64_t(s.size) * xxh64::P5, word = 0;
         if (s.size >= 8) {
-            for (int32_t i = 0; i + 8 < s.size; i += 8) hash = xxh64::rotl(hash ^ read<uint64_t>(s.data + i), 29) * xxh64::P1;
+            for (int32_t i = 0; i + 8 < s.size; i += 8)
+                hash = xxh64::rotl(hash ^ read<uint64_t>(s.data + i), 29) * xxh64::P1;
             word = read<uint64_t>(s.data + s.size - 8);
         } else if (s.size >= 4) {
             word = uint64_t(read<uint32_t>(s.data)) << 32 | read<uint32_t>(s.data + s.size - 4);
@@ -167,7 +171,8 @@ class Recall {
     int64_t held() const {
         int64_t width = int64_t(sizeof(Str) + 2 * sizeof(Slot)) + 1;
         for (const int64_t own : widths_) width += own;
-        return items.bytes() - (items.end - items.at) + bytes.bytes() - (bytes.end - bytes.at) + width * int64_t(texts.size());
+        return items.bytes() - (items.end - items.at) + bytes.bytes() - (bytes.end - bytes.at) +
+               width * int64_t(texts.size());
     }
 
     void clear() {

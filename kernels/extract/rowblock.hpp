@@ -37,7 +37,7 @@ class HostPool {
   public:
     uint8_t* at = nullptr;
     uint8_t* end = nullptr;
-    int64_t grown = 0;  // times that a row or a node found it full
+    int64_t grown = 0;         // times that a row or a node found it full
     int64_t most = INT64_MAX;  // bytes
 
     uint8_t* allocate(int64_t bytes) {
@@ -75,7 +75,9 @@ class HostPool {
     }
 
     // Nodes begin at a cache line.
-    void align() { at += std::min<int64_t>(-int64_t(reinterpret_cast<uintptr_t>(at)) & (POOL_ALIGNMENT - 1), end - at); }
+    void align() {
+        at += std::min<int64_t>(-int64_t(reinterpret_cast<uintptr_t>(at)) & (POOL_ALIGNMENT - 1), end - at);
+    }
 
     int64_t bytes() const {
         int64_t total = 0;
@@ -182,10 +184,10 @@ struct PushStrings {
 
 struct RowBlock {
     int32_t rows;
-    uint8_t* failed;  // uint8[rows]
-    HostPool& items;     // items of lists
-    HostPool& bytes;     // bytes of strings
-    HostPool& kept;      // items of outputs, which outlive the block
+    uint8_t* failed;       // uint8[rows]
+    HostPool& items;       // items of lists
+    HostPool& bytes;       // bytes of strings
+    HostPool& kept;        // items of outputs, which outlive the block
     const ::Pool* output;  // stands for `kept` in the plan
     bool keeps = false;    // all items of numbers go to `kept`
 
@@ -241,7 +243,8 @@ struct RowBlock {
 
     // Lists of the same sizes: operate(items, count, results) runs over items that lie one behind the other.
     template <typename T, typename From, typename F>
-    inline __attribute__((always_inline)) void map(const Lists<T>& out, const ::Pool& pool, const Lists<From>& in, F operate) const {
+    inline __attribute__((always_inline)) void map(const Lists<T>& out, const ::Pool& pool, const Lists<From>& in,
+                                                   F operate) const {
         HostPool& items = pool_of(pool);
         int64_t total = 0;
         for (int32_t row = 0; row < rows; ++row) total += in.values[row].size;

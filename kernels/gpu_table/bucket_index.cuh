@@ -58,9 +58,7 @@ static __device__ __forceinline__ uint64_t zero_bytes(uint64_t x) {
 }
 
 // Mask of the bytes of word 0 or 1 that are slots.
-static __device__ __forceinline__ uint64_t slot_bytes(int32_t word) {
-    return word == 0 ? HIGH_BITS : HIGH_BITS >> 8;
-}
+static __device__ __forceinline__ uint64_t slot_bytes(int32_t word) { return word == 0 ? HIGH_BITS : HIGH_BITS >> 8; }
 
 static __device__ __forceinline__ uint64_t with_digest(uint64_t word, int32_t byte, uint64_t digest) {
     return (word & ~(uint64_t{0xFF} << (8 * byte))) | digest << (8 * byte);

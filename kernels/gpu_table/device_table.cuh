@@ -159,8 +159,8 @@ KERNEL(insert_missing) {
         [&](int64_t id, int64_t rank) {
             const int64_t i = p.leader[id], key = p.keys[i];
             const uint32_t table = table_at(p, i);
-            const uint32_t row = rank < p.free_count ? p.free_rows[p.free_count - 1 - rank]
-                                                     : uint32_t(p.next_row + rank - p.free_count);
+            const uint32_t row =
+                rank < p.free_count ? p.free_rows[p.free_count - 1 - rank] : uint32_t(p.next_row + rank - p.free_count);
             p.rows[id] = row;
             insert_slot(index_of(p), BucketSlot{key, row, table});
             *device_header(p.slabs, row) = {key, table, uint32_t(p.source ? 0 : p.generation), uint32_t(p.step), 0};

@@ -16,8 +16,7 @@ struct Column {
 }  // namespace
 
 // index[rows], first[rows]; returns the number of groups.
-extern "C" int64_t group_rows(const Column* columns, int64_t count, int64_t rows, int32_t* index,
-                              int32_t* first) {
+extern "C" int64_t group_rows(const Column* columns, int64_t count, int64_t rows, int32_t* index, int32_t* first) {
     const Column* const end = columns + count;
     uint64_t slots = 16;
     while (slots < 2 * static_cast<uint64_t>(rows)) slots *= 2;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint32_t COUNT_BITS = 27;
 constexpr int64_t COUNT_LIMIT = int64_t{1} << COUNT_BITS;
-constexpr int64_t FALLING_OFFSETS = -1;  // in place of a header, whose top bit is never set
+constexpr int64_t FALLING_OFFSETS = -1;           // in place of a header, whose top bit is never set
 constexpr uint32_t WHOLE = 64, LAST_PACKED = 56;  // a packed value lies within 8 bytes from its first byte
 
 inline uint32_t bits_of(uint64_t largest) { return largest == 0 ? 0 : 64 - __builtin_clzll(largest); }
@@ -241,8 +241,7 @@ int64_t keys_capacity(const KeySegment* segments, int64_t count) {
 
 // Segment s is written to out[ends[s]] (ends[0] = 0) to out[ends[s + 1]]; out has room for the capacity.
 // Returns 0; -1 without memory; -2 where a segment has too many keys, -3 where its offsets fall.
-int32_t encode_keys(const KeySegment* segments, int64_t count, int64_t* headers, int64_t* ends,
-                    uint8_t* out) {
+int32_t encode_keys(const KeySegment* segments, int64_t count, int64_t* headers, int64_t* ends, uint8_t* out) {
     try {
         std::vector<int64_t> starts(count + 1, 0);
         for (int64_t s = 0; s < count; ++s) {

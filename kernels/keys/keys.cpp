@@ -22,8 +22,8 @@ void numbers_find(void* numbers, const int64_t* keys, int64_t n, uint32_t* out) 
 }
 
 // Addresses first + stride * number of keys, 0 of unknown keys; adds 1 to uses[number] for each.
-void numbers_places(const void* numbers, const int64_t* keys, int64_t n, int64_t first, int64_t stride,
-                    uint32_t* uses, int64_t* out) {
+void numbers_places(const void* numbers, const int64_t* keys, int64_t n, int64_t first, int64_t stride, uint32_t* uses,
+                    int64_t* out) {
     constexpr int64_t PART = 256;
     uint32_t rows[PART];
     for (int64_t begin = 0; begin < n; begin += PART) {
@@ -39,8 +39,8 @@ void numbers_places(const void* numbers, const int64_t* keys, int64_t n, int64_t
 
 // Rows of keys less `first`, and a bit for each key that has one; returns how many have none.
 // row_of: row of each number, negative: none.
-int64_t numbers_rows(const void* numbers, const int64_t* keys, int64_t n, const int64_t* row_of,
-                     int64_t first, int32_t* out, uint8_t* valid) {
+int64_t numbers_rows(const void* numbers, const int64_t* keys, int64_t n, const int64_t* row_of, int64_t first,
+                     int32_t* out, uint8_t* valid) {
     constexpr int64_t PART = 256;
     uint32_t found[PART];
     int64_t absent = 0;
@@ -70,5 +70,4 @@ uint32_t numbers_assign(void* handle, const int64_t* keys, int64_t n, uint32_t* 
     }
     return numbers.count;
 }
-
 }

@@ -5,8 +5,8 @@
 // Segment s is keys[bounds[s]] to keys[bounds[s + 1]]. Its unique keys come at unique[ends[s]] to
 // unique[ends[s + 1]], ends[0] = 0; index[nnz] counts within the segment. unique has room for nnz keys.
 // Returns 0, or -1 without memory.
-extern "C" int32_t unique_segments(const int64_t* keys, const int64_t* bounds, int64_t segments,
-                                   int64_t* unique, int64_t* ends, uint32_t* index) {
+extern "C" int32_t unique_segments(const int64_t* keys, const int64_t* bounds, int64_t segments, int64_t* unique,
+                                   int64_t* ends, uint32_t* index) {
     try {
         ends[0] = 0;
         livectr::parallel_for(segments, [&](int64_t s) {
@@ -22,4 +22,3 @@ extern "C" int32_t unique_segments(const int64_t* keys, const int64_t* bounds, i
     }
     return 0;
 }
-

@@ -94,8 +94,7 @@ void attend(const Unit<Real>& unit, const Lists<Real>& lists, const Real* query,
                 if (lists.lists > 1 && (place == from || place == lists.start(l))) lists.turn(dim, l, layers.vectors);
                 const int64_t b = lists.sample(place);
                 layers.begin(query + b * dim);
-                for (const Tile<Real>& tile : (lists.lists > 1 ? layers.vectors : only).all)
-                    layers.forward(tile);
+                for (const Tile<Real>& tile : (lists.lists > 1 ? layers.vectors : only).all) layers.forward(tile);
                 layers.write_pooled(out + b * dim);
             }
         });
@@ -157,27 +156,27 @@ void all_gradients(const Unit<Real>& unit, const Lists<Real>& lists, const Real*
 // backward: grad_out [B, K] → grad_values [nnz, K] of the vectors that are in lists of samples, grad_query [B, K],
 // grad_p. A chunk has the lists that start in its samples.
 // False: no memory.
-#define LIVECTR_ATTENTION(Real, SUFFIX)                                                                             \
-    extern "C" bool attention_forward_##SUFFIX(                                                                     \
-        int64_t dim, const int64_t* widths, int64_t hidden, const Real* p, const Real* values,                      \
-        const int64_t* offsets, const int64_t* starts, const int64_t* order, int64_t lists, const Real* query,      \
-        int64_t samples, Real* out) try {                                                                           \
-        const livectr::attention::Unit<Real> unit(dim, widths, hidden, p, false);                                   \
-        livectr::attention::attend<Real>(unit, {values, offsets, starts, order, lists}, query, samples, out);       \
-        return true;                                                                                                \
-    } catch (const std::bad_alloc&) {                                                                               \
-        return false;                                                                                               \
-    }                                                                                                               \
-    extern "C" bool attention_backward_##SUFFIX(                                                                    \
-        int64_t dim, const int64_t* widths, int64_t hidden, const Real* p, const Real* values,                      \
-        const int64_t* offsets, const int64_t* starts, const int64_t* order, int64_t lists, const Real* query,      \
-        int64_t samples, const Real* grad_out, Real* grad_values, Real* grad_query, Real* grad_p) try {             \
-        const livectr::attention::Unit<Real> unit(dim, widths, hidden, p, true);                                    \
-        livectr::attention::all_gradients<Real>(unit, {values, offsets, starts, order, lists}, query, samples,      \
-                                                grad_out, grad_values, grad_query, grad_p);                         \
-        return true;                                                                                                \
-    } catch (const std::bad_alloc&) {                                                                               \
-        return false;                                                                                               \
+#define LIVECTR_ATTENTION(Real, SUFFIX)                                                                                \
+    extern "C" bool attention_forward_##SUFFIX(int64_t dim, const int64_t* widths, int64_t hidden, const Real* p,      \
+                                               const Real* values, const int64_t* offsets, const int64_t* starts,      \
+                                               const int64_t* order, int64_t lists, const Real* query,                 \
+                                               int64_t samples, Real* out) try {                                       \
+        const livectr::attention::Unit<Real> unit(dim, widths, hidden, p, false);                                      \
+        livectr::attention::attend<Real>(unit, {values, offsets, starts, order, lists}, query, samples, out);          \
+        return true;                                                                                                   \
+    } catch (const std::bad_alloc&) {                                                                                  \
+        return false;                                                                                                  \
+    }                                                                                                                  \
+    extern "C" bool attention_backward_##SUFFIX(                                                                       \
+        int64_t dim, const int64_t* widths, int64_t hidden, const Real* p, const Real* values, const int64_t* offsets, \
+        const int64_t* starts, const int64_t* order, int64_t lists, const Real* query, int64_t samples,                \
+        const Real* grad_out, Real* grad_values, Real* grad_query, Real* grad_p) try {                                 \
+        const livectr::attention::Unit<Real> unit(dim, widths, hidden, p, true);                                       \
+        livectr::attention::all_gradients<Real>(unit, {values, offsets, starts, order, lists}, query, samples,         \
+                                                grad_out, grad_values, grad_query, grad_p);                            \
+        return true;                                                                                                   \
+    } catch (const std::bad_alloc&) {                                                                                  \
+        return false;                                                                                                  \
     }
 
 LIVECTR_ATTENTION(float, f32)

@@ -143,10 +143,8 @@ class Layers {
 
     // Writes the sample's sums, out[K]; 0 without a tile.
     void write_pooled(Real* out) const {
-        if (first_)
-            std::fill_n(out, shape_.dim, Real(0));
-        else
-            write_totals(out);
+        if (first_) std::fill_n(out, shape_.dim, Real(0));
+        else write_totals(out);
     }
 
     // Adds the gradients of a tile, with g[K] of the sample's result.
@@ -355,8 +353,7 @@ class Layers {
         for (int64_t k = 0; k < dim; k += LANES) {
             const Real* const from = pooled_ + k * LANES;
             const int64_t count = std::min<int64_t>(LANES, dim - k);
-            if (3 * count > LANES)
-                R::store(R::totals(from), count, to + k);
+            if (3 * count > LANES) R::store(R::totals(from), count, to + k);
             else
                 for (int64_t i = 0; i < count; ++i) to[k + i] = R::total(R::load(from + i * LANES));
         }
@@ -378,7 +375,7 @@ class Layers {
     const Shape<Real>& shape_;
     Memory<Real> memory_;
     std::vector<Step> steps_;
-    bool first_ = true;  // no tile of the sample has gone through the layers
+    bool first_ = true;                                     // no tile of the sample has gone through the layers
     Real *own_ = nullptr, *base_ = nullptr;                 // [K, first], [first]: the sample's first layer
     Real* pooled_ = nullptr;                                // [wide, LANES]: sums of a sample, with zeros behind K
     Real *query_ = nullptr, *turned_own_ = nullptr;         // [wide], [H_1, wide]

@@ -59,9 +59,8 @@ std::unique_ptr<uint32_t[]> packed(int kind, const Matrix<T>& b, int64_t n, int6
 
 inline void multiply(int kind, const Matrix<float>& a, const uint32_t* panels, int64_t first, int64_t last, int64_t n,
                      int64_t k, float* c, int64_t ldc, bool add) {
-    with(kind, [&](auto factors) {
-        product::multiply_rows<decltype(factors)>(a, panels, first, last, n, k, c, ldc, add);
-    });
+    with(kind,
+         [&](auto factors) { product::multiply_rows<decltype(factors)>(a, panels, first, last, n, k, c, ldc, add); });
 }
 
 }  // namespace livectr::fields

@@ -23,8 +23,8 @@ constexpr int LANES = 16, MR = 12;
 #else
 constexpr int LANES = 8, MR = 6;
 #endif
-constexpr int NR = 2 * LANES;     // a tile of MR x NR sums fills the vector registers
-constexpr int ROWS = 4 * MR;      // rows that pass through all layers together
+constexpr int NR = 2 * LANES;  // a tile of MR x NR sums fills the vector registers
+constexpr int ROWS = 4 * MR;   // rows that pass through all layers together
 typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 inline int64_t padded(int64_t width) { return (width + NR - 1) / NR * NR; }
@@ -71,19 +71,19 @@ struct Network {
         Packed weights;
         std::vector<float> bias, slopes;  // of the layer's results; slopes of PReLU, empty: ReLU
     };
-    int64_t hidden = 0;            // H₁; 0: no MLP
-    std::vector<int64_t> depths;   // K_s
-    std::vector<Packed> first;     // W_s
-    std::vector<float> bias;       // b₁, padded
-    std::vector<float> slopes;     // of x₁
-    std::vector<Layer> layers;     // without the last
-    std::vector<float> last;       // weights of the last layer's unit
-    float constant = 0;            // its bias, and the logit's
+    int64_t hidden = 0;           // H₁; 0: no MLP
+    std::vector<int64_t> depths;  // K_s
+    std::vector<Packed> first;    // W_s
+    std::vector<float> bias;      // b₁, padded
+    std::vector<float> slopes;    // of x₁
+    std::vector<Layer> layers;    // without the last
+    std::vector<float> last;      // weights of the last layer's unit
+    float constant = 0;           // its bias, and the logit's
     bool wide = false, pairs = false;
-    int64_t fields = 0;            // the first sources are fields
-    std::vector<float> scale;      // s, [fields]
+    int64_t fields = 0;                     // the first sources are fields
+    std::vector<float> scale;               // s, [fields]
     std::vector<std::vector<float>> dense;  // u of each other source
-    int64_t dim = 0;               // K of the fields
+    int64_t dim = 0;                        // K of the fields
 
     // Numbers of a partial result: padded H₁, 1 and K, and zeros up to whole vectors.
     int64_t partial_size() const { return padded(padded(hidden) + 1 + dim); }
@@ -216,7 +216,8 @@ struct Network {
             for (int r = 0; r < height; ++r) {
                 Vec sum = {};
                 for (int64_t k = 0; k < depth; k += LANES)
-                    sum += *reinterpret_cast<const Vec*>(x + r * depth + k) * *reinterpret_cast<const Vec*>(&last[size_t(k)]);
+                    sum += *reinterpret_cast<const Vec*>(x + r * depth + k) *
+                           *reinterpret_cast<const Vec*>(&last[size_t(k)]);
                 for (int l = 0; l < LANES; ++l) out[r] += sum[l];
             }
         }
@@ -250,7 +251,8 @@ struct Network {
                 start(sums, added + j * NR);
                 for (int r = 0; kept && r < MR; ++r)
                     for (int h = 0; h < 2; ++h)
-                        sums[r][h] += *reinterpret_cast<const Vec*>(kept[std::min(m + r, height - 1)] + j * NR + h * LANES);
+                        sums[r][h] +=
+                            *reinterpret_cast<const Vec*>(kept[std::min(m + r, height - 1)] + j * NR + h * LANES);
                 for (int64_t s = 0; s < count; ++s) {
                     const Packed& w = first[size_t(sources[s].number)];
                     multiply(sums, inputs + s * ROWS + m, w.panel(j), w.depth);
@@ -279,10 +281,12 @@ struct Network {
     }
 
     // Activates sums, which are columns of panel j, into out[MR, NR].
-    static void finish(const Vec (&sums)[MR][2], const std::vector<float>& slopes, int64_t j, float* out, int64_t stride) {
+    static void finish(const Vec (&sums)[MR][2], const std::vector<float>& slopes, int64_t j, float* out,
+                       int64_t stride) {
         const Vec zero = {};
         for (int h = 0; h < 2; ++h) {
-            const Vec slope = slopes.empty() ? zero : *reinterpret_cast<const Vec*>(&slopes[size_t(j * NR + h * LANES)]);
+            const Vec slope =
+                slopes.empty() ? zero : *reinterpret_cast<const Vec*>(&slopes[size_t(j * NR + h * LANES)]);
             for (int r = 0; r < MR; ++r) {
                 const Vec sum = sums[r][h], below = slopes.empty() ? zero : slope * sum;
                 *reinterpret_cast<Vec*>(out + r * stride + h * LANES) = sum > zero ? sum : below;
@@ -350,7 +354,8 @@ Network* forward_new(const int64_t* sizes, int64_t layers, const int64_t* depths
             }
         }
         if (layers) {
-            for (int64_t s = 0; s < sources; ++s) to.first.emplace_back(take(depths[s] * sizes[0]), depths[s], sizes[0]);
+            for (int64_t s = 0; s < sources; ++s)
+                to.first.emplace_back(take(depths[s] * sizes[0]), depths[s], sizes[0]);
             to.bias = extended(take(sizes[0]), sizes[0]);
             if (prelu) to.slopes = extended(take(sizes[0]), sizes[0]);
             for (int64_t l = 1; l + 1 < layers; ++l) {

@@ -9,10 +9,8 @@ extern "C" bool packed_product(int kind, const void* a, int64_t a_row, int64_t a
     using namespace livectr::product;
     const Matrix<float> left{static_cast<const float*>(a), a_row, a_column}, right{b, b_row, b_column};
     try {
-        if (kind == 0)
-            product<Singles>(left, right, m, n, k, c, ldc, add);
-        else if (kind == 1)
-            product<Pairs>(left, right, m, n, k, c, ldc, add);
+        if (kind == 0) product<Singles>(left, right, m, n, k, c, ldc, add);
+        else if (kind == 1) product<Pairs>(left, right, m, n, k, c, ldc, add);
         else if (kind == 3)
             product<Singles>(Matrix<Half>{static_cast<const Half*>(a), a_row, a_column}, right, m, n, k, c, ldc, add);
         else

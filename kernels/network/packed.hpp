@@ -142,8 +142,7 @@ inline void pack_words<Singles, Half>(const Half* low, const Half* high, uint32_
 // Packs factors of adjacent numbers.
 template <typename F, typename T>
 void pack_factors(const T* from, int count, typename F::Factor* out) {
-    if constexpr (F::EACH == 1)
-        pack_words<F>(from, from, 0, count, out);
+    if constexpr (F::EACH == 1) pack_words<F>(from, from, 0, count, out);
     else
         for (int i = 0; i < count; ++i) out[i] = F::factor(from[i]);
 }
@@ -156,10 +155,8 @@ void pack_panel(const Matrix<T>& b, int64_t k, int depth, int64_t n, int width, 
         const bool last = F::EACH * p + 1 == depth || F::EACH == 1;
         const T *low = &b.at(k + F::EACH * p, n), *high = last ? low : low + b.row;
         const uint32_t mask = last ? 0 : 0xFFFFFFFF;
-        if (b.column == 1 && width == NR)
-            pack_words<F>(low, high, mask, NR, out);
-        else if (b.column == 1)
-            pack_words<F>(low, high, mask, width, out);
+        if (b.column == 1 && width == NR) pack_words<F>(low, high, mask, NR, out);
+        else if (b.column == 1) pack_words<F>(low, high, mask, width, out);
         else
             for (int j = 0; j < width; ++j) out[j] = F::word(low[j * b.column], high[j * b.column], mask);
         for (int j = width; j < NR; ++j) out[j] = 0;
@@ -177,8 +174,7 @@ void pack_rows(const Matrix<T>& a, int64_t m, int height, int64_t k, int depth, 
         for (int r = 0; r < height; ++r) {
             const T* const from = &a.at(m + r, k);
             typename F::Factor* const out = reinterpret_cast<typename F::Factor*>(tiles[r / MR] + r % MR * ACROSS);
-            if (a.column == 1)
-                pack_factors<F>(from, depth, out);
+            if (a.column == 1) pack_factors<F>(from, depth, out);
             else
                 for (int i = 0; i < depth; ++i) out[i] = F::factor(from[i * a.column]);
             if (depth % F::EACH) out[depth] = 0;
@@ -191,18 +187,15 @@ void pack_rows(const Matrix<T>& a, int64_t m, int height, int64_t k, int depth, 
         const uint32_t mask = last ? 0 : 0xFFFFFFFF;
         uint32_t side[ROWS];
         for (int r = 0; r < height; r += 64 / sizeof(T)) __builtin_prefetch(low + AHEAD * a.column + r);
-        if (height == ROWS)
-            pack_words<F>(low, high, mask, ROWS, side);
-        else
-            pack_words<F>(low, high, mask, height, side);
+        if (height == ROWS) pack_words<F>(low, high, mask, ROWS, side);
+        else pack_words<F>(low, high, mask, height, side);
         for (int r = 0; r < height; r += MR) std::memcpy(tiles[r / MR] + p * ALONG, side + r, sizeof(uint32_t) * MR);
     }
 }
 
 // c[height, width] (+)= tile · panel
 template <typename F, int ACROSS, int ALONG>
-void multiply(const uint32_t* a, const uint32_t* b, int words, float* c, int64_t ldc, int height, int width,
-              bool add) {
+void multiply(const uint32_t* a, const uint32_t* b, int words, float* c, int64_t ldc, int height, int width, bool add) {
     Vec sums[MR][2] = {};
     for (int p = 0; p < words; ++p) {
         const Words left = *reinterpret_cast<const Words*>(b + p * NR);
@@ -277,10 +270,8 @@ std::unique_ptr<uint32_t[]> packed(const Matrix<T>& b, int64_t n, int64_t k) {
 template <typename F, typename T>
 void multiply_rows(const Matrix<T>& a, const uint32_t* panels, int64_t first, int64_t last, int64_t n, int64_t k,
                    float* c, int64_t ldc, bool add) {
-    if (a.row == 1)
-        rows<F, 1, MR>(a, panels, first, last, n, k, c, ldc, add);
-    else
-        rows<F, F::WORDS, 1>(a, panels, first, last, n, k, c, ldc, add);
+    if (a.row == 1) rows<F, 1, MR>(a, panels, first, last, n, k, c, ldc, add);
+    else rows<F, F::WORDS, 1>(a, panels, first, last, n, k, c, ldc, add);
 }
 
 // Factors of products that a caller chooses, if any.
@@ -294,8 +285,7 @@ void with(int64_t kind, Body&& body) {
 }
 
 template <typename F, typename T, typename U>
-void product(const Matrix<T>& a, const Matrix<U>& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
-             bool add) {
+void product(const Matrix<T>& a, const Matrix<U>& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc, bool add) {
     const auto panels = packed<F>(b, n, k);
     parallel_chunks(m, share_of(m), [&](int64_t first, int64_t last) {
         multiply_rows<F>(a, panels.get(), first, last, n, k, c, ldc, add);

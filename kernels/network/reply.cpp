@@ -54,8 +54,7 @@ extern "C" {
 
 // Packs order, probabilities and revenues bid * pctr of n candidates, best revenue first, as repeated fields
 // fields[0] (uint32), fields[1] (float), fields[2] (double). Returns the number of bytes, -1 without memory.
-int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int64_t* fields,
-                   uint8_t* out) {
+int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int64_t* fields, uint8_t* out) {
     std::unique_ptr<Candidate[]> memory(new (std::nothrow) Candidate[size_t(2 * n)]);
     if (!memory) return -1;
     for (int64_t i = 0; i < n; ++i) {
@@ -64,8 +63,7 @@ int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int6
     }
     const Candidate* const order = sorted(memory.get(), memory.get() + n, n);
     uint64_t bytes = 0;
-    for (int64_t i = 0; i < n; ++i)
-        bytes += 1 + (i >= 1 << 7) + (i >= 1 << 14) + (i >= 1 << 21) + (i >= 1 << 28);
+    for (int64_t i = 0; i < n; ++i) bytes += 1 + (i >= 1 << 7) + (i >= 1 << 14) + (i >= 1 << 21) + (i >= 1 << 28);
     uint8_t* at = begin_packed(out, fields[0], bytes);
     for (int64_t i = 0; i < n; ++i) at = put_varint(at, order[i].index);
     at = begin_packed(at, fields[1], 4 * uint64_t(n));
@@ -77,5 +75,4 @@ int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int6
     for (int64_t i = 0; i < n; ++i, at += 8) std::memcpy(at, &order[i].ecpm, 8);
     return at - out;
 }
-
 }

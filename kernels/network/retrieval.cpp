@@ -42,12 +42,9 @@ inline Vec folded(Vec a, Vec b, std::integer_sequence<int, L...>) {
 // Lane r of the result is the sum of the lanes of sums[r], added as a tree.
 template <int W = LANES / 2>
 inline Vec across(Vec (&sums)[LANES]) {
-    for (int i = 0; i < W; ++i)
-        sums[i] = folded<W>(sums[i], sums[i + W], std::make_integer_sequence<int, LANES>{});
-    if constexpr (W == 1)
-        return sums[0];
-    else
-        return across<W / 2>(sums);
+    for (int i = 0; i < W; ++i) sums[i] = folded<W>(sums[i], sums[i + W], std::make_integer_sequence<int, LANES>{});
+    if constexpr (W == 1) return sums[0];
+    else return across<W / 2>(sums);
 }
 
 // Query: a vector of `dim` numbers, which zeros fill up to whole registers, and the bias of every score.
@@ -98,7 +95,9 @@ inline float score_of(uint32_t key) {
     return score;
 }
 
-inline uint64_t word_of(float score, uint32_t position) { return uint64_t{key_of(score)} << 32 | (~position & 0xFFFFFFFF); }
+inline uint64_t word_of(float score, uint32_t position) {
+    return uint64_t{key_of(score)} << 32 | (~position & 0xFFFFFFFF);
+}
 
 // Selection of the best k of the scores that it is offered, or of the best of several selections.
 class Best {

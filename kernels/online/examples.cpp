@@ -81,9 +81,9 @@ extern "C" {
 // that the examples before have left. scale[fields, 2]: s and its sum of squares, learned in place with `rate`.
 // weight[B]: of the examples' losses, or null.
 void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, const int32_t* offsets,
-                    const uint32_t* slots, float* scale, float rate, int64_t unique, float* state,
-                    const float* ftrl, int64_t dim, float* vectors, const float* adagrad, const float* label,
-                    int32_t fake_negative, const float* weight, const float* logits, float* out) {
+                    const uint32_t* slots, float* scale, float rate, int64_t unique, float* state, const float* ftrl,
+                    int64_t dim, float* vectors, const float* adagrad, const float* label, int32_t fake_negative,
+                    const float* weight, const float* logits, float* out) {
     const Rows rows{state, ftrl, dim, vectors, adagrad};
     std::vector<float> first_scale(fields), first_w(unique), first_v(unique * dim);
     std::vector<float> sums(fields), times(unique), by_vector(unique * dim);

@@ -14,16 +14,22 @@ static __device__ __forceinline__ Str trimmed(Str s) {
 template <typename T>
 static __device__ __forceinline__ T number_of(const Decimal& d, Str s);
 template <>
-__device__ __forceinline__ int64_t number_of<int64_t>(const Decimal& d, Str) { return whole_of(d); }
+__device__ __forceinline__ int64_t number_of<int64_t>(const Decimal& d, Str) {
+    return whole_of(d);
+}
 template <>
 __device__ __forceinline__ int32_t number_of<int32_t>(const Decimal& d, Str) {
     const int64_t value = whole_of(d);
     return value == int64_t(int32_t(value)) ? int32_t(value) : 0;
 }
 template <>
-__device__ __forceinline__ double number_of<double>(const Decimal& d, Str s) { return d.valid ? double_of(d, s) : 0.0; }
+__device__ __forceinline__ double number_of<double>(const Decimal& d, Str s) {
+    return d.valid ? double_of(d, s) : 0.0;
+}
 template <>
-__device__ __forceinline__ float number_of<float>(const Decimal& d, Str s) { return float(d.valid ? double_of(d, s) : 0.0); }
+__device__ __forceinline__ float number_of<float>(const Decimal& d, Str s) {
+    return float(d.valid ? double_of(d, s) : 0.0);
+}
 
 template <typename T>
 static __device__ __forceinline__ T cast_text(Str s) {
@@ -52,7 +58,9 @@ struct Cast<int64_t> {
 template <>
 struct Cast<int32_t> {
     static constexpr int32_t LOW = -2147483647 - 1, HIGH = 2147483647;
-    static __device__ __forceinline__ int32_t of(double x) { return saturated_whole<int32_t>(x, 2147483648.0, LOW, HIGH); }
+    static __device__ __forceinline__ int32_t of(double x) {
+        return saturated_whole<int32_t>(x, 2147483648.0, LOW, HIGH);
+    }
     static __device__ __forceinline__ int32_t of(int64_t x) { return x < LOW ? LOW : x > HIGH ? HIGH : int32_t(x); }
 };
 template <>

@@ -15,12 +15,12 @@
 
 // (-1)^negative · digits · 10^exponent.
 struct Decimal {
-    uint64_t digits;   // the first 19 significant digits, without trailing zeros
+    uint64_t digits;  // the first 19 significant digits, without trailing zeros
     int64_t exponent;
-    int32_t places;    // how many digits that are
-    int32_t first;     // where the first digit that is not 0 stands
+    int32_t places;  // how many digits that are
+    int32_t first;   // where the first digit that is not 0 stands
     bool negative;
-    bool truncated;    // there are more digits than `digits` holds, and not only zeros
+    bool truncated;  // there are more digits than `digits` holds, and not only zeros
     bool valid;
 };
 
@@ -157,7 +157,8 @@ struct Natural {
 
 // Sign of (the number in s, 0.d₁d₂… · 10^point) - half · 2^power: digits of half-way are made one by one. Sizes:
 // |point| <= 330 and -1075 <= power keep all below 2^830.
-static __device__ OUT_OF_LINE int32_t compare_with_half(Str s, int32_t first, int32_t point, uint64_t half, int32_t power) {
+static __device__ OUT_OF_LINE int32_t compare_with_half(Str s, int32_t first, int32_t point, uint64_t half,
+                                                        int32_t power) {
     Natural rest, one;  // half · 2^power / 10^point = rest / one
     rest.set(half);
     one.set(1);
@@ -180,14 +181,11 @@ static __device__ const double TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6
                                          1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 // The first 64 bits of 5^(27 k), rounded, for k = -13 … 11.
 static __device__ const uint64_t FIVES_27[] = {
-    0x8049A4AC0C5811AEull, 0xCF42894A5DCE35EAull, 0xA76C582338ED2622ull, 0x873E4F75E2224E68ull,
-    0xDA7F5BF590966849ull, 0xB080392CC4349DEDull, 0x8E938662882AF53Eull, 0xE65829B3046B0AFAull,
-    0xBA121A4650E4DDECull, 0x964E858C91BA2655ull, 0xF2D56790AB41C2A3ull, 0xC428D05AA4751E4Dull,
-    0x9E74D1B791E07E48ull, 0x8000000000000000ull, 0xCECB8F27F4200F3Aull, 0xA70C3C40A64E6C52ull,
-    0x86F0AC99B4E8DAFDull, 0xDA01EE641A708DEAull, 0xB01AE745B101E9E4ull, 0x8E41ADE9FBEBC27Dull,
-    0xE5D3EF282A242E82ull, 0xB9A74A0637CE2EE1ull, 0x95F83D0A1FB69CD9ull, 0xF24A01A73CF2DCD0ull,
-    0xC3B8358109E84F07ull
-};
+    0x8049A4AC0C5811AEull, 0xCF42894A5DCE35EAull, 0xA76C582338ED2622ull, 0x873E4F75E2224E68ull, 0xDA7F5BF590966849ull,
+    0xB080392CC4349DEDull, 0x8E938662882AF53Eull, 0xE65829B3046B0AFAull, 0xBA121A4650E4DDECull, 0x964E858C91BA2655ull,
+    0xF2D56790AB41C2A3ull, 0xC428D05AA4751E4Dull, 0x9E74D1B791E07E48ull, 0x8000000000000000ull, 0xCECB8F27F4200F3Aull,
+    0xA70C3C40A64E6C52ull, 0x86F0AC99B4E8DAFDull, 0xDA01EE641A708DEAull, 0xB01AE745B101E9E4ull, 0x8E41ADE9FBEBC27Dull,
+    0xE5D3EF282A242E82ull, 0xB9A74A0637CE2EE1ull, 0x95F83D0A1FB69CD9ull, 0xF24A01A73CF2DCD0ull, 0xC3B8358109E84F07ull};
 
 // d as read from s; beyond float64's range an infinity.
 static __device__ OUT_OF_LINE double double_of(const Decimal& d, Str s) {

@@ -10,8 +10,8 @@ struct alignas(16) DictionarySlot {
     uint64_t word;
 };
 
-static __device__ __forceinline__ uint64_t dictionary_word(
-    const DictionarySlot* slots, int64_t shift, int64_t empty, int64_t key) {
+static __device__ __forceinline__ uint64_t dictionary_word(const DictionarySlot* slots, int64_t shift, int64_t empty,
+                                                           int64_t key) {
     const DictionarySlot* slot = slots + (mix64(uint64_t(key)) >> shift);
     while (slot->key != key && slot->key != empty) ++slot;
     return slot->word;
@@ -120,8 +120,8 @@ static __device__ __forceinline__ void pool_words(const WordVectors& known, cons
 }
 
 template <typename Items, typename Sink>
-static __device__ __forceinline__ void word_embedding(
-    const WordVectors& known, const Row<Items>& words, bool mean, Sink& sink) {
+static __device__ __forceinline__ void word_embedding(const WordVectors& known, const Row<Items>& words, bool mean,
+                                                      Sink& sink) {
     pool_words(known, words, mean, sink);
 }
 template <typename Sink>

@@ -72,17 +72,29 @@ static __device__ __forceinline__ float floor_divide(float a, float b) {
 }
 
 template <typename T>
-static __device__ __forceinline__ bool less(T a, T b) { return a < b; }
+static __device__ __forceinline__ bool less(T a, T b) {
+    return a < b;
+}
 template <typename T>
-static __device__ __forceinline__ bool less_equal(T a, T b) { return a <= b; }
+static __device__ __forceinline__ bool less_equal(T a, T b) {
+    return a <= b;
+}
 template <typename T>
-static __device__ __forceinline__ bool greater(T a, T b) { return a > b; }
+static __device__ __forceinline__ bool greater(T a, T b) {
+    return a > b;
+}
 template <typename T>
-static __device__ __forceinline__ bool greater_equal(T a, T b) { return a >= b; }
+static __device__ __forceinline__ bool greater_equal(T a, T b) {
+    return a >= b;
+}
 template <typename T>
-static __device__ __forceinline__ bool equal(T a, T b) { return a == b; }
+static __device__ __forceinline__ bool equal(T a, T b) {
+    return a == b;
+}
 template <typename T>
-static __device__ __forceinline__ bool not_equal(T a, T b) { return a != b; }
+static __device__ __forceinline__ bool not_equal(T a, T b) {
+    return a != b;
+}
 
 static __device__ __forceinline__ bool logical_and(bool a, bool b) { return a & b; }
 static __device__ __forceinline__ bool logical_or(bool a, bool b) { return a | b; }
@@ -90,9 +102,13 @@ static __device__ __forceinline__ bool logical_not(bool a) { return !a; }
 
 // Comparisons that are false for NaN keep it.
 template <typename T>
-static __device__ __forceinline__ T at_least(T x, T lo) { return x < lo ? lo : x; }
+static __device__ __forceinline__ T at_least(T x, T lo) {
+    return x < lo ? lo : x;
+}
 template <typename T>
-static __device__ __forceinline__ T at_most(T x, T hi) { return x > hi ? hi : x; }
+static __device__ __forceinline__ T at_most(T x, T hi) {
+    return x > hi ? hi : x;
+}
 
 // ln(1 + x) without a branch, for the host's vector instructions, and with the same steps on every target. The method
 // is fdlibm's (Sun Microsystems, 1993: s_log1p.c): 1 + x = 2^k·(1 + f) with √½ < 1 + f < √2, ln(1 + f) by a polynomial
@@ -173,7 +189,9 @@ template <typename Items>
 constexpr bool IS_LIST<Row<Items>> = true;
 
 template <typename Sink>
-static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash) { sink.push(int64_t(hash)); }
+static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash) {
+    sink.push(int64_t(hash));
+}
 
 template <typename Sink, typename... Rest>
 static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, int64_t x, const Rest&... rest) {
@@ -181,11 +199,13 @@ static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, int
 }
 
 template <typename Sink, typename Items, typename... Rest>
-static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, const Row<Items>& row, const Rest&... rest) {
+static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, const Row<Items>& row,
+                                                  const Rest&... rest) {
     if constexpr (!(IS_LIST<Rest> || ...)) {
         sink.fill(row.size(), [&](int32_t i) { return cross_with(hash, row.at(i), rest...); });
     } else {
-        for (int32_t i = 0; i < row.size() && !sink.done(); ++i) cross_from(sink, hash_combine(hash, uint64_t(row.at(i))), rest...);
+        for (int32_t i = 0; i < row.size() && !sink.done(); ++i)
+            cross_from(sink, hash_combine(hash, uint64_t(row.at(i))), rest...);
     }
 }
 

@@ -29,7 +29,8 @@ static __device__ inline int32_t json_string_end(Str s, int32_t i, bool& escaped
     for (++i; i < s.size;) {
         for (; i + 8 <= s.size; i += 8) {
             const uint64_t word = eight_bytes(s.data + i), quote = word ^ EACH * '"', slash = word ^ EACH * '\\';
-            const uint64_t stop = ((quote - EACH) & ~quote) | ((slash - EACH) & ~slash) | ((word - EACH * 0x20) & ~word);
+            const uint64_t stop =
+                ((quote - EACH) & ~quote) | ((slash - EACH) & ~slash) | ((word - EACH * 0x20) & ~word);
             if ((stop & EACH * 0x80) != 0) {  // its lowest bit is exact
                 i += lowest_bit(stop & EACH * 0x80) / 8;
                 break;
@@ -43,7 +44,14 @@ static __device__ inline int32_t json_string_end(Str s, int32_t i, bool& escaped
         escaped = true;
         if (i >= s.size) return -1;
         switch (s.data[i++]) {
-            case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't': break;
+            case '"':
+            case '\\':
+            case '/':
+            case 'b':
+            case 'f':
+            case 'n':
+            case 'r':
+            case 't': break;
             case 'u':
                 if (i + 4 > s.size || hex4(s.data + i) < 0) return -1;
                 i += 4;
@@ -86,7 +94,11 @@ static __device__ inline void unescape(Str raw, Sink& sink) {
         if (letter != 'u') {
             const bool same = letter == '"' || letter == '\\' || letter == '/';
             sink.put(same ? letter
-                          : uint8_t(letter == 'b' ? 8 : letter == 'f' ? 12 : letter == 'n' ? 10 : letter == 'r' ? 13 : 9));
+                          : uint8_t(letter == 'b'   ? 8
+                                    : letter == 'f' ? 12
+                                    : letter == 'n' ? 10
+                                    : letter == 'r' ? 13
+                                                    : 9));
             continue;
         }
         uint32_t c = uint32_t(hex4(raw.data + i));
@@ -220,8 +232,8 @@ static __device__ OUT_OF_LINE JsonValue json_find(Str s, Str whole_path) {
     enum Match { OFF, WITHIN, HERE };  // is the next value off the path, a container on it, or its end?
     JsonValue found = none, value;
     JsonPath path(whole_path);
-    uint64_t objects = 0;          // bit d - 1: the container at depth d is an object
-    int32_t depth = 0, level = 0;  // containers that are open; those of them on the path
+    uint64_t objects = 0;           // bit d - 1: the container at depth d is an object
+    int32_t depth = 0, level = 0;   // containers that are open; those of them on the path
     int32_t index = 0, wanted = 0;  // in the array at depth == level
     bool key_due = false;
     Match match = WITHIN;

@@ -6,11 +6,11 @@
 // ends there). The first `dense` states, those of the shortest prefixes, have a row of 256 transitions; the
 // children of any other stand side by side.
 struct KeywordState {
-    int32_t first;      // child, with its label at hand, since most states have one child
+    int32_t first;  // child, with its label at hand, since most states have one child
     uint16_t children;
     uint16_t label;
-    int32_t fail;       // the longest proper suffix that is a state
-    int32_t suffix;     // the longest proper suffix that is a word; 0: none
+    int32_t fail;    // the longest proper suffix that is a state
+    int32_t suffix;  // the longest proper suffix that is a word; 0: none
 };
 
 struct Keywords {

@@ -7,7 +7,9 @@ namespace lists {
 
 // Equality as `==` has it: NaN equals nothing. Strings by their bytes, eight at once.
 template <typename T>
-static __device__ __forceinline__ bool same(T a, T b) { return a == b; }
+static __device__ __forceinline__ bool same(T a, T b) {
+    return a == b;
+}
 static __device__ __forceinline__ bool same(Str a, Str b) {
     if (a.size != b.size) return false;
     int32_t i = 0;
@@ -21,7 +23,9 @@ static __device__ __forceinline__ bool same(Str a, Str b) {
 }
 
 template <typename Sink, typename T>
-static __device__ __forceinline__ void put_item(Sink& sink, T value) { sink.push(value); }
+static __device__ __forceinline__ void put_item(Sink& sink, T value) {
+    sink.push(value);
+}
 template <typename Sink>
 static __device__ __forceinline__ void put_item(Sink& sink, Str value) {
     sink.append(value);
@@ -102,11 +106,15 @@ static __device__ __forceinline__ uint64_t identity(double x) {
 static __device__ __forceinline__ uint64_t identity(float x) { return identity(double(x)); }
 
 template <typename T>
-static __device__ __forceinline__ uint64_t hash_of(T x) { return mix64(identity(x)); }
+static __device__ __forceinline__ uint64_t hash_of(T x) {
+    return mix64(identity(x));
+}
 static __device__ __forceinline__ uint64_t hash_of(Str x) { return hash_bytes(x.data, x.size); }
 
 template <typename T>
-static __device__ __forceinline__ bool identical(T a, T b) { return identity(a) == identity(b); }
+static __device__ __forceinline__ bool identical(T a, T b) {
+    return identity(a) == identity(b);
+}
 static __device__ __forceinline__ bool identical(Str a, Str b) { return same(a, b); }
 
 // True if one of the first `n` items is x. In blocks without branches, for the host's vector instructions.

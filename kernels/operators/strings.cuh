@@ -37,21 +37,21 @@ static __device__ __forceinline__ int32_t characters(Str s) {
 // Unicode's simple lower case of U+0080 … U+07FF where it lies there too: both are two bytes in UTF-8.
 static __device__ inline uint32_t lower_two_byte(uint32_t c) {
     const bool even = (c & 1) == 0;
-    if (c >= 0xC0 && c <= 0xDE) return c == 0xD7 ? c : c + 32;                                   // Latin-1
+    if (c >= 0xC0 && c <= 0xDE) return c == 0xD7 ? c : c + 32;  // Latin-1
     if ((c >= 0x100 && c <= 0x12F) || (c >= 0x132 && c <= 0x137) || (c >= 0x14A && c <= 0x177)) return c + even;
-    if ((c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17E)) return c + !even;              // Latin Extended-A
+    if ((c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17E)) return c + !even;  // Latin Extended-A
     if (c == 0x178) return 0xFF;
-    if (c == 0x386) return 0x3AC;                                                                // Greek
+    if (c == 0x386) return 0x3AC;  // Greek
     if (c >= 0x388 && c <= 0x38A) return c + 37;
     if (c == 0x38C) return 0x3CC;
     if (c == 0x38E || c == 0x38F) return c + 63;
     if (c >= 0x391 && c <= 0x3AB) return c == 0x3A2 ? c : c + 32;
-    if (c >= 0x400 && c <= 0x40F) return c + 80;                                                 // Cyrillic
+    if (c >= 0x400 && c <= 0x40F) return c + 80;  // Cyrillic
     if (c >= 0x410 && c <= 0x42F) return c + 32;
     if ((c >= 0x460 && c <= 0x481) || (c >= 0x48A && c <= 0x4BF) || (c >= 0x4D0 && c <= 0x52F)) return c + even;
     if (c == 0x4C0) return 0x4CF;
     if (c >= 0x4C1 && c <= 0x4CE) return c + !even;
-    if (c >= 0x531 && c <= 0x556) return c + 48;                                                 // Armenian
+    if (c >= 0x531 && c <= 0x556) return c + 48;  // Armenian
     return c;
 }
 

@@ -60,4 +60,6 @@ static __device__ inline bool contains(Str s, Str text) {
 }
 
 template <typename Sink, typename... Strs>
-static __device__ __forceinline__ void concat(Sink& sink, Strs... parts) { (sink.append(parts), ...); }
+static __device__ __forceinline__ void concat(Sink& sink, Strs... parts) {
+    (sink.append(parts), ...);
+}

@@ -88,8 +88,8 @@ class Reader {
   private:
     static constexpr uint32_t FEW = 512;
     Field* few_[FEW] = {};
-    std::vector<Field*> many_;      // by number
-    std::vector<Field*> members_;   // oneof → its member that the message has
+    std::vector<Field*> many_;     // by number
+    std::vector<Field*> members_;  // oneof → its member that the message has
 
     static bool before(const Field* field, uint32_t number) { return field->number < number; }
 
@@ -134,7 +134,8 @@ class Reader {
         if (field.oneof >= 0) members_[size_t(field.oneof)] = &field;
     }
 
-    int32_t occurrence(Field& field, uint32_t wire, uint32_t tag, const uint8_t*& p, const uint8_t* end, int64_t number) {
+    int32_t occurrence(Field& field, uint32_t wire, uint32_t tag, const uint8_t*& p, const uint8_t* end,
+                       int64_t number) {
         if (!field.wanted) {
             if (wire == VARINT && field.closed) {
                 uint64_t word;
@@ -258,7 +259,8 @@ class Reader {
         if (!field.list && field.text()) {
             if (here) append(field, field.at, field.length);
             else if (!field.presence)
-                append(field, reinterpret_cast<const uint8_t*>(field.absent_chars.data()), int64_t(field.absent_chars.size()));
+                append(field, reinterpret_cast<const uint8_t*>(field.absent_chars.data()),
+                       int64_t(field.absent_chars.size()));
         } else if (!field.list) {
             field.words[size_t(rows)] = here ? field.value : field.presence ? 0 : field.absent;
         }
@@ -314,11 +316,13 @@ int64_t protobuf_read(Reader* reader, const uint8_t* data, const int64_t* starts
 }
 
 // Sizes of a column's results, as `Values::sizes`.
-void protobuf_sizes(const Reader* reader, int64_t column, int64_t* sizes) { reader->columns[size_t(column)]->sizes(sizes); }
+void protobuf_sizes(const Reader* reader, int64_t column, int64_t* sizes) {
+    reader->columns[size_t(column)]->sizes(sizes);
+}
 
 // Copies a column's results, as `Values::take`.
-void protobuf_take(const Reader* reader, int64_t column, uint8_t* valid, int32_t* ends, int32_t* item_ends, void* numbers,
-                   uint8_t* chars) {
+void protobuf_take(const Reader* reader, int64_t column, uint8_t* valid, int32_t* ends, int32_t* item_ends,
+                   void* numbers, uint8_t* chars) {
     reader->columns[size_t(column)]->take(reader->rows, valid, ends, item_ends, numbers, chars);
 }
 }

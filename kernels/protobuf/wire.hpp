@@ -17,7 +17,8 @@ constexpr int GROUPS = 100;  // deepest nesting of groups
 constexpr int64_t MOST_BYTES = 0x7FFF'FFFF;
 
 inline uint32_t wire_of(Kind kind) {
-    constexpr Wire WIRES[] = {VARINT, VARINT, VARINT, VARINT, VARINT, FIXED64, FIXED32, LENGTH, LENGTH, LENGTH, GROUP_BEGIN};
+    constexpr Wire WIRES[] = {VARINT,  VARINT, VARINT, VARINT, VARINT,     FIXED64,
+                              FIXED32, LENGTH, LENGTH, LENGTH, GROUP_BEGIN};
     return WIRES[kind];
 }
 

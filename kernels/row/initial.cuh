@@ -11,7 +11,8 @@ static __device__ __forceinline__ uint64_t initial_stream(uint64_t table_seed, i
 
 // Values of a segment: uniform in [-h[0], h[0]]. `place` is the place of the first value in a whole row; a row may lack
 // segments before it.
-static __device__ __forceinline__ void initial_values(int n, float* values, int place, uint64_t stream, const float* h) {
+static __device__ __forceinline__ void initial_values(int n, float* values, int place, uint64_t stream,
+                                                      const float* h) {
     const float scale = h[0];
     VECTOR_LOOP
     for (int i = 0; i < n; ++i) values[i] = scale == 0.0f ? 0.0f : scale * uniform_at(stream, place + i);

@@ -47,9 +47,7 @@ struct AdaGrad {
 struct RowAdaGrad {
     static constexpr int LANES = 8;
     static __device__ __forceinline__ constexpr int state(int) { return 1; }
-    static __device__ __forceinline__ void init(int, const float*, float* s, const float* h) {
-        s[0] = h[2];
-    }
+    static __device__ __forceinline__ void init(int, const float*, float* s, const float* h) { s[0] = h[2]; }
     template <typename Decay = Unregularised>
     static __device__ __forceinline__ void update(int n, float* __restrict__ w, float* __restrict__ s,
                                                   const float* __restrict__ g, const float* __restrict__ h,

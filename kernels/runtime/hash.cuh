@@ -38,9 +38,7 @@ static __device__ __forceinline__ T read(const uint8_t* p) {
     return value;
 }
 
-static __device__ __forceinline__ uint64_t round(uint64_t acc, uint64_t lane) {
-    return rotl(acc + lane * P2, 31) * P1;
-}
+static __device__ __forceinline__ uint64_t round(uint64_t acc, uint64_t lane) { return rotl(acc + lane * P2, 31) * P1; }
 
 static __device__ __forceinline__ uint64_t merge(uint64_t hash, uint64_t acc) {
     return (hash ^ round(0, acc)) * P1 + P4;

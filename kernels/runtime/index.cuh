@@ -14,7 +14,7 @@ constexpr uint32_t SEGMENT_LIMIT = SEGMENT_SLOTS / 8 * 7;  // keys in a segment 
 
 struct Slot {
     int64_t key;
-    uint32_t row;  // NO_ROW: empty
+    uint32_t row;   // NO_ROW: empty
     uint32_t home;  // slot of its key without collisions; erasing reads it of all neighbours
 };
 
@@ -83,9 +83,7 @@ class Index {
 
     IndexView view() const { return {directory_.data(), depth_, salt_}; }
 
-    int64_t bytes() const {
-        return segments_ * sizeof(Segment) + directory_.capacity() * sizeof(Segment*);
-    }
+    int64_t bytes() const { return segments_ * sizeof(Segment) + directory_.capacity() * sizeof(Segment*); }
 
     // Returns the row of `key`; a missing key gets `row`.
     uint32_t find_or_insert(int64_t key, uint32_t row) {

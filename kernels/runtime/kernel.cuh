@@ -4,12 +4,12 @@
 #include "runtime/threadblock.cuh"
 
 #ifdef __CUDACC__
-#define KERNEL(name)                                                                                       \
+#define KERNEL(name)                                                                                             \
     static __device__ __forceinline__ void name##_block(const Plan& p, const ThreadBlock& block, int64_t index); \
-    extern "C" __global__ void name(const Plan* plan) {                                                    \
-        __shared__ ThreadBlock::Shared shared;                                                             \
-        name##_block(*plan, ThreadBlock{shared, int64_t(blockIdx.x) * THREADS, 0, nullptr}, blockIdx.x);   \
-    }                                                                                                      \
+    extern "C" __global__ void name(const Plan* plan) {                                                          \
+        __shared__ ThreadBlock::Shared shared;                                                                   \
+        name##_block(*plan, ThreadBlock{shared, int64_t(blockIdx.x) * THREADS, 0, nullptr}, blockIdx.x);         \
+    }                                                                                                            \
     static __device__ __forceinline__ void name##_block(const Plan& p, const ThreadBlock& block, int64_t index)
 #else
 #include "runtime/threads.hpp"
@@ -27,11 +27,11 @@ void run_blocks(int64_t blocks, Body body) {
 #endif
 }
 
-#define KERNEL(name)                                                                                        \
-    static void name##_block(const Plan& p, const ThreadBlock& block, int64_t index);                       \
-    extern "C" void name(const Plan* plan, int64_t blocks) {                                                \
+#define KERNEL(name)                                                                                             \
+    static void name##_block(const Plan& p, const ThreadBlock& block, int64_t index);                            \
+    extern "C" void name(const Plan* plan, int64_t blocks) {                                                     \
         run_blocks(blocks, [&](const ThreadBlock& block, int64_t index) { name##_block(*plan, block, index); }); \
-    }                                                                                                       \
+    }                                                                                                            \
     static void name##_block(const Plan& p, const ThreadBlock& block, int64_t index)
 #endif
 

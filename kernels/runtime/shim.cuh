@@ -68,7 +68,8 @@ static inline T atomicCAS(T* address, T expected, T value) {
 template <typename T>
 static inline T atomicMin(T* address, T value) {
     T seen = peek(address);
-    while (value < seen && !__atomic_compare_exchange_n(address, &seen, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (value < seen &&
+           !__atomic_compare_exchange_n(address, &seen, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
     return seen;
 }

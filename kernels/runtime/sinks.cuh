@@ -17,9 +17,13 @@ struct CountItems {
     int64_t items = 0;
     __device__ __forceinline__ bool done() const { return items > MAX_ROW_VALUES; }
     template <typename T>
-    __device__ __forceinline__ void push(T) { ++items; }
+    __device__ __forceinline__ void push(T) {
+        ++items;
+    }
     template <typename Item>
-    __device__ __forceinline__ void fill(int32_t n, Item) { items += n; }
+    __device__ __forceinline__ void fill(int32_t n, Item) {
+        items += n;
+    }
 };
 
 template <typename T>

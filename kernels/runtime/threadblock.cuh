@@ -57,9 +57,8 @@ struct ThreadBlock {
     // Rows begin at multiples of 8 bytes, blocks at multiples of 128.
     template <typename Measure, typename Write>
     __device__ __forceinline__ void allocate(const Pool& pool, Measure measure, Write write) const {
-        const int64_t* const ends = prefix_sums([&](int32_t thread) {
-            return first + thread < rows ? round_up(measure(first + thread), 8) : 0;
-        });
+        const int64_t* const ends = prefix_sums(
+            [&](int32_t thread) { return first + thread < rows ? round_up(measure(first + thread), 8) : 0; });
         threads([&](int32_t thread) {
             if (thread == 0) shared.memory = pool.allocate(ends[THREADS - 1]);
         });

@@ -16,7 +16,7 @@ static inline int64_t later(int64_t time, int64_t by) {
 
 // Items by (time, serial). Those that arrive in order, nearly all, cost O(1); only the others need the heap.
 class Agenda {
- public:
+  public:
     struct Item {
         int64_t time, serial;
         uint32_t entry;
@@ -26,8 +26,7 @@ class Agenda {
     };
 
     void add(const Item& item) {
-        if (queue_.empty() || item > queue_.back())
-            queue_.push_back(item);
+        if (queue_.empty() || item > queue_.back()) queue_.push_back(item);
         else {
             heap_.push_back(item);
             std::push_heap(heap_.begin(), heap_.end(), std::greater<Item>());
@@ -58,7 +57,7 @@ class Agenda {
         return item;
     }
 
- private:
+  private:
     std::deque<Item> queue_;
     std::vector<Item> heap_;  // the least item is the first
 };

@@ -11,10 +11,10 @@
 
 namespace {
 
-constexpr int USERS = 32;       // remembered users
-constexpr int QUORUM = 9;       // users that must agree: eight wrong users in a row move nothing
-constexpr int64_t VOICES = 256; // maximum of records after a doubtful record that vote on it
-constexpr int64_t SLACK = 6;  // a sixth of max_ahead is usual disorder
+constexpr int USERS = 32;        // remembered users
+constexpr int QUORUM = 9;        // users that must agree: eight wrong users in a row move nothing
+constexpr int64_t VOICES = 256;  // maximum of records after a doubtful record that vote on it
+constexpr int64_t SLACK = 6;     // a sixth of max_ahead is usual disorder
 constexpr int64_t FIRST = INT64_MIN;
 constexpr int64_t EARLIEST_MS = -62135596800000, LATEST_MS = 253402300799999;  // the years 1 to 9999
 
@@ -173,8 +173,7 @@ int64_t clock_size() { return sizeof(Clock) / sizeof(int64_t); }
 int64_t clock_judge(int64_t* state, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
                     int64_t disorder, int64_t floor, int64_t limit, uint8_t ended, int64_t* mark, uint8_t* verdict) {
     Clock clock = *reinterpret_cast<const Clock*>(state);
-    const int64_t judged =
-        judge(clock, n, ts, user, max_ahead, disorder, floor, limit, ended, mark, verdict);
+    const int64_t judged = judge(clock, n, ts, user, max_ahead, disorder, floor, limit, ended, mark, verdict);
     *reinterpret_cast<Clock*>(state) = clock;
     return judged;
 }

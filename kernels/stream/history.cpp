@@ -22,14 +22,14 @@ struct Behavior {
 };
 
 class HistoryTable {
- public:
+  public:
     // horizon_ms: a behavior leaves when event time has passed it by more; max_bytes: of `bytes`.
     HistoryTable(int64_t n, int64_t horizon_ms, int64_t max_bytes)
         : n_(size_t(n)), horizon_ms_(horizon_ms), max_bytes_(max_bytes) {}
 
     struct User {
         int64_t key;
-        int64_t generation;           // that of the last append; GONE: a free place
+        int64_t generation;          // that of the last append; GONE: a free place
         std::vector<Behavior> last;  // by (ts, arrival), at most n; never empty in a place that is taken
     };
 
@@ -108,7 +108,7 @@ class HistoryTable {
     int64_t expired = 0, evicted = 0;  // users
     bool tracks = false;
 
- private:
+  private:
     static constexpr int64_t GONE = -1;
     static constexpr int64_t USER_BYTES = 128;  // place, slots of the index, entry of the order, allocation
 
@@ -122,9 +122,7 @@ class HistoryTable {
         return std::min(n_, count <= 4 ? 4 : size_t{1} << (64 - __builtin_clzll(count - 1)));
     }
 
-    int64_t cost(const User& user) const {
-        return USER_BYTES + int64_t(room(user.last.size()) * sizeof(Behavior));
-    }
+    int64_t cost(const User& user) const { return USER_BYTES + int64_t(room(user.last.size()) * sizeof(Behavior)); }
 
     uint32_t create(int64_t key, int64_t newest) {
         uint32_t id = uint32_t(users_.size());
@@ -186,10 +184,8 @@ class HistoryTable {
     }
 
     void add(uint32_t id, int64_t key, Behavior behavior, int64_t oldest) {
-        if (id == NO_ROW)
-            id = create(key, behavior.ts);
-        else
-            bytes_ -= cost(users_[id]);
+        if (id == NO_ROW) id = create(key, behavior.ts);
+        else bytes_ -= cost(users_[id]);
         User& user = users_[id];
         insert(user.last, behavior, oldest);
         touch(user);
@@ -262,7 +258,9 @@ void history_counts(void* table, int64_t* counts) {
     counts[2] = history->evicted;
 }
 void history_track(void* table) { static_cast<HistoryTable*>(table)->tracks = true; }
-int64_t history_left_size(void* table, int64_t since) { return int64_t(static_cast<HistoryTable*>(table)->left(since).size()); }
+int64_t history_left_size(void* table, int64_t since) {
+    return int64_t(static_cast<HistoryTable*>(table)->left(since).size());
+}
 void history_left(void* table, int64_t since, int64_t* users) {
     const auto found = static_cast<HistoryTable*>(table)->left(since);
     std::copy(found.begin(), found.end(), users);
@@ -273,8 +271,8 @@ int64_t history_mark(void* table) { return static_cast<HistoryTable*>(table)->ma
 
 // sizes int64[cuts]: number of items in the answers of each cut.
 void history_push(void* table, int64_t m, const uint8_t* append, const int64_t* user, const int64_t* item,
-                  const int64_t* ts, const int64_t* mark, int64_t cuts, const int64_t* limit,
-                  const int64_t* within_ms, int64_t* sizes) {
+                  const int64_t* ts, const int64_t* mark, int64_t cuts, const int64_t* limit, const int64_t* within_ms,
+                  int64_t* sizes) {
     auto* history = static_cast<HistoryTable*>(table);
     history->cuts.resize(size_t(cuts));
     for (int64_t c = 0; c < cuts; ++c) {

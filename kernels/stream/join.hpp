@@ -28,21 +28,34 @@
 namespace {
 
 enum Kind : uint8_t { kImpression = 0, kClick = 1 };
-enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4, kFull = 5, kDelayed = 6 };
+enum Status : uint8_t {
+    kAccepted = 0,
+    kDuplicate = 1,
+    kLate = 2,
+    kUnmatched = 3,
+    kOutside = 4,
+    kFull = 5,
+    kDelayed = 6
+};
 enum State : uint8_t { kWaiting = 0, kPending = 1, kReleased = 2, kProvisional = 3 };
 enum Clicked : uint8_t { kNo = 0, kInWindow = 1, kTooLate = 2, kAfterWait = 3 };
 enum Label : uint8_t {
-    kNegative = 0, kPositive = 1, kLatePositive = 2, kFinalNegative = 3, kFinalPositive = 4, kFinalLate = 5
+    kNegative = 0,
+    kPositive = 1,
+    kLatePositive = 2,
+    kFinalNegative = 3,
+    kFinalPositive = 4,
+    kFinalLate = 5
 };
 
 constexpr int64_t ENTRY_BYTES = 192;  // an entry, its place in the index at the least load, and its agendas
 constexpr int64_t CLICK_BYTES = 32;
 
 class JoinIndex {
- public:
+  public:
     struct Entry {
         int64_t key, ts, deadline, slot, click_ts;  // PENDING: the first deadline; else the end of the window
-        int64_t serial;   // of the entry's last change of state; -1: free
+        int64_t serial;                             // of the entry's last change of state; -1: free
         uint32_t clicks;  // WAITING: first of its clicks; else bytes of its impression's columns
         State state;
         Clicked clicked;
@@ -125,7 +138,8 @@ class JoinIndex {
         const Agenda::Item last{INT64_MAX, INT64_MAX, 0}, &next = from == released_.end() ? last : *from;
         for (const Touch& t : touches_) {
             const Entry& e = entries_[t.entry];
-            if (t.number >= touch && e.serial == t.serial && next > Agenda::Item{later(e.deadline, dedup_), t.serial, t.entry})
+            if (t.number >= touch && e.serial == t.serial &&
+                next > Agenda::Item{later(e.deadline, dedup_), t.serial, t.entry})
                 found.push_back(e);
         }
         for (auto item = from; item != released_.end(); ++item) found.push_back(entries_[item->entry]);
@@ -167,17 +181,17 @@ class JoinIndex {
         pending = int64_t(items[kPending].size() + items[kProvisional].size());
     }
 
-    std::vector<Released> out;  // by deadline; its reader clears it
+    std::vector<Released> out;    // by deadline; its reader clears it
     std::vector<Entry> selected;  // for an export
-    int64_t first_released = 0;  // place of the oldest released entry
+    int64_t first_released = 0;   // place of the oldest released entry
     int64_t next_touch = 0;
     int64_t next_slot = 0, next_serial = 0;
-    int64_t unmatched = 0;  // clicks that can no longer meet an impression
-    int64_t pending = 0;    // impressions whose window has not passed
-    int64_t forgotten = 0;  // released keys that made room for others
+    int64_t unmatched = 0;         // clicks that can no longer meet an impression
+    int64_t pending = 0;           // impressions whose window has not passed
+    int64_t forgotten = 0;         // released keys that made room for others
     int64_t bytes[3] = {0, 0, 0};  // by share
 
- private:
+  private:
     // State whose share of the room an entry takes.
     static State share(State state) { return state == kProvisional ? kPending : state; }
 
@@ -187,7 +201,9 @@ class JoinIndex {
             const Agenda::Item item = provisional_.pop();
             const Entry& e = entries_[item.entry];
             if (finals_) {
-                const Label label = e.clicked == kInWindow ? kFinalPositive : e.clicked == kAfterWait ? kFinalLate : kFinalNegative;
+                const Label label = e.clicked == kInWindow    ? kFinalPositive
+                                    : e.clicked == kAfterWait ? kFinalLate
+                                                              : kFinalNegative;
                 out.push_back({e.slot, label == kFinalNegative ? -1 : e.click_ts, e.deadline, label});
             }
             close(item);
@@ -283,7 +299,8 @@ class JoinIndex {
         }
         Entry& e = entries_[id];
         const bool in_window = share(e.state) == kPending && ts >= e.ts && ts <= later(e.ts, window_);
-        if (e.clicked == kInWindow || e.clicked == kAfterWait || (e.clicked == kTooLate && !in_window)) return kDuplicate;
+        if (e.clicked == kInWindow || e.clicked == kAfterWait || (e.clicked == kTooLate && !in_window))
+            return kDuplicate;
         if (ts < e.ts) {
             ++unmatched;
             return kOutside;

@@ -10,8 +10,8 @@ void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max
 }
 void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
 
-void join_push(void* join, int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts,
-               const int64_t* wm, const int64_t* size, uint8_t* status, int64_t* slot) {
+void join_push(void* join, int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
+               const int64_t* size, uint8_t* status, int64_t* slot) {
     static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, size, status, slot);
 }
 
@@ -38,8 +38,14 @@ void join_counters(void* join, int64_t* counters) {
     const auto* index = static_cast<JoinIndex*>(join);
     const int64_t bytes = index->bytes[kWaiting] + index->bytes[kPending] + index->bytes[kReleased];
     const auto* oldest = index->oldest();
-    const int64_t values[] = {index->next_slot, index->next_serial, index->unmatched, index->pending, index->forgotten, bytes,
-                              oldest ? oldest->deadline : INT64_MAX, oldest ? oldest->serial : INT64_MAX};
+    const int64_t values[] = {index->next_slot,
+                              index->next_serial,
+                              index->unmatched,
+                              index->pending,
+                              index->forgotten,
+                              bytes,
+                              oldest ? oldest->deadline : INT64_MAX,
+                              oldest ? oldest->serial : INT64_MAX};
     std::copy(values, values + 8, counters);
 }
 
@@ -65,8 +71,8 @@ void join_export(void* join, int64_t n, int64_t* fields, uint8_t* flags, int32_t
     auto* index = static_cast<JoinIndex*>(join);
     int64_t i = 0;
     for (const auto& e : index->selected) {
-        const int64_t values[] = {e.key, e.ts, e.deadline, e.slot, e.click_ts, e.serial,
-                                  e.state == kWaiting ? 0 : e.clicks};
+        const int64_t values[] = {
+            e.key, e.ts, e.deadline, e.slot, e.click_ts, e.serial, e.state == kWaiting ? 0 : e.clicks};
         for (int f = 0; f < 7; ++f) fields[f * n + i] = values[f];
         flags[i] = e.state;
         flags[n + i] = e.clicked;
@@ -84,8 +90,15 @@ void join_restore(void* join, int64_t n, const int64_t* fields, const uint8_t* f
     std::vector<std::vector<int64_t>> ts(n);
     for (int64_t i = 0; i < n; ++i) {
         const int64_t* f = fields + i;
-        live[i] = {f[0], f[n], f[2 * n], f[3 * n], f[4 * n], f[5 * n], uint32_t(f[6 * n]),
-                   State(flags[i]), Clicked(flags[n + i])};
+        live[i] = {f[0],
+                   f[n],
+                   f[2 * n],
+                   f[3 * n],
+                   f[4 * n],
+                   f[5 * n],
+                   uint32_t(f[6 * n]),
+                   State(flags[i]),
+                   Clicked(flags[n + i])};
         ts[i].assign(waiting, waiting + clicks[i]);
         waiting += clicks[i];
     }

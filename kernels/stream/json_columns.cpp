@@ -18,7 +18,8 @@ using stream::Values;
 enum Type : int32_t { INT64, INT32, FLOAT64, FLOAT32, BOOL, STRING };
 
 inline stream::Form form_of(Type type) {
-    constexpr stream::Form FORMS[] = {stream::WORD8, stream::WORD4, stream::WORD8, stream::WORD4, stream::BIT, stream::CHARS};
+    constexpr stream::Form FORMS[] = {stream::WORD8, stream::WORD4, stream::WORD8,
+                                      stream::WORD4, stream::BIT,   stream::CHARS};
     return FORMS[type];
 }
 
@@ -156,10 +157,17 @@ class Reader : Scanner {
             const uint8_t* const stop = number_end(whole);
             if (!stop) return false;
             switch (column.type) {
-                case INT64: if (!whole || !number<int64_t>(stop, word)) return false; break;
-                case INT32: if (!whole || !number<int32_t>(stop, word)) return false; break;
-                case FLOAT64: if (!number<double>(stop, word)) return false; break;
-                default: if (!number<float>(stop, word)) return false;
+                case INT64:
+                    if (!whole || !number<int64_t>(stop, word)) return false;
+                    break;
+                case INT32:
+                    if (!whole || !number<int32_t>(stop, word)) return false;
+                    break;
+                case FLOAT64:
+                    if (!number<double>(stop, word)) return false;
+                    break;
+                default:
+                    if (!number<float>(stop, word)) return false;
             }
         }
         if (column.type != STRING) column.word(rows, word);

@@ -23,8 +23,8 @@ static bool is_deeper(const uint8_t* text, int64_t size, int64_t limit) {
 extern "C" {
 
 // Text i is texts[starts[i]] to texts[stops[i]]. Returns how many are deeper; rows[n] takes their numbers.
-int64_t json_deeper(const uint8_t* texts, const int64_t* starts, const int64_t* stops, int64_t n,
-                    int64_t limit, int64_t* rows) {
+int64_t json_deeper(const uint8_t* texts, const int64_t* starts, const int64_t* stops, int64_t n, int64_t limit,
+                    int64_t* rows) {
     int64_t found = 0;
     for (int64_t i = 0; i < n; ++i) {
         const uint8_t* const text = texts + starts[i];
@@ -35,5 +35,4 @@ int64_t json_deeper(const uint8_t* texts, const int64_t* starts, const int64_t* 
     }
     return found;
 }
-
 }

@@ -78,7 +78,10 @@ class Scanner {
         unit = 0;
         for (int i = 0; i < 4; ++i) {
             const uint8_t c = *p_++;
-            const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+            const int digit = c >= '0' && c <= '9'   ? c - '0'
+                              : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                              : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                     : -1;
             if (digit < 0) return false;
             unit = 16 * unit + uint32_t(digit);
         }

@@ -22,8 +22,8 @@ extern "C" {
 // `limit` bytes, or one record. batches[4, n]: partition, records, start and stop in `out`. Returns their
 // number.
 int64_t records_write(const uint8_t* keys, const int64_t* at_key, const bool* no_key, const uint8_t* values,
-                      const int64_t* at_value, const int32_t* partition, const int64_t* rows, int64_t n,
-                      int64_t limit, uint8_t* out, int64_t* batches) {
+                      const int64_t* at_value, const int32_t* partition, const int64_t* rows, int64_t n, int64_t limit,
+                      uint8_t* out, int64_t* batches) {
     int64_t made = -1, records = 0;
     uint8_t *p = out, *begin = out;
     for (int64_t i = 0; i < n; ++i) {
@@ -59,5 +59,4 @@ int64_t records_write(const uint8_t* keys, const int64_t* at_key, const bool* no
     }
     return made + 1;
 }
-
 }

@@ -29,8 +29,7 @@ extern "C" {
 // Reads `count` records of data[size]: out[6, count] takes offsets, key starts and stops, value starts and
 // stops, and times. Returns false for anything unusual, which another reader explains: a wrong length, an
 // offset that does not ascend, a header's name that is not ASCII.
-bool records_read(const uint8_t* data, int64_t size, int64_t base, int64_t base_ms, int64_t count,
-                  int64_t* out) {
+bool records_read(const uint8_t* data, int64_t size, int64_t base, int64_t base_ms, int64_t count, int64_t* out) {
     const uint8_t *p = data, *const end = data + size;
     int64_t before = 0;  // offset of the record before
     for (int64_t i = 0; i < count; ++i) {
@@ -57,5 +56,4 @@ bool records_read(const uint8_t* data, int64_t size, int64_t base, int64_t base_
     }
     return true;
 }
-
 }

@@ -246,10 +246,10 @@ class Batch {
 
   private:
     static constexpr int64_t PART = 8 * GRAIN;  // keys whose slots and rows stay in a core's cache
-    std::vector<int64_t> keys_;          // the unique keys first
+    std::vector<int64_t> keys_;                 // the unique keys first
     std::vector<uint32_t> rows_, ends_;  // of each unique key; its cells: from the end of the one before to its end
     std::vector<uint32_t> cells_;
-    std::vector<float> values_;          // of each unique key, D
+    std::vector<float> values_;                       // of each unique key, D
     std::vector<uint32_t> touched_, touched_counts_;  // by chunk: rows that changed first in this generation
 
     // Values of the unique keys [from, to).

@@ -129,8 +129,8 @@ class Fields {
     }
 
     // Writes that part of the state. It is no change of a row: `backward` follows.
-    void write_segment(const int64_t* bounds, const uint32_t* rows, int64_t at, int64_t dim, int64_t state, int64_t floats,
-                       const float* given) {
+    void write_segment(const int64_t* bounds, const uint32_t* rows, int64_t at, int64_t dim, int64_t state,
+                       int64_t floats, const float* given) {
         for (size_t t = 0; t < tables_.size(); ++t) {
             const RowsView view = tables_[t]->rows();
             for (int64_t u = bounds[t]; u < bounds[t + 1]; ++u, given += dim + floats) {
@@ -158,9 +158,8 @@ class Fields {
                 absent += std::count(found.begin(), found.end(), NO_ROW);
                 with_values(table(f), zeros, keys + begin, found.data(), end - begin,
                             [&, first = first, last = last](auto dim, auto values) {
-                                const auto of_key = [values, begin](auto d, int32_t i, float* b) INLINED {
-                                    return values(d, i - begin, b);
-                                };
+                                const auto of_key = [values, begin](auto d, int32_t i, float* b)
+                                                        INLINED { return values(d, i - begin, b); };
                                 pool(dim, offsets, first, last, shape[f], out, of_key, buffer.data());
                             });
             }
@@ -214,12 +213,14 @@ class Fields {
 
     // First and last cell of a block of a field's rows.
     static std::pair<int64_t, int64_t> range(const Shape::Place& field, int64_t block, int64_t size) {
-        return {field.first + std::min(field.rows, block * size), field.first + std::min(field.rows, (block + 1) * size)};
+        return {field.first + std::min(field.rows, block * size),
+                field.first + std::min(field.rows, (block + 1) * size)};
     }
 
     int64_t occurrences(const Shape& shape, int64_t t, const int32_t* offsets) const {
         int64_t total = 0;
-        for (const int32_t f : fields_of_[t]) total += offsets[shape[f].first + shape[f].rows] - offsets[shape[f].first];
+        for (const int32_t f : fields_of_[t])
+            total += offsets[shape[f].first + shape[f].rows] - offsets[shape[f].first];
         return total;
     }
 
@@ -259,8 +260,8 @@ class Fields {
     // Each result = the sum of the values of its keys, for the cells [first, last) of a field. values(dim, i, buffer[D]):
     // those of key i, there or elsewhere.
     template <typename N, typename Values>
-    SEPARATE static void pool(N dim, const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
-                     Values values, float* buffer) {
+    SEPARATE static void pool(N dim, const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field,
+                              float* out, Values values, float* buffer) {
         for (int64_t cell = first; cell < last; ++cell) {
             float* const target = out + (field.base + (cell - field.first) * field.stride) * dim;
             const int32_t begin = offsets[cell], end = offsets[cell + 1];

@@ -19,9 +19,9 @@ struct RowHeader {
     uint32_t generation;  // of the last change, and flags
 };
 
-constexpr uint32_t ERASED = 1u << 31;  // the row is free
-constexpr uint32_t CLEAN = 1u << 30;   // restored unchanged; the generation only says whose list has the row
-constexpr int64_t INDEX_BYTES = 37;  // of a key, at most (a slot at a load of 0.44)
+constexpr uint32_t ERASED = 1u << 31;     // the row is free
+constexpr uint32_t CLEAN = 1u << 30;      // restored unchanged; the generation only says whose list has the row
+constexpr int64_t INDEX_BYTES = 37;       // of a key, at most (a slot at a load of 0.44)
 constexpr int64_t SLAB_BYTES = 16 << 20;  // at most, unless a row has more
 
 // Reader's view; valid until the next insert.
@@ -67,7 +67,8 @@ __forceinline__ void prefetch_row(const RowsView& view, uint32_t row, int bytes)
 class Prefetch {
   public:
     explicit Prefetch(const RowsView& view)
-        : view_(view), second_(std::min<int64_t>(view.row_bytes - 1, 64)),
+        : view_(view),
+          second_(std::min<int64_t>(view.row_bytes - 1, 64)),
           third_(std::min<int64_t>(view.row_bytes - 1, 128)) {}
 
     __forceinline__ void operator()(uint32_t row) const {
@@ -109,8 +110,8 @@ class Table {
     int64_t row_numbers() const { return next_row_; }  // in use or free
 
     int64_t bytes() const {
-        int64_t total = index_.bytes() + next_row_ * row_bytes_ + 4 * free_.capacity() + usage_.bytes() +
-                        admission_.bytes();
+        int64_t total =
+            index_.bytes() + next_row_ * row_bytes_ + 4 * free_.capacity() + usage_.bytes() + admission_.bytes();
         for (const auto& list : changed_) total += 4 * list.size();
         for (const auto& list : erased_) total += 8 * list.size();
         return total;
@@ -168,7 +169,8 @@ class Table {
         row_header(rows(), row)->generation |= ERASED;
         free_.push_back(row);
         if (usage_.on()) usage_.gone(row);
-        if (announce && generation() > 1) erased_.back().push_back(key);  // before the first mark there is nothing to compare with
+        if (announce && generation() > 1)
+            erased_.back().push_back(key);  // before the first mark there is nothing to compare with
         return true;
     }
 
@@ -185,9 +187,7 @@ class Table {
     static bool touch(RowHeader* header, uint32_t generation) {
         return (std::exchange(header->generation, generation) & ~CLEAN) != generation;
     }
-    void changed(const uint32_t* rows, int64_t n) {
-        changed_.back().insert(changed_.back().end(), rows, rows + n);
-    }
+    void changed(const uint32_t* rows, int64_t n) { changed_.back().insert(changed_.back().end(), rows, rows + n); }
 
     // Closes the current generation and returns its number.
     uint32_t mark() {
@@ -375,8 +375,7 @@ class Table {
         born_.emplace_back(row, key);
         // Erased and born again within a generation: already listed. The header of a row that was never used is not
         // read: its page is left to the thread that fills it.
-        const bool listed =
-            row < used && (row_header(rows(), row)->generation & ~(ERASED | CLEAN)) == generation();
+        const bool listed = row < used && (row_header(rows(), row)->generation & ~(ERASED | CLEAN)) == generation();
         if (!listed) changed_.back().push_back(row);
         return row;
     }

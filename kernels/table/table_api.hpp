@@ -170,8 +170,8 @@ Fields* fields_new(Table* const* tables, int64_t count, const int32_t* table_of,
 void fields_delete(Fields* fields) { delete fields; }
 
 // block_of[F], rows[blocks]: see Shape. out: the blocks' results, one after the other
-int64_t fields_forward(Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, const int32_t* block_of,
-                       int64_t blocks, const int64_t* rows, float* out) {
+int64_t fields_forward(Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz,
+                       const int32_t* block_of, int64_t blocks, const int64_t* rows, float* out) {
     const Shape shape(fields->fields(), block_of, blocks, rows);
     if (!shape.valid(offsets, nnz)) return BAD_OFFSETS;
     return guarded([&] { return fields->forward(shape, offsets, keys, out), nnz; });

@@ -142,7 +142,8 @@ FUZZ_TARGET(arrow_arrays) {
         case 0: return load_values<int32_t>(input);
         case 1: return load_values<double>(input);
         case 2: return load_values<bool>(input);
-        case 3: case 4: return load_values<Str>(input);
+        case 3:
+        case 4: return load_values<Str>(input);
         case 5: return load_lists<int64_t>(input);
         case 6: return load_lists<bool>(input);
         default: return load_lists<Str>(input);

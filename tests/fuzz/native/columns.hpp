@@ -15,7 +15,8 @@ void check_column(int64_t rows, bool list, bool text, bool utf8, int64_t width, 
     const int64_t count = list ? items : rows;
     const auto bytes = [](int64_t size) { return std::make_unique<uint8_t[]>(size_t(size)); };
     const auto words = [](int64_t size) { return std::make_unique<int32_t[]>(size_t(size)); };
-    const auto valid = bytes((rows + 7) / 8), numbers = bytes(width ? count * width : (count + 7) / 8), data = bytes(chars);
+    const auto valid = bytes((rows + 7) / 8), numbers = bytes(width ? count * width : (count + 7) / 8),
+               data = bytes(chars);
     const auto ends = words(rows + 1), item_ends = words(items + 1);
     take(valid.get(), list || text ? ends.get() : nullptr, list && text ? item_ends.get() : nullptr,
          text ? nullptr : numbers.get(), data.get());
@@ -30,8 +31,7 @@ void check_column(int64_t rows, bool list, bool text, bool utf8, int64_t width, 
     if (list && text) rise(item_ends.get(), items, chars);
     if (!text || !utf8) return;
     const int32_t* const at = list ? item_ends.get() : ends.get();
-    for (int64_t i = 0; i < count; ++i)
-        REQUIRE(livectr::json::valid_utf8(data.get() + at[i], data.get() + at[i + 1]));
+    for (int64_t i = 0; i < count; ++i) REQUIRE(livectr::json::valid_utf8(data.get() + at[i], data.get() + at[i + 1]));
 }
 
 }  // namespace fuzz

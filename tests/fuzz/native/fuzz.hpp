@@ -12,12 +12,12 @@
 #include <vector>
 
 // A condition that holds for every input; a sanitizer does not see it.
-#define REQUIRE(condition)                                                                   \
-    do {                                                                                     \
-        if (!(condition)) {                                                                  \
+#define REQUIRE(condition)                                                                      \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
             std::fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
-            std::abort();                                                                    \
-        }                                                                                    \
+            std::abort();                                                                       \
+        }                                                                                       \
     } while (false)
 
 namespace fuzz {
@@ -96,17 +96,17 @@ struct Registered {
 }  // namespace fuzz
 
 #ifdef LIVECTR_REPLAY
-#define FUZZ_TARGET(name)                                        \
-    static void fuzz_##name(fuzz::Input& input);                 \
+#define FUZZ_TARGET(name)                                                \
+    static void fuzz_##name(fuzz::Input& input);                         \
     static const fuzz::Registered registered_##name(#name, fuzz_##name); \
     static void fuzz_##name(fuzz::Input& input)
 #else
-#define FUZZ_TARGET(name)                                                    \
-    static void fuzz_##name(fuzz::Input& input);                             \
+#define FUZZ_TARGET(name)                                                     \
+    static void fuzz_##name(fuzz::Input& input);                              \
     extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) { \
-        fuzz::Input input(data, size);                                       \
-        fuzz_##name(input);                                                  \
-        return 0;                                                            \
-    }                                                                        \
+        fuzz::Input input(data, size);                                        \
+        fuzz_##name(input);                                                   \
+        return 0;                                                             \
+    }                                                                         \
     static void fuzz_##name(fuzz::Input& input)
 #endif

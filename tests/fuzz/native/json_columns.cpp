@@ -11,11 +11,11 @@ struct Wanted {
 };
 
 const std::vector<Wanted> WANTED = {
-    {{"i"}, livectr::json::INT64, false, true},      {{"w"}, livectr::json::INT32, false, false},
-    {{"d"}, livectr::json::FLOAT64, false, false},   {{"f"}, livectr::json::FLOAT32, false, false},
-    {{"b"}, livectr::json::BOOL, false, false},      {{"s"}, livectr::json::STRING, false, false},
-    {{"li"}, livectr::json::INT64, true, false},     {{"lb"}, livectr::json::BOOL, true, false},
-    {{"ls"}, livectr::json::STRING, true, false},    {{"o", "n"}, livectr::json::INT32, false, false},
+    {{"i"}, livectr::json::INT64, false, true},        {{"w"}, livectr::json::INT32, false, false},
+    {{"d"}, livectr::json::FLOAT64, false, false},     {{"f"}, livectr::json::FLOAT32, false, false},
+    {{"b"}, livectr::json::BOOL, false, false},        {{"s"}, livectr::json::STRING, false, false},
+    {{"li"}, livectr::json::INT64, true, false},       {{"lb"}, livectr::json::BOOL, true, false},
+    {{"ls"}, livectr::json::STRING, true, false},      {{"o", "n"}, livectr::json::INT32, false, false},
     {{"o", "s"}, livectr::json::STRING, false, false}, {{"o", "q", "l"}, livectr::json::FLOAT32, true, false},
 };
 
@@ -29,7 +29,8 @@ FUZZ_TARGET(json_columns) {
         std::string path;
         std::vector<int64_t> sizes;
         for (const std::string& name : wanted.path) path += name, sizes.push_back(int64_t(name.size()));
-        json_column(reader.get(), path.data(), sizes.data(), int64_t(sizes.size()), wanted.type, wanted.list, wanted.required);
+        json_column(reader.get(), path.data(), sizes.data(), int64_t(sizes.size()), wanted.type, wanted.list,
+                    wanted.required);
     }
     const fuzz::Lines lines(input.rest());
     for (int again = 0; again < 2; ++again) {  // a reader keeps its memory, and the places of names

@@ -33,7 +33,9 @@ void encode(fuzz::Input& input) {
     for (int64_t c = 0; c < cells; ++c) offsets.push_back(offsets.back() + int32_t(input.below(spread ? 9 : 2)));
     std::vector<int64_t> keys;
     for (int32_t i = 0; i < offsets.back(); ++i) {
-        const int64_t key = spread == 0 ? input.number<int8_t>() : spread == 1 ? input.number<int32_t>() : input.number<int64_t>();
+        const int64_t key = spread == 0   ? input.number<int8_t>()
+                            : spread == 1 ? input.number<int32_t>()
+                                          : input.number<int64_t>();
         keys.push_back(spread == 3 && i > 0 && key % 2 ? keys[size_t(i / 2)] : key);
     }
     const KeySegment segment{keys.data(), offsets.data(), cells, plain};

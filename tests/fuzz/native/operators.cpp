@@ -59,8 +59,8 @@ void strings(Str s, Str other, int64_t start, int64_t length, int32_t n) {
     const Str part = substring_of(s, start, length);
     REQUIRE(part.size >= 0 && part.data >= s.data && part.data + part.size <= s.data + s.size);
     REQUIRE(contains(s, other) == (std::string_view(reinterpret_cast<const char*>(s.data), size_t(s.size))
-                                       .find(std::string_view(reinterpret_cast<const char*>(other.data), size_t(other.size))) !=
-                                   std::string_view::npos));
+                                       .find(std::string_view(reinterpret_cast<const char*>(other.data),
+                                                              size_t(other.size))) != std::string_view::npos));
     REQUIRE(!starts_with(s, other) || contains(s, other));
     characters(s), less(s, other), find(s, other.data[0], 0);
 }

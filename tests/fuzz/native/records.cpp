@@ -26,7 +26,8 @@ void write_and_read(const fuzz::Lines& lines) {
     const std::vector<int32_t> partition(static_cast<size_t>(n), 0);
     keys.clear(), values.clear();
     for (int64_t i = 0; i < n; ++i) {
-        const uint8_t *const begin = lines.data.data() + lines.starts[size_t(i)], *const end = lines.data.data() + lines.stops[size_t(i)];
+        const uint8_t *const begin = lines.data.data() + lines.starts[size_t(i)], *const end = lines.data.data() +
+                                                                                               lines.stops[size_t(i)];
         no_key[size_t(i)] = begin == end;
         if (begin < end) keys.push_back(*begin);
         values.insert(values.end(), begin, end);

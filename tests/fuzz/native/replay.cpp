@@ -32,7 +32,8 @@ int main(int count, char** words) {
         }
         std::vector<uint8_t> data;
         uint8_t some[4096];
-        for (size_t size; (size = std::fread(some, 1, sizeof some, file)) > 0;) data.insert(data.end(), some, some + size);
+        for (size_t size; (size = std::fread(some, 1, sizeof some, file)) > 0;)
+            data.insert(data.end(), some, some + size);
         std::fclose(file);
         std::fprintf(stderr, "%s\n", words[i]);  // the last line names the input that failed
         const fuzz::Exact exact(data.data(), int64_t(data.size()));

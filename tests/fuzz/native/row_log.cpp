@@ -49,12 +49,14 @@ FUZZ_TARGET(row_log) {
         } else if (call == 5) {
             const uint32_t table = uint32_t(input.below(4));
             REQUIRE(log_clear(log, table) == 0);
-            for (auto at = model.begin(); at != model.end();) at = at->first.first == table ? model.erase(at) : std::next(at);
+            for (auto at = model.begin(); at != model.end();)
+                at = at->first.first == table ? model.erase(at) : std::next(at);
         } else if (call == 6) {
             const Named some = names(input);
             std::vector<uint8_t> found(size_t(some.count()));
             std::vector<char> rows(size_t(WIDTH * some.count()));
-            const int64_t count = log_get(log, some.tables.data(), some.keys.data(), some.count(), found.data(), rows.data());
+            const int64_t count =
+                log_get(log, some.tables.data(), some.keys.data(), some.count(), found.data(), rows.data());
             int64_t at = 0;
             for (int64_t i = 0; i < some.count(); ++i) {
                 const auto row = model.find({some.tables[size_t(i)], some.keys[size_t(i)]});

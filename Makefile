@@ -9,6 +9,8 @@ WORKERS = 3  # processes of `make test`: some tests compute while others wait
 NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ingest/test_examples.py tests/ingest/test_sources_files.py  # tests that run on the newest Python, too
 
 
+CXX_SOURCES = $(shell find kernels tests/fuzz/native -name '*.[ch]pp' -o -name '*.cuh')  # but those of .clang-format-ignore
+
 unexport PYTHONDONTWRITEBYTECODE  # a process that compiles every module again starts half a second later
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
@@ -54,6 +56,7 @@ check: check-format check-lint check-types check-wire check-house  ## formatters
 
 check-format: setup
 	@$(PY) -m ruff format --check .
+	@.venv/bin/clang-format --dry-run --Werror $(CXX_SOURCES)
 	@.venv/bin/buf format --diff --exit-code protos
 
 check-lint: setup
@@ -71,6 +74,7 @@ check-house: setup
 format: setup  ## rewrite the sources as the formatters and the linter want them
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
+	@.venv/bin/clang-format -i $(CXX_SOURCES)
 	@.venv/bin/buf format --write protos
 
 images: setup  ## the container images, as archives: make images [ARGS="--base debian gpu --build-arg TORCH=cuda"]

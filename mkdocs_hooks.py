@@ -51,7 +51,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def site_path(source: Path) -> str:
-    """docs/models.md → models.md; examples/criteo/README.md → repository/examples/criteo/README.md"""
+    """Path in the site: models.md of docs/models.md, repository/examples/… of examples/…."""
     if DOCS in source.parents:
         return source.relative_to(DOCS).as_posix()
     return f"repository/{source.relative_to(ROOT).as_posix()}"

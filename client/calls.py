@@ -29,6 +29,7 @@ class RemoteMethod(Generic[Answer]):
 
     @property
     def path(self) -> str:
+        """Path of the method in gRPC."""
         return f"/livectr.v1.{self.service}/{self.name}"
 
 
@@ -63,7 +64,9 @@ class Calls:
         """Answer of the server.
 
         Args:
+            method: of a service.
             request: message of the method.
+            metadata: of the call, besides the token.
             timeout_s: seconds to the deadline; retries and hedges end with it.
 
         Raises:
@@ -84,6 +87,7 @@ class Calls:
         return answer
 
     def close(self) -> None:
+        """Close the channels."""
         for channel in self._channels:
             channel.close()
 

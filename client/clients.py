@@ -229,7 +229,13 @@ class RankClient(Client):
         """Score as `rank` does, and take the scores of the best candidates apart, feature by feature.
 
         Args:
+            context: as of `rank`.
+            candidates: as of `rank`.
+            bids: as of `rank`.
             best: number of candidates to explain, at most 8.
+            content: as of `rank`.
+            request_id: as of `rank`.
+            timeout_s: as of `rank`.
 
         Raises:
             ColumnError, CallError: as `rank`; RESOURCE_EXHAUSTED while another request is explained.

@@ -53,7 +53,7 @@ class CallError(LiveCTRError, grpc.RpcError):  # type: ignore[misc]  # no types 
         self._details = details
 
     def code(self) -> grpc.StatusCode:
-        """gRPC status."""
+        """Status of gRPC."""
         return self._code
 
     def details(self) -> str:

@@ -60,6 +60,8 @@ def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> pb.
     """Column message with a value for each row.
 
     Args:
+        name: of the column.
+        values: one for each row.
         dtype: type of the column; None: inferred from the first value.
 
     Raises:

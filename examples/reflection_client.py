@@ -47,6 +47,7 @@ class ReflectedServer:
         return call(request_class(**fields), timeout=5.0)
 
     def close(self) -> None:
+        """Close the channel."""
         self._channel.close()
 
 
@@ -82,6 +83,7 @@ def query(server: ReflectedServer, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Print the reply to the command line's request, or the services without one."""
     server = ReflectedServer(sys.argv[1])
     try:
         if len(sys.argv) > 2:

@@ -1,1 +1,1 @@
-
+"""Logs → feature batches."""

@@ -214,7 +214,8 @@ def log_folder(url: str) -> Path:
 
 def no_answer(url: str) -> ConnectError:
     """Create the error for brokers that do not answer, or not as a client expects. It tries once more to see
-    which."""
+    which.
+    """
     for server in kafka_servers(url):
         host, _, port = server.rpartition(":")
         try:
@@ -306,7 +307,8 @@ def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
 @contextmanager
 def _quiet_client() -> Iterator[None]:
     """Silence the Kafka client, which logs each failed attempt; ConnectError says the same in one
-    sentence."""
+    sentence.
+    """
     logger = logging.getLogger("kafka")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

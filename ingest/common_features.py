@@ -43,7 +43,8 @@ WORTHWHILE = 0.5
 @dataclass(frozen=True)
 class Common:
     """Numbers of a pipeline's common features: among its sparse fields and among its dense numbers,
-    ascending."""
+    ascending.
+    """
 
     fields: tuple[int, ...] = ()
     dense: tuple[int, ...] = ()
@@ -125,7 +126,8 @@ class CommonFeatures:
     @staticmethod
     def of(features: Features, common: Common) -> CommonFeatures | Features:
         """Group the rows of features by their common features; return them unchanged when that is not
-        worthwhile."""
+        worthwhile.
+        """
         rows, numbers = features.rows, features.dense[:, list(common.dense)]
         if not common or not rows:
             return features

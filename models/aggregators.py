@@ -99,8 +99,9 @@ class Max(Sum):
 
 
 class Attentive(Aggregator):
-    """Attention with a channel per query: the ad's image (`by_image`), and its ID's vector if `id_dim` is
-    above 0.
+    """Attention with a channel per query.
+
+    Queries are the ad's image (`by_image`), and its ID's vector if `id_dim` is above 0.
     """
 
     def __init__(

@@ -31,8 +31,9 @@ from livectr.models.ragged import SharedLists, list_sum, per_vector, shared_list
 
 
 class ActivationUnit(nn.Module):
-    """Activation unit a(v, q) of vectors of `dim` float32; hidden layers of `widths` units with PReLU slopes
-    from ¼.
+    """Activation unit a(v, q) of vectors of `dim` float32.
+
+    Hidden layers have `widths` units, with PReLU slopes from ¼.
     """
 
     def __init__(self, name: str, dim: int, widths: Sequence[int], seed: int) -> None:

@@ -25,11 +25,11 @@ from livectr.models.interest import InterestConfig, InterestModel
 
 @dataclass(frozen=True)
 class DIN(InterestConfig):
-    """Deep Interest Network (Zhou et al., KDD 2018, §4.3): interest = Σ_b a(v_b, v_t) v_b, an input of the
-    MLP.
+    """Deep Interest Network (Zhou et al., KDD 2018, §4.3).
 
-    Use it where a user's past clicks are known and the shown ad decides which of them matter. Do not use it
-    for users without a history, or where the order of clicks matters (`DIEN`).
+    Interest = Σ_b a(v_b, v_t) v_b, an input of the MLP. Use it where a user's past clicks are known and the
+    shown ad decides which of them matter. Do not use it for users without a history, or where the order of
+    clicks matters (`DIEN`).
 
     Args:
         target: field of the scored item for each field of `behaviors`; a pair shares a table.

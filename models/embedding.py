@@ -127,8 +127,9 @@ class EmbeddingModel(SubModel):
 
 
 class EmbeddingNetwork(SubNetwork):
-    """Network of `EmbeddingModel`. PReLU has a slope per unit, starting at ¼ (He et al. 2015); the last layer
-    has none.
+    """Network of `EmbeddingModel`.
+
+    PReLU has a slope per unit, starting at ¼ (He et al. 2015); the last layer has none.
     """
 
     def __init__(self, config: EmbeddingModel, name: str, seed: int) -> None:
@@ -151,10 +152,10 @@ class EmbeddingNetwork(SubNetwork):
 
 @dataclass(frozen=True)
 class TextProjection(SubModel):
-    """Linear layer x W + b, for features that are meaningful by themselves: sentence or word vectors of
-    texts.
+    """Linear layer x W + b, for features that are meaningful by themselves.
 
-    Use it for texts. Do not use it for image features: `EmbeddingModel` has the hidden layers that they need.
+    Use it for sentence or word vectors of texts. Do not use it for image features: `EmbeddingModel` has the
+    hidden layers that they need.
 
     Args:
         width: raw features of an id.

@@ -30,8 +30,9 @@ from livectr.models.settings import check_fields
 
 @dataclass(frozen=True)
 class FLEN(ModelConfig):
-    """Field-leveraged embedding network (Chen et al. 2019, arXiv:1911.04690): products between groups of
-    fields.
+    """Field-leveraged embedding network (Chen et al. 2019, arXiv:1911.04690).
+
+    It has products between groups of fields:
 
     logit = b + Σ w + uᵀ (Σ_{m<n} r_mn e_m ∘ e_n + h_FM) + MLP, with e_m = Σ v_f of group m. Use it where
     fields fall into groups such as user, ad and context. Do not use it without a grouping that you trust:
@@ -131,8 +132,9 @@ class FLENModel(CTRModel):
         return torch.cat([deep, wide, *sums, *(group.square().sum(dim=1) for group in groups)], dim=1)
 
     def _group_vectors(self, group: frozenset[int], vectors: Tensor, columns: Columns | None) -> Tensor:
-        """Selects the vectors of a group's fields on this rank; a product with 0 and 1 would round them in
-        bf16.
+        """Selects the vectors of a group's fields on this rank.
+
+        A product with 0 and 1 would round them in bf16.
         """
         fields = range(vectors.shape[1]) if columns is None else columns.fields
         places = [place for place, field in enumerate(fields) if field in group]

@@ -184,6 +184,9 @@ def compiled_forward(
     """Compile the forward pass of a model of F fields and Dd dense features; None: it has other layers.
 
     Args:
+        model: its weights are copied.
+        fields: F, number of sparse fields.
+        dense: Dd, number of dense features.
         items: features whose partial result may be kept.
     """
     layers = model.forward_layers() if isinstance(model, LayeredModel) else None

@@ -193,7 +193,8 @@ def perceptron_and_pairs(sums: Tensor, first_bias: Tensor, *layers: Tensor) -> T
 
     Args:
         sums: f32[B, H₁ + 1 + K], results of `field_sums`.
-        first_bias, layers: as of `perceptron`, with a single last unit; at least one layer.
+        first_bias: as of `perceptron`.
+        layers: as of `perceptron`, with a single last unit; at least one layer.
 
     Returns:
         f32[B], MLP + Σ s w − ½ Σ ‖v‖² + ½ ‖Σ v‖².
@@ -224,6 +225,8 @@ def _layers(sums: Tensor, first_bias: Tensor, layers: Sequence[Tensor]) -> tuple
 
     Args:
         sums: f32[B, H₁] or f32[B, H₁ + 1 + K].
+        first_bias: as of `perceptron`.
+        layers: as of `perceptron`.
     """
     weights, hidden = layers[::2], len(first_bias)
     inputs = [sums.new_empty(len(sums), len(weight)) for weight in weights]

@@ -53,10 +53,10 @@ def local_stack(
 
 
 class FieldLinear(nn.Module):
-    """First layer of a DNN, split by fields (DES eq. 8): Σ_f v_f W_f over the rank's fields, plus the dense
-    block.
+    """First layer of a DNN, split by fields (DES eq. 8).
 
-    The bias belongs to the replicated part, because it must be added once, after ⊕.
+    Its result is Σ_f v_f W_f over the rank's fields, plus the dense block. The bias belongs to the replicated
+    part, because it must be added once, after ⊕.
 
     Attributes:
         weight: f32[F_local, K, H].
@@ -127,8 +127,9 @@ class SubsetLinear(FieldLinear):
         self.register_buffer("dense_index", dense, persistent=False)
 
     def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
-        """Computes the partial product; arguments are those of `FieldLinear.forward`, of all the rank's
-        features.
+        """Computes the partial product.
+
+        Arguments are those of `FieldLinear.forward`, of all the rank's features.
         """
         fields, numbers, own = self.field_index, self.dense_index, None
         if columns is not None:
@@ -167,8 +168,10 @@ class MLP(nn.Module):
         )
 
     def forward(self, first: Tensor) -> Tensor:
-        """Maps the aggregated product of the first layer, without bias, f32[B, sizes[0]] to f32[B,
-        sizes[-1]].
+        """Applies the other layers: f32[B, sizes[0]] → f32[B, sizes[-1]].
+
+        Args:
+            first: aggregated product of the first layer, without bias.
         """
         if self.slopes is not None:
             x = first + self.first_bias

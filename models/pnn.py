@@ -145,6 +145,6 @@ class Outer(nn.Module):
         return values.sum(dim=1)
 
     def units(self, total: Tensor) -> Tensor:
-        """s f32[B, K] → l_p f32[B, H₁]."""
+        """Units l_p f32[B, H₁] of s f32[B, K]."""
         right = product(total, self.weight).reshape(-1, *self._shape)
         return (total.unsqueeze(2) * right).sum(dim=1)

@@ -137,8 +137,9 @@ def per_vector(rows: Tensor, offsets: Tensor) -> Tensor:
 
 
 def list_max(vectors: Tensor, offsets: Tensor) -> Tensor:
-    """Segment maximum of vectors f32[nnz, W] → f32[B, W], elementwise; equal vectors share the gradient
-    equally.
+    """Segment maximum of vectors f32[nnz, W] → f32[B, W], elementwise.
+
+    Equal vectors share the gradient equally.
     """
     out: Tensor = _ListMax.apply(vectors, offsets)  # type: ignore[no-untyped-call]
     return out
@@ -193,8 +194,9 @@ def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
 
 
 def segment_sums(vectors: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Segment sum without a gradient, for functions that have their own; several times as fast as
-    `torch.segment_reduce`.
+    """Segment sum without a gradient, for functions that have their own.
+
+    It is several times as fast as `torch.segment_reduce`.
 
     Args:
         vectors: f32[nnz, W].

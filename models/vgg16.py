@@ -1,10 +1,10 @@
-"""VGG16 from Conv1 to FC6 (Simonyan & Zisserman 2014, configuration D), the fixed part of DICM's embedding
-model.
+"""VGG16 from Conv1 to FC6 (Simonyan & Zisserman 2014, configuration D).
 
-It gives 4096 numbers per picture (DICM §5.1, "the first 14 layers"). Modules are named as in torchvision, so
-its published weights fit by name. FC6 is read after its ReLU, as "fc6 features" are in the literature that
-the paper builds on; without it, the trainable layer that follows would be linear on linear. Deviation from
-training: dropout, which follows FC6 there, is the identity here.
+It is the fixed part of DICM's embedding model, and gives 4096 numbers per picture (DICM §5.1, "the first 14
+layers"). Modules are named as in torchvision, so its published weights fit by name. FC6 is read after its
+ReLU, as "fc6 features" are in the literature that the paper builds on; without it, the trainable layer that
+follows would be linear on linear. Deviation from training: dropout, which follows FC6 there, is the identity
+here.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ class VGG16(nn.Module):
         self.requires_grad_(False)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Computes features f32[B, 4096], none negative, of pictures uint8[B, 3, H, W] with H and W at least
-        32.
+        """Computes features f32[B, 4096], none negative.
+
+        Args:
+            pictures: uint8[B, 3, H, W], with H and W at least 32.
         """
         x = (pictures.float() / 255 - self.mean) / self.std
         x = self.avgpool(self.features(x))

@@ -1,1 +1,1 @@
-
+"""Rank, pre-rank and recommend servers, and their JSON front."""

@@ -50,6 +50,7 @@ class KeptConnections:
         """Send a packed command and return the answer.
 
         Args:
+            command: with its arguments, in Redis's protocol.
             deadline: instant of time.monotonic() after which the read is given up; None: each step has the
                 pool's own time-out.
 
@@ -188,6 +189,7 @@ def read_together(
 
     Args:
         asked: connections of a server, its packed commands, their number.
+        deadline: as of `KeptConnections.read`.
 
     Returns:
         Answers of each server, as `KeptConnections.answers`.

@@ -77,6 +77,7 @@ class Keyspace:
 
     @property
     def epoch(self) -> str:
+        """Redis key of the newest trainer's epoch."""
         return f"{{{self.namespace}}}:epoch"
 
     @property
@@ -100,6 +101,7 @@ class Keyspace:
 
     @property
     def manifest(self) -> str:
+        """Redis key of the served version's manifest."""
         return f"{{{self.namespace}}}:manifest"
 
     @property
@@ -115,10 +117,12 @@ class Keyspace:
 
     @property
     def hold(self) -> str:
+        """Redis key of an operator's hold."""
         return f"{{{self.namespace}}}:hold"
 
     @property
     def release(self) -> str:
+        """Redis key of an operator's wish to end a hold or a rollback."""
         return f"{{{self.namespace}}}:release"
 
     def log(self, version: int) -> str:
@@ -136,9 +140,11 @@ class Keyspace:
         return f"{self.namespace}:versions"
 
     def blob(self, version: int, name: str) -> str:
+        """Redis key of a part of a version that is no row."""
         return f"{self.namespace}:blob:{version}:{name}"
 
     def bucket_epoch(self, bucket: int) -> str:
+        """Redis key of a bucket's epoch, in a cluster."""
         return f"{self._bucket(bucket)}:epoch"
 
     def bucket_owner(self, bucket: int) -> str:
@@ -162,6 +168,7 @@ class Keyspace:
 
         Args:
             name: of the root in the feature plan.
+            users: keys of the users.
         """
         return self._keys(f":history:{name}:", users)
 
@@ -170,6 +177,7 @@ class Keyspace:
 
         Args:
             row_set: name of a row set, or VALUES.
+            buckets: numbers of the buckets.
         """
         names = _sentinels(self, row_set)
         return [names[bucket] for bucket in buckets]
@@ -191,6 +199,7 @@ class Keyspace:
 
         Args:
             text: the manifest's `sentinel` for its rows, its `fingerprint` for look-up rows and histories.
+            manifest: of the version.
         """
         return f"{text}:{seal_mark(manifest)}" if self.clustered else text
 
@@ -200,6 +209,7 @@ class Keyspace:
         In a cluster a later version shows it too: it is sealed only where the version before it was whole.
 
         Args:
+            value: of the sentinel; None: it is missing.
             text: as of `sentinel_value`.
             manifest: of the version; None: any.
         """

@@ -65,8 +65,9 @@ class Freshness:
 
 @dataclass(frozen=True)
 class VersionManifest:
-    """Published version: the names of its parts in Redis. Field names are keys of the JSON in Redis,
-    and `format` is FORMAT.
+    """Published version: the names of its parts in Redis.
+
+    Field names are keys of the JSON in Redis, and `format` is FORMAT.
 
     Args:
         version: number of the version.

@@ -66,21 +66,27 @@ class MeasuredCluster:
     # ── commands on keys of one slot ──
 
     def get(self, name: str | bytes) -> Any:
+        """GET: bytes, or None of a missing key."""
         return self._run(lambda cluster: cluster.get(name))
 
     def strlen(self, name: str) -> int:
+        """STRLEN: bytes of a value; 0 of a missing key."""
         return int(self._run(lambda cluster: cluster.strlen(name)))
 
     def getrange(self, name: str, start: int, end: int) -> Any:
+        """GETRANGE: bytes start … end of a value."""
         return self._run(lambda cluster: cluster.getrange(name, start, end))
 
     def set(self, name: str, value: bytes, ex: int | None = None) -> Any:
+        """SET, for `ex` seconds if that is given."""
         return self._run(lambda cluster: cluster.set(name, value, ex=ex))
 
     def delete(self, name: str) -> int:
+        """DEL: number of keys that were there."""
         return self._run(lambda cluster: cluster.delete(name))
 
     def exists(self, name: str) -> int:
+        """EXISTS: 1 or 0."""
         return int(self.get(name) is not None)
 
     def call(self, script: ScriptCall) -> Any:
@@ -221,6 +227,7 @@ class MeasuredCluster:
                     shut_down(node.redis_connection.connection_pool)
 
     def close(self) -> None:
+        """Close all connections and end the threads."""
         with self._lock:
             cluster, self._made, self._kept = self._made, None, {}
             threads, self._threads = self._threads, None

@@ -50,7 +50,8 @@ class MeasuredRedis(redis.Redis):
 
         Args:
             name: of the client in the metrics.
-            url, options: as in `redis.Redis.from_url`.
+            url: as in `redis.Redis.from_url`.
+            options: as in `redis.Redis.from_url`.
         """
         return cast(Self, cls.from_url(url, **options)).measured_as(name)
 
@@ -61,6 +62,7 @@ class MeasuredRedis(redis.Redis):
         return self
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run a command, and measure its round trip."""
         with round_trip(self._measured):
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
@@ -70,6 +72,7 @@ class MeasuredRedis(redis.Redis):
         A connection that Redis has closed is replaced, and the read is repeated once, within the deadline.
 
         Args:
+            names: n keys.
             deadline: instant of time.monotonic(); None: the client's time-outs alone.
 
         Raises an error of REDIS_ERRORS: redis.TimeoutError when the deadline passes.
@@ -103,8 +106,9 @@ class MeasuredRedis(redis.Redis):
         return pipe.execute()
 
     def call_packed(self, calls: Iterable[PackedCall], source: str) -> Iterator[Any]:
-        """Run calls of a script, some of them at once; iterate over their answers, in any order. Raises an
-        error of REDIS_ERRORS.
+        """Run calls of a script, some of them at once; iterate over their answers, in any order.
+
+        Raises an error of REDIS_ERRORS.
         """
         unknown: list[ScriptCall] = []
         with round_trip(self._measured):
@@ -137,6 +141,7 @@ class MeasuredRedis(redis.Redis):
         """Subscribe to a channel. Raises an error of REDIS_ERRORS.
 
         Args:
+            channel: name of the channel.
             near: key whose server is asked.
         """
         subscription: redis.client.PubSub = self.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
@@ -170,6 +175,7 @@ class MeasuredRedis(redis.Redis):
         shut_down(self.connection_pool)
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        """Make a pipeline whose round trip is measured."""
         pipe = _MeasuredPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
         pipe.measured = self._measured
         return pipe

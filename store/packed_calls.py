@@ -108,6 +108,7 @@ def answers_of(
     an error of REDIS_ERRORS is raised.
 
     Args:
+        calls: they are sent in this order, some at once.
         server: connections to the server of a call.
     """
     waiting: dict[int, _Server] = {}

@@ -28,6 +28,7 @@ def connect_redis(
 
     Args:
         name: of the client in the metrics.
+        url: redis://, rediss://, or with +sentinel or +cluster.
         timeout_s: of each step, at most 5 s of a connect, unless the URL says otherwise.
         retries: times that a command is repeated, at once, whose connection broke.
         beside: another client of the URL. Behind sentinels, the new client asks the server that this client

@@ -139,6 +139,7 @@ def refusal(url: str, error: BaseException, flag: str) -> str:
 
     Args:
         url: without its password.
+        error: of the client.
         flag: option that names the server.
     """
     if isinstance(error, redis.AuthenticationError | redis.NoPermissionError):

@@ -29,8 +29,7 @@ def parse_bytes(value: str | int, where: str) -> int:
 
 
 def show_bytes(count: int) -> str:
-    """Format bytes with at least three digits, in a unit of powers of 1024: "812 B", "1.21 KiB", "40.0
-    MiB"."""
+    """Format bytes with at least three digits: "812 B", "1.21 KiB", "40.0 MiB"."""
     size, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1000:

@@ -10,12 +10,11 @@ MMAP_BYTES, TRIM_BYTES = 32 << 20, 256 << 20
 
 
 def tune_malloc() -> None:
-    """Keeps freed memory in the process (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD), so that the next step reuses
-    it.
+    """Keeps freed memory in the process, so that the next step reuses it.
 
-    Otherwise malloc returns megabytes to the kernel again and again, which clears every page each time: 3,000
-    page faults a training step, a tenth of its time, and half of the time of an activation unit in a rank
-    request.
+    Sets M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. Otherwise malloc returns megabytes to the kernel again and
+    again, which clears every page each time: 3,000 page faults a training step, a tenth of its time, and half
+    of the time of an activation unit in a rank request.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # parameters M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h

@@ -87,6 +87,7 @@ class DelayHistogram(Collector):
         return float(self.bounds_s[at]) if at < len(self.bounds_s) else float("inf")
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
+        """Metrics in the form of prometheus_client."""
         family = HistogramMetricFamily(self._name, self._help)
         self._buckets.add_to(family, [])
         yield family
@@ -116,6 +117,7 @@ class ProbabilityHistogram(Collector):
         self.begin(*values).observe(probabilities)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
+        """Metrics in the form of prometheus_client."""
         family = HistogramMetricFamily(self._name, self._help, labels=self._labels)
         for values, buckets in list(self._parts.items()):
             buckets.add_to(family, values)

@@ -33,6 +33,8 @@ def metrics_server(port: int, address: str, tls: TlsFiles | None = None) -> Iter
     """Answer Prometheus at `port` of `address` while this is open; port 0: no endpoint.
 
     Args:
+        port: TCP port, or 0.
+        address: interface to listen on.
         tls: answer by https with these files, and follow them; None: by http.
 
     Raises:

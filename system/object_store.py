@@ -43,6 +43,7 @@ def local_copy(address: str, folder: str | None = None) -> Path:
     """Folder of the local copy of what an address names: the address itself if it is a folder.
 
     Args:
+        address: a folder, or s3://BUCKET/PREFIX.
         folder: folder of the user's choice; None: a folder of the address below LIVECTR_CACHE_DIR.
     """
     if not is_object_address(address):

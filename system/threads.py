@@ -1,5 +1,4 @@
-"""Detection of dead threads: a process whose thread ended by an exception must not continue as if nothing
-happened.
+"""Detection of dead threads: a process ends when one of its threads ended by an exception.
 
 Python prints a traceback and continues. A server would answer from a version that nobody follows any more; a
 trainer would keep rows that nobody removes.

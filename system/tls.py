@@ -44,6 +44,9 @@ class TlsFiles:
         """Files of three settings; None: all are left out.
 
         Args:
+            cert: file of the certificate.
+            key: file of its key.
+            client_ca: file of the authorities of clients.
             prefix: of the settings' names, "metrics_" for `metrics_tls_cert`.
 
         Raises:

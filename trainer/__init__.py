@@ -1,1 +1,1 @@
-
+"""The step, metrics, checkpoint and publishing."""

@@ -1,8 +1,7 @@
 """Display ads with images: raw impressions and clicks, users and ads as look-up tables, the ads' pictures.
-`livectr demo` runs this file.
 
-The logs are those of `livectr logs simulate`. A click counts when it comes within 2 seconds: a simulated
-minute stands for hours. For real logs take a window like "30m".
+`livectr demo` runs this file. The logs are those of `livectr logs simulate`. A click counts when it comes
+within 2 seconds: a simulated minute stands for hours. For real logs take a window like "30m".
 """
 
 from dataclasses import replace

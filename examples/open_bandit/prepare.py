@@ -63,6 +63,7 @@ def items(logs: Path) -> list[dict[str, str | int]]:
 
 
 def write(path: Path, rows: list[dict[str, str | int]]) -> None:
+    """Write rows as CSV, with a line of names."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -71,6 +72,7 @@ def write(path: Path, rows: list[dict[str, str | int]]) -> None:
 
 
 def main() -> None:
+    """Write the logs to the folder that the command line names."""
     if len(sys.argv) != 2:
         sys.exit("usage: python examples/open_bandit/prepare.py DIR")
     target = Path(sys.argv[1])

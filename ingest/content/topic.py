@@ -103,7 +103,8 @@ class ContentTopic:
 
     def poll(self, max_wait_s: float) -> list[Picture]:
         """Return wanted pictures that were read, in order of their partition, waiting up to `max_wait_s`
-        seconds."""
+        seconds.
+        """
         return [picture for chunk in self._source.poll(max_wait_s) for picture in self._pictures(chunk)]
 
     @property

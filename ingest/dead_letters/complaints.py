@@ -46,7 +46,8 @@ def _missing(name: str, seen: tuple[str, ...]) -> str:
 
 def wrong_type(name: str, dtype: str, actual: str) -> str:
     """Sentence about a column of another type than declared; actual: its type in words (`words_of`,
-    `arrow_words`)."""
+    `arrow_words`).
+    """
     message = f"column `{name}` is {actual} in the log, the pipeline says {dtype}"
     if actual in _DECLARE:
         return f"{message}; declare {_DECLARE[actual]}, or write {dtype} to the log"

@@ -165,7 +165,8 @@ class DeadLetters:
 
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
         """Prepare for reading from `positions`: letters there and later, and those about examples, are not
-        written twice."""
+        written twice.
+        """
         with self._lock:
             if self._sink is not None:
                 self._sink.resume(positions)
@@ -217,7 +218,8 @@ class DeadLetters:
 
     def track_positions(self) -> None:
         """Start to keep positions for `counts_before`, which must be called regularly because positions take
-        memory."""
+        memory.
+        """
         self._places = []
 
     def counts_before(self, positions: Mapping[tuple[str, int], Position]) -> dict[str, int]:

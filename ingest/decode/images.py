@@ -33,7 +33,8 @@ class BadPictureError(ValueError):
 
 def complaint(value: bytes) -> str | None:
     """Reason why `value` is no usable image, or None when it decodes. Of an animation the first frame
-    counts."""
+    counts.
+    """
     try:
         with _loaded(value):
             return None
@@ -73,7 +74,8 @@ def decode(value: bytes, *, size: int, short_side: int | None = None) -> U8:
 @contextmanager
 def _loaded(value: bytes) -> Iterator[Image.Image]:
     """Open an image and load its pixels; any failure, also of the caller's block, becomes a
-    BadPictureError."""
+    BadPictureError.
+    """
     if not value:
         raise BadPictureError("no bytes")
     try:

@@ -179,7 +179,8 @@ class JsonRows:
 
     def _read(self, block: Texts, swapped: _Swapped) -> pa.RecordBatch | None:
         """Parse texts with given swapped columns, into flat columns of the declared types; None when any text
-        is bad."""
+        is bad.
+        """
         schema = self._schemas.pop(swapped, None)
         if schema is None:
             leaves = {

@@ -167,7 +167,8 @@ def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
 
 def node_functions(plan: FeaturePlan, *, host: bool) -> Iterator[str]:
     """Generate `run_<i>` of every node. Host compilers compile separate functions much faster than a huge
-    function."""
+    function.
+    """
     names = Names(plan)
     attribute = "__attribute__((noinline))" if host else "__device__ __forceinline__"
     skipped = {id(node) for node in plan.fused.values()} if host else set()
@@ -219,7 +220,8 @@ def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
 
 def _packing(plan: FeaturePlan) -> Iterator[str]:
     """Generate the kernels' bodies that pack outputs into the layout of Features
-    (kernels/extract/pack.cuh)."""
+    (kernels/extract/pack.cuh).
+    """
     for step in ("Count", "Write"):
         name = f"pack_{step.lower()}_outputs"
         yield f"static __device__ inline void {name}(const Plan& p, const ThreadBlock& block) {{"
@@ -257,6 +259,7 @@ extern "C" void {name}(const Plan* plan, int64_t blocks) {{
 
 def _comment(node: Expr) -> str:
     """Printable ASCII for a `//` comment. A final backslash, which would continue it on the next line, is
-    replaced."""
+    replaced.
+    """
     text = ascii(str(node))[1:-1]
     return (text if len(text) <= 90 else text[:87] + "...").replace("\\", "/")

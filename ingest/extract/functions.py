@@ -209,6 +209,7 @@ def device_of(node: Expr) -> Device:
 
 
 def resource_of(node: Expr) -> Resource | None:
+    """Arrays that a node's device code reads, such as a dictionary; None without any."""
     return node.device.resource if node.device else None
 
 

@@ -164,7 +164,8 @@ def _recalls(plan: FeaturePlan, names: Names, roots: Sequence[int]) -> Iterator[
 
 def _bind(plan: FeaturePlan, names: Names) -> Iterator[str]:
     """Generate `bind_members`, which copies resources word by word, and `set_states`, pointers of the
-    statistics."""
+    statistics.
+    """
     yield "static void bind_members(Plan& p, const int64_t* words) {"
     at = 0
     for node in plan.nodes:

@@ -401,7 +401,8 @@ class ExampleSource:
 
     def history_changes(self, since: int = 0) -> dict[str, Histories]:
         """Name of each recent() root → histories, of this rank's users, with a click after generation `since`
-        (see `mark`); 0: all."""
+        (see `mark`); 0: all.
+        """
         return changes_of(self.behaviors, since)
 
     @property

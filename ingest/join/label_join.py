@@ -343,7 +343,8 @@ class LabelJoin:
 
     def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
         """Mask of the keys whose impression waits, or may leave once more, by a late click or as a final:
-        bool[n]."""
+        bool[n].
+        """
         leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
         open_ = self._finals | ~np.isin(join["clicked"], (IN_WINDOW, AFTER_WAIT))
         leaves |= (join["state"] == PROVISIONAL) & open_

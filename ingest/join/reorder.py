@@ -218,7 +218,8 @@ class Topic:
 
     def judge(self, floor: int, *, ended: bool = False, limit: int = LAST) -> None:
         """Accept or refuse unconfirmed records as far as possible; see `kernels.stream.clock.judge` for the
-        arguments."""
+        arguments.
+        """
         if not self._unconfirmed:
             return
         pieces = self._unconfirmed

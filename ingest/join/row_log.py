@@ -1,5 +1,6 @@
 """Append-only log of rows in record batches, addressed by row number: the memory of joins and look-up
-tables."""
+tables.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ class RowLog:
 
     def join(self) -> None:
         """Join all rows into one batch, if that is within `PART_BYTES`; no part between them may have been
-        dropped."""
+        dropped.
+        """
         if len(self._parts) > 1 and self.bytes <= PART_BYTES:
             batch = pa.concat_batches([part.batch for part in self._parts])
             self._parts = [_Part(self._parts[0].start, batch, max(part.until for part in self._parts))]

@@ -96,7 +96,8 @@ class Changes:
 
     def histories(self, since: int) -> dict[str, Array]:
         """Users with a click after generation `since` (0: all), and with length 0 the expired users:
-        "PARTITION/HISTORY/COLUMN" → values, of histories with any."""
+        "PARTITION/HISTORY/COLUMN" → values, of histories with any.
+        """
         return {
             f"{number}/{name}/{column}": values
             for number, joiner in self._joiners.items()

@@ -50,6 +50,7 @@ def check_dtype(dtype: str, where: str) -> str:
 
 
 def is_list(dtype: str) -> bool:
+    """Return true for the types of list columns."""
     return dtype.startswith("list<")
 
 
@@ -59,17 +60,19 @@ def element(dtype: str) -> str:
 
 
 def list_of(dtype: str) -> str:
+    """Type of a list column, by the type of its items."""
     return f"list<{dtype}>"
 
 
 def arrow_type(dtype: str) -> Any:
-    """pyarrow DataType of columns of this type."""
+    """DataType of pyarrow for columns of this type."""
     return pa.list_(_ARROW[element(dtype)]) if is_list(dtype) else _ARROW[dtype]
 
 
 def is_arrow(arrow: Any, dtype: str) -> bool:
     """Return true if an Arrow type has exactly the memory layout of `dtype`; names of item fields may
-    differ."""
+    differ.
+    """
     if is_list(dtype):
         return bool(pa.types.is_list(arrow)) and is_arrow(arrow.value_type, element(dtype))
     return bool(arrow == _ARROW[dtype])

@@ -27,7 +27,8 @@ from livectr.system.errors import ConfigError
 @dataclass(frozen=True)
 class ColumnRef:
     """Reference to a column of an event stream or a look-up table. fill: value for nulls (None: 0, "" or
-    false)."""
+    false).
+    """
 
     source: str
     column: str

@@ -236,7 +236,7 @@ class ExampleFeatures:
 
 
 def _number(name: str, part: int, names: Sequence[str]) -> str:
-    """Name of a dense number; a vector has name.0, name.1, …"""
+    """Name of a dense number; a vector has name.0, name.1 and so on."""
     return name if name in names else f"{name}.{part}"
 
 

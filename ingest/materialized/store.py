@@ -164,6 +164,7 @@ def schema_of(features: Sequence[Feature]) -> pa.Schema:
 
 
 def partition_folder(partition: int) -> str:
+    """Name of a partition's folder."""
     return f"partition={partition}"
 
 

@@ -76,7 +76,8 @@ def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ..
 @dataclass(frozen=True)
 class Progress:
     """Progress of a materialization: rows written; events read; behind: approximate count of unread
-    records."""
+    records.
+    """
 
     rows: int
     events: int
@@ -175,7 +176,7 @@ def materialize(
 
 
 def columns_of(examples: Examples, values: Features, features: Sequence[Feature]) -> pa.RecordBatch:
-    """b rows of a store: positions of the examples, and their features.
+    """Rows of a store for b examples: their positions and features.
 
     Args:
         examples: b examples.

@@ -71,7 +71,8 @@ class Range(Statistic):
 @dataclass(frozen=True)
 class Quantiles(Statistic):
     """State float64: 0 and the values seen, up to `fit_rows` of them; then n - 1 and the n - 1 bounds, which
-    stay."""
+    stay.
+    """
 
     n: int
     fit_rows: int

@@ -62,7 +62,8 @@ class Operator:
 
     def _safe(self, token: re.Match[str]) -> str:
         """Replace a division, which traps for a divisor of 0, by a call that gives 0
-        (kernels/operators/division.cuh)."""
+        (kernels/operators/division.cuh).
+        """
         if token["division"] in ("/=", "%="):
             sign = token["division"][0]
             raise ConfigError(f"operator {self.name}: write x = x {sign} y in place of x {sign}= y")
@@ -74,7 +75,8 @@ class Operator:
 
     def __call__(self, *arguments: Operand | Callable[..., Any]) -> Any:
         """Build a node from expressions, or, as a decorator, name and document the operator after a
-        function."""
+        function.
+        """
         first = arguments[0] if arguments else None
         if callable(first) and not isinstance(first, Operator | Expr):
             return Operator(self.signature, self.expression, first.__name__, first.__doc__)
@@ -93,7 +95,8 @@ class Operator:
 
     def _check_argument(self, node: Expr, dtype: str, argument: str) -> None:
         """Check an argument's type. Lossless widening is allowed: int32 → int64, bool → integers, integers
-        and float32 → float64."""
+        and float32 → float64.
+        """
         kind = dtypes.element(node.dtype)
         numbers = kind in dtypes.FIXED and dtype in dtypes.NUMBERS and dtypes.promote(kind, dtype) == dtype
         if kind != dtype and not numbers:
@@ -147,7 +150,8 @@ _PLACE = re.compile(
 
 def _line_in(file: str, call: int, expression: str, line: int) -> int:
     """Line of a file that holds line `line` of an expression passed to a call at line `call`; `call` if not
-    found."""
+    found.
+    """
     try:
         nodes = list(ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))))
     except (OSError, ValueError, SyntaxError):

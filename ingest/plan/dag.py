@@ -48,7 +48,7 @@ class FeaturePlan:
 
     @property
     def dense_names(self) -> tuple[str, ...]:
-        """Names of the dense numbers, in order; a vector `v` has v.0, v.1, …"""
+        """Names of the dense numbers, in order; a vector `v` has v.0, v.1 and so on."""
         return tuple(
             part
             for name, node in self.dense.items()
@@ -108,8 +108,10 @@ class FeaturePlan:
 
     @cached_property
     def fused(self) -> dict[int, Expr]:
-        """id of a `key(ngrams(text, n))` → its n-grams, which nothing else reads: the host computes both at
-        once."""
+        """Node id of a `key(ngrams(text, n))` → its n-grams, if nothing else reads them.
+
+        The host computes both at once.
+        """
         readers = Counter(id(source) for node in self.nodes for source in node.inputs)
         return {
             id(node): node.inputs[0]

@@ -49,7 +49,7 @@ class Layout:
 
     @cached_property
     def slots(self) -> dict[int, int]:
-        """id of a node → start of its column in bytes per row, a multiple of its width."""
+        """Node id → start of its column in bytes per row, a multiple of its width."""
         return self._assigned[0]
 
     @property
@@ -59,7 +59,7 @@ class Layout:
 
     @cached_property
     def pools(self) -> dict[int, int]:
-        """id of a pooled node → number of its pool; pool 0 lives longest."""
+        """Node id → number of its pool; pool 0 lives longest."""
         dies = {id(node): self._last[id(node)] for node in self._nodes}
         for node in reversed(self._nodes):
             if is_pooled(node) and dtypes.element(node.dtype) in dtypes.TEXTS:
@@ -114,7 +114,7 @@ class Layout:
 
 
 def _last_layers(nodes: Sequence[Expr], outputs: Collection[Expr], layers: int) -> dict[int, int]:
-    """id of a node → the last layer that reads its column; for outputs the number of layers."""
+    """Node id → the last layer that reads its column; for outputs the number of layers."""
     last = {id(node): node.layer for node in nodes}
     for node in nodes:
         for source in node.inputs:

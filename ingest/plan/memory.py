@@ -107,7 +107,8 @@ def memory_of(
     computed: Iterable[Expr] | None = None,
 ) -> Memory:
     """Memory of a device that holds the columns `stored` and computes `computed` among them; by default the
-    whole plan."""
+    whole plan.
+    """
     stored = plan.nodes if stored is None else tuple(stored)
     computed = plan.nodes if computed is None else tuple(computed)
     depth = len(plan.layers)

@@ -1,4 +1,4 @@
-"""File source: logs in DIR/<topic>/<partition>-<anything>.jsonl, .arrow, .parquet …
+"""File source: logs in DIR/<topic>/<partition>-<anything>.jsonl, .arrow or .parquet.
 
 The number at the start of a file name is its partition (0 without a number). A partition is the sequence of
 its files in name order. Its records are numbered from 0; the number is the position. When logs are followed,

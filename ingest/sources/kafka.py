@@ -239,7 +239,8 @@ class KafkaSource(BackgroundSource):
 
     def _progress(self, place: Place) -> tuple[int, int]:
         """(next offset, end). The next offset may lie after records that are not delivered (aborted,
-        markers)."""
+        markers).
+        """
         partition = TopicPartition(*place)
         if not self._until_end:
             end = self._consumer.highwater(partition)

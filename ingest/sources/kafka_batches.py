@@ -129,7 +129,8 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
 
 def bound_batches(unpacked_bytes: int) -> None:
     """Make every consumer of this process read `ReadableBatch`es of at most `unpacked_bytes` decompressed
-    bytes."""
+    bytes.
+    """
     ReadableBatch.unpacked_bytes = unpacked_bytes
     memory_records.DefaultRecordBatch = ReadableBatch
 
@@ -161,7 +162,8 @@ def _lz4(packed: memoryview, limit: int) -> bytes:
 
 def _snappy(packed: memoryview, limit: int) -> bytes:
     """Decompress blocks; each block starts with its size, which the decoder trusts, so it is checked
-    first."""
+    first.
+    """
     data = bytes(packed)
     blocks = [data]
     if codec._detect_xerial_stream(data):

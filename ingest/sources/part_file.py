@@ -131,7 +131,8 @@ class _Lines:
 
 class _Rows:
     """Reader of Arrow IPC files and streams, and Parquet; a file that is being written is opened again after
-    it grew."""
+    it grew.
+    """
 
     def __init__(self, path: Path, columns: Collection[str]) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Write every dashboard as JSON: python -m k8s.dashboards [FOLDER]"""
+"""Write every dashboard as JSON: python -m k8s.dashboards [FOLDER]."""
 
 from __future__ import annotations
 

@@ -122,6 +122,8 @@ def rate(metric: str, *by: str, only: str = "") -> str:
     """PromQL of a counter's rate, summed by labels.
 
     Args:
+        metric: name of the counter.
+        by: labels that are kept.
         only: further matchers.
     """
     matchers = f"@, {only}" if only else "@"

@@ -218,6 +218,7 @@ def _prebuilt(wanted: HostSource) -> Path | None:
 
 
 def prebuilt_folders() -> list[Path]:
+    """Folders of libraries that $LIVECTR_KERNELS names."""
     return [Path(text) for text in os.environ.get("LIVECTR_KERNELS", "").split(os.pathsep) if text]
 
 
@@ -274,6 +275,11 @@ def cached_cubin(source: str, *, arch: str) -> Path:
 
 
 def make_folder(folder: Path) -> None:
+    """Make a folder of compiled kernels, unless it is there.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

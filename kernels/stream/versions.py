@@ -139,7 +139,8 @@ class RowVersions:
 
     def known_after(self, time: int, count: int) -> npt.NDArray[np.bool_]:
         """bool[count]: the keys 0, 1, … count - 1 with a version after a time, a row, or more than one
-        version."""
+        version.
+        """
         size = min(count, len(self._time) - 1)
         known = np.zeros(count, np.bool_)
         known[:size] = (self._time[:size] > time) & (self._place[:size] >= 0) | (self._row[:size] >= 0)

@@ -1,5 +1,6 @@
-"""Commands, a file each: `add` gives a command its flags, `run` does it. Folders are the groups of
-`livectr --help`:
+"""Commands, a file each: `add` gives a command its flags, `run` does it.
+
+Folders are the groups of `livectr --help`:
 
     run/      trainer, servers, their client, local stand-ins for Kafka and Redis
     data/     a pipeline file, the logs, and what is made of them ahead of training

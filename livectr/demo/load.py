@@ -146,6 +146,7 @@ def _described(client: RankClient | PreRankClient, wait_s: float) -> Any:
 
 
 def main() -> int:
+    """Run the load that the command line describes, until it is told to stop."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

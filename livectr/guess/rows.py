@@ -35,7 +35,7 @@ Progress = Callable[[int], None]
 
 
 def format_of(path: Path) -> str:
-    """ "csv", "jsonl" or "parquet", by the file's suffix; ".gz" does not count.
+    """Format by the file's suffix: "csv", "jsonl" or "parquet"; ".gz" does not count.
 
     Raises:
         ConfigError: another suffix.

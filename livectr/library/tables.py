@@ -137,7 +137,8 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
 
 def conformed(table: pa.Table, columns: Mapping[str, str], *, optional: Iterable[str] = ()) -> pa.RecordBatch:
     """Columns in their declared types; timestamps become milliseconds. Raises ConfigError for the first value
-    that does not fit."""
+    that does not fit.
+    """
     batches = table.combine_chunks().to_batches()
     batch = concat_rows(batches) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
     try:

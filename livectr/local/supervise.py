@@ -216,7 +216,7 @@ class _Loop:
 
 
 def _steps(checkpoint: Path | None) -> int:
-    """Steps of the newest readable manifest, or -1. (trainer.checkpoint.checkpoint would load torch.)"""
+    """Steps of the newest readable manifest, or -1; trainer.checkpoint.checkpoint would load torch."""
     if checkpoint is None:
         return -1
     for path in sorted(checkpoint.glob("gen-*/MANIFEST.json"), reverse=True):

@@ -99,7 +99,8 @@ def open_pictures(
 
 class Folder(Pictures):
     """Picture files below a folder. A file's id is its name without the suffix: that integer, or the 64-bit
-    key of the text (as features have it)."""
+    key of the text (as features have it).
+    """
 
     def __init__(self, root: Path, dead_letters: DeadLetters) -> None:
         super().__init__()
@@ -145,7 +146,8 @@ class Folder(Pictures):
 
 class Topic(Pictures):
     """Pictures of a topic, up to the end that it has at the start; letters about records that hold none are
-    written while they are read."""
+    written while they are read.
+    """
 
     def __init__(self, url: str, topic: str, key: str, image: str, dead_letters: DeadLetters) -> None:
         super().__init__()

@@ -71,7 +71,7 @@ def shown(figure: Figure) -> str:
 
 
 def _cited(numbers: Sequence[int]) -> str:
-    """ "1–3, 7" of 1, 2, 3, 7."""
+    """Ranges of whole numbers: "1–3, 7" of 1, 2, 3, 7."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:

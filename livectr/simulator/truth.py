@@ -193,7 +193,8 @@ class Truth:
         self, user: I64, ads: Ads, ad: I64, device: I64, position: I64, hour: I64, query: I64
     ) -> F64:
         """P(click) of n impressions: user, ad are row numbers (of users, `ads`), query [n, 2] holds indices
-        in WORDS or -1 (no word), the rest is as in the event."""
+        in WORDS or -1 (no word), the rest is as in the event.
+        """
         logit = (
             self.world.base
             + self._appeal[user]
@@ -211,7 +212,8 @@ class Truth:
 
 def relevance(query: I64, title: I64) -> F64:
     """The share of each query's words that its title has: 0 for a query without words. query [n, 2], with -1
-    for no word; title [n, 3]."""
+    for no word; title [n, 3].
+    """
     typed = query >= 0
     matches = typed & (query[:, :, None] == title[:, None, :]).any(2)
     return np.asarray(matches.sum(1) / np.maximum(typed.sum(1), 1))

@@ -231,7 +231,8 @@ class Ranker:
 
     def model_of(self, version: ModelVersion | None) -> str:
         """Name of a version's ranking model: its class and the pipeline's fingerprint, after the role of a
-        challenger that was promoted. Before the first version: of the first champion."""
+        challenger that was promoted. Before the first version: of the first champion.
+        """
         if version is None:
             return f"{self._first}/{self._fingerprint}"
         scorer, champion = rank_scorer(version), version.manifest.champion

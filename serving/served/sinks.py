@@ -55,7 +55,8 @@ class Sink(Protocol):
 
     def write(self, key: str, line: bytes, tell: Tell) -> None:
         """Write a record, or begin to. Raises ConnectError while the place is away: the record may be written
-        later; OSError when it cannot be written."""
+        later; OSError when it cannot be written.
+        """
         ...
 
     def close(self) -> None:

@@ -257,7 +257,8 @@ class VersionFollower:
 
     def _observe(self, manifest: VersionManifest, seconds: float, first: bool) -> None:
         """Step 6. The first version is no measure of freshness: it waited for this server to start.
-        Neither is a canary's: the objective is about the stable side."""
+        Neither is a canary's: the objective is about the stable side.
+        """
         metrics.SERVED_VERSION.labels(self._role).set(manifest.version)
         metrics.SWAP_SECONDS.labels(self._role).observe(seconds)
         for contender in self._contenders:

@@ -53,7 +53,8 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
 
 def collect(root: Path, manifests: Sequence[Manifest], below: int) -> None:
     """Remove files of generations before `below` that no manifest names; manifests first, so that none names
-    a missing file."""
+    a missing file.
+    """
     kept = {m.generation for m in manifests}
     named = {root / f.path for m in manifests for f in m.files}
     old = [d for d in root.glob("gen-*") if number(d) < below and number(d) not in kept]

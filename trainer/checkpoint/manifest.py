@@ -141,6 +141,16 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
 
 
 def check_identity(root: Path | str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Check that a checkpoint belongs to this pipeline.
+
+    Args:
+        root: the checkpoint, for the message.
+        theirs: identity in its manifest: name → value.
+        ours: identity of the pipeline.
+
+    Raises:
+        MismatchError: they differ; names what.
+    """
     differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
     if {*differ} == {"features", "fingerprint"} and "features" not in theirs:
         raise MismatchError(
@@ -201,10 +211,12 @@ def verify_file(root: Path, entry: FileEntry) -> None:
 
 
 def folder_of(root: Path, generation: int) -> Path:
+    """Folder of a generation."""
     return root / f"gen-{generation:08d}"
 
 
 def number(directory: Path) -> int:
+    """Number of a generation, by its folder; 0 for any other folder."""
     match = re.fullmatch(r"gen-(\d+)", directory.name)
     return int(match[1]) if match else 0
 

@@ -195,7 +195,6 @@ class Stored:
 
         The future raises MismatchError if another trainer has taken the prefix.
         """
-
         key = f"{folder_of(Path(), manifest.generation)}/{MANIFEST}"
 
         def put() -> None:

@@ -79,7 +79,8 @@ class Collectives:
 
     def apart(self) -> Collectives:
         """Collectives of host tensors for another thread of this rank, over connections of their own and
-        counted with these. Collective."""
+        counted with these. Collective.
+        """
         if self.world == 1:
             return self
         other = copy.copy(self)
@@ -181,7 +182,8 @@ class Collectives:
 
     def _send(self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int]) -> Tensor:
         """All-to-all of float32 `flat`: outgoing[r] numbers to rank r, incoming[r] numbers from rank r. The
-        own share, too, is rounded to the type of the wire."""
+        own share, too, is rounded to the type of the wire.
+        """
         dtype = torch.bfloat16 if self.wire == "bf16" else torch.float32
         received = torch.empty(sum(incoming), dtype=dtype, device=flat.device)
         dist.all_to_all_single(received, flat.to(dtype), list(incoming), list(outgoing), group=self._group)

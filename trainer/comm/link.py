@@ -26,7 +26,8 @@ TIMES = 5
 
 def link_gbit(collectives: Collectives) -> float | None:
     """Gbit/s that a rank sends and receives at once, the slowest of all, the same on every rank; None where
-    all ranks share a network namespace. Collective."""
+    all ranks share a network namespace. Collective.
+    """
     places = collectives.all_gather(_place(collectives.rank), "link")
     if (places == places[0]).all():
         return None
@@ -43,7 +44,8 @@ def rounded(gbit: float) -> float:
 
 def _place(rank: int) -> NDArray[np.int64]:
     """Boot of the kernel and network namespace, i64[3]. Where the kernel tells neither, no two ranks share a
-    place."""
+    place.
+    """
     try:
         boot = uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).bytes
         namespace = Path("/proc/self/ns/net").stat().st_ino
@@ -58,7 +60,8 @@ def _width(collectives: Collectives) -> int:
 
 def _seconds(collectives: Collectives, numbers: int) -> float:
     """Seconds of an all-to-all in which a rank sends so many numbers to the others: each rank's best of some,
-    and of these the slowest rank's."""
+    and of these the slowest rank's.
+    """
     each = numbers // (collectives.world - 1)
     sizes = [0 if r == collectives.rank else each for r in range(collectives.world)]
     outgoing = [torch.zeros(size, device=collectives.device) for size in sizes]

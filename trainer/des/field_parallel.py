@@ -49,7 +49,8 @@ class FieldParallel:
 
     def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
         """Gradients are equal on all ranks, but for those of sub-models, which embed other ids on each rank.
-        See `Strategy`."""
+        See `Strategy`.
+        """
         if not dense.content:
             return lambda: None
         return dense.reduce_content(lambda flat: self.collectives.begin_all_reduce(flat, "sub-models"))

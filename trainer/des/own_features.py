@@ -97,7 +97,8 @@ class FeatureReader:
 
     def by_owner(self, own: OwnFeatures) -> Segments:
         """Keys of `Route.split_vectors`, each for its owner: a segment of each field for rank 0, then for
-        rank 1, and so on. A segment has all cells, of which those without a key of the rank are empty."""
+        rank 1, and so on. A segment has all cells, of which those without a key of the rank are empty.
+        """
         fields, world = self.route.split_vectors, self.route.world
         if not fields:
             return Segments.empty(0)
@@ -137,7 +138,8 @@ class FeatureReader:
 
     def _by_source(self, keys: list[I64]) -> tuple[I64 | None, I64]:
         """Order that sorts the keys of `Route.rows` by `Route.row_sources` (None: they are sorted), and the
-        number of keys of each source."""
+        number of keys of each source.
+        """
         count = len(self._holders)
         if not any(self._split):
             sizes = np.zeros(count, np.int64)

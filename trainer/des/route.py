@@ -67,7 +67,8 @@ class Route:
 
     def read_by_owner(self, rank: int) -> tuple[int, ...]:
         """Fields of a rank that it reads for the examples of all ranks (`partial`, `vectors`), ascending;
-        `split_vectors` come last."""
+        `split_vectors` come last.
+        """
         whole = (f for f in self.placement.fields_of(rank) if self.field_exchange[f] != "rows")
         return (*(f for f in whole if f not in self.split_vectors), *self.split_vectors)
 
@@ -101,7 +102,8 @@ class Route:
     @cached_property
     def row_sources(self) -> tuple[tuple[str, int], ...]:
         """(table, rank) pairs that rows are requested from, in the order of `row_tables`; a table that is
-        split by key has a pair for each rank."""
+        split by key has a pair for each rank.
+        """
         return tuple((table, rank) for table in self.row_tables for rank in self._holders(table))
 
     def requested_tables(self, rank: int) -> tuple[str, ...]:
@@ -116,7 +118,8 @@ class Route:
     @cached_property
     def sample_parallel(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """All fields that are not `partial`: common fields, and the others. `rows` come first, then the
-        `vectors` of each rank, then `split_vectors`."""
+        `vectors` of each rank, then `split_vectors`.
+        """
         whole = (f for r in range(self.world) for f in self.vectors(r))
         ordered = [*self.rows, *whole, *self.split_vectors]
         common = tuple(f for f in ordered if f in self.common.fields)

@@ -181,7 +181,8 @@ class DesStep:
 
     def _choose(self, features: Features | CommonFeatures) -> None:
         """Build with the exchange of every field that a batch chooses, if the batch is large enough, and keep
-        what the networks have learned. Collective."""
+        what the networks have learned. Collective.
+        """
         gathered = *self.route.pooled, *self.route.sequences, *self.placement.split_fields(self.table_of)
         least, cost = self.settings.choose_from, self.cost
         chosen = exchange_choice.choose(self.exchange, features, cost, gathered, least, self.prescribed)
@@ -252,7 +253,8 @@ class DesStep:
 
     def run_ahead(self) -> None:
         """Give `prepare` connections of its own: another thread may call it beside `learn`, but not with
-        tables on SSD, nor while `undecided`. Collective."""
+        tables on SSD, nor while `undecided`. Collective.
+        """
         self._ahead = self.collectives.apart()
         self.exchange.collectives = self._online.ahead = self._ahead
         if self.ams is not None:

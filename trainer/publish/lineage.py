@@ -55,7 +55,8 @@ class Lineage:
 
     def skip_unflipped(self) -> None:
         """Let versions between the last and `number` count as published: their pushes were cut off, and the
-        first delta holds their changes."""
+        first delta holds their changes.
+        """
         assert self.last is not None
         skipped = range(self.last.version + 1, self.number + 1)
         self.last = replace(self.last, earlier=self.last.earlier | dict.fromkeys(skipped, ()))

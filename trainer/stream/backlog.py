@@ -47,7 +47,8 @@ class Backlog:
     @property
     def own(self) -> tuple[int, int]:
         """Rows of this rank that are not read, and those of partitions that are not paused, as of the last
-        LOOK_EVERY_S."""
+        LOOK_EVERY_S.
+        """
         if self._clock() - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = self._clock()
             self._own = self._source.behind, self._source.unread

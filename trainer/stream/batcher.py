@@ -226,7 +226,8 @@ class Batcher:
 
     def take(self) -> tuple[tuple[int, BatchSettings] | None, dict[int, dict[int, int]]]:
         """Return the news since the last call: step at which the process began, with its settings; and step →
-        examples of each partition, of batches in which a clock or the end of a log took part."""
+        examples of each partition, of batches in which a clock or the end of a log took part.
+        """
         began, noted = self._began, self._noted
         self._began, self._noted = None, {}
         return began, noted

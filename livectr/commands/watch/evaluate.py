@@ -1,5 +1,6 @@
 """`livectr evaluate`: quality of a run, from its log of predictions, of a checkpoint on a log, or of what was
-served."""
+served.
+"""
 
 import argparse
 from dataclasses import replace

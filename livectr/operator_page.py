@@ -1,4 +1,4 @@
-"""The operators of docs/features.md, made from their docstrings: `python -m livectr.operator_page`."""
+"""The operators of docs/operators.md, made from their docstrings: `python -m livectr.operator_page`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from livectr.ingest import operators
 from livectr.ingest.language import expr, streams
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "features.md"
+PAGE = ROOT / "docs" / "operators.md"
 BETWEEN = re.compile(r"(<!-- operators -->\n).*(<!-- end of operators -->)", re.DOTALL)
 
 GROUPS = {

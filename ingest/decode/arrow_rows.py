@@ -194,7 +194,8 @@ def _convertible(array: pa.Array, dtype: str, unit: str) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_timestamp(array.type) and dtype == "int64":
-        return pc.cast(array, pa.timestamp(unit, array.type.tz), safe=False).cast(pa.int64())
+        instants = array.view(pa.timestamp(array.type.unit))  # UTC in any zone, whose name may be damaged
+        return pc.cast(instants, pa.timestamp(unit), safe=False).cast(pa.int64())
     if pa.types.is_boolean(array.type) and dtype in dtypes.NUMBERS:
         return array.cast(pa.int8())
     return array

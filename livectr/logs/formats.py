@@ -257,7 +257,7 @@ def with_time(batch: pa.RecordBatch, column: str, read: Callable[[Any], int], ba
         )
     values = batch.column(column)
     if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
+        values = values.view(pa.timestamp(values.type.unit)).cast(pa.timestamp("us"), safe=False)
         times = pc.divide(values.cast(pa.int64()), 1000)
     else:
         seen: dict[Any, int | None] = {}  # hours and seconds repeat a lot

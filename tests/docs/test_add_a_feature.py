@@ -70,7 +70,9 @@ CHANGES: Mapping[str, Pipeline] = {
 
 def promised() -> dict[str, dict[str, str]]:
     """Change → part → "carried over" or "refused", as the page has it."""
-    rows = re.findall(r"^\| (an?\w* [^|]*?)(?: \(`[^|]*)? \| (\w+)[^|]* \| (\w+)[^|]* \|$", PAGE.read_text(), re.M)
+    rows = re.findall(
+        r"^\| (an?\w* [^|]*?)(?: \(`[^|]*)? \| (\w+)[^|]* \| (\w+)[^|]* \|$", PAGE.read_text(), re.M
+    )
     return {change: dict(zip(PARTS, found, strict=True)) for change, *found in rows}
 
 
@@ -100,6 +102,8 @@ def test_a_warm_start_carries_over_what_the_page_says(change: str, part: str, be
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_pipeline_is_refused_the_checkpoint(change: str, before: Path) -> None:
     files = {path: path.read_bytes() for path in before.rglob("*") if path.is_file()}
-    with pytest.raises((MismatchError, livectr.ConfigError), match=r"belongs to another pipeline|holds a checkpoint"):
+    with pytest.raises(
+        (MismatchError, livectr.ConfigError), match=r"belongs to another pipeline|holds a checkpoint"
+    ):
         livectr.train(CHANGES[change], ROWS, checkpoint=before, batch_size=32, threads=1)
     assert files == {path: path.read_bytes() for path in before.rglob("*") if path.is_file()}

@@ -124,8 +124,7 @@ class Pipeline:
         check_contents(self.content, self.plan.sparse)
         check_names(self.challengers, self.shadows)
         check_contest(self.challengers, self.promotion)
-        models = {"rank": self.rank, "prerank": self.prerank, **self.challengers, **self.shadows}
-        check_models(models, self.plan, self.content)
+        check_models(self.models, self.plan, self.content)
 
     # Features
 
@@ -159,6 +158,11 @@ class Pipeline:
     def contenders(self) -> dict[str, object]:
         """Role → ranking model that may be published, the first champion first."""
         return {"rank": self.rank, **self.challengers}
+
+    @property
+    def models(self) -> dict[str, object]:
+        """Role → model, None for a pipeline without a pre-rank model."""
+        return {"rank": self.rank, "prerank": self.prerank, **self.challengers, **self.shadows}
 
     @cached_property
     def fingerprint(self) -> str:

@@ -64,13 +64,14 @@ def prebuild_all(
 def _make_servers(pipeline: Pipeline) -> None:
     """Make the extractors of a rank and of a pre-rank server. Nothing connects."""
     from livectr.serving.options import ServeOptions
-    from livectr.serving.score.prerank import PreRanker, prerank_follower
-    from livectr.serving.score.rank import Ranker, rank_follower
+    from livectr.serving.score.followers import version_follower
+    from livectr.serving.score.prerank import PreRanker
+    from livectr.serving.score.rank import Ranker
 
     options = ServeOptions(redis="redis://127.0.0.1")
-    Ranker(pipeline, rank_follower(pipeline, options), options)
+    Ranker(pipeline, version_follower("rank", pipeline, options), options)
     if pipeline.prerank is not None:
-        PreRanker(pipeline, prerank_follower(pipeline, options), options)
+        PreRanker(pipeline, version_follower("prerank", pipeline, options), options)
 
 
 def _make_trainer(pipeline: Pipeline) -> None:

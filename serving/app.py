@@ -20,6 +20,7 @@ from livectr.serving.describe import described
 from livectr.serving.options import ServeOptions
 from livectr.serving.pauses import PauseClock
 from livectr.serving.probes import NoProbes, Probe, Probes, ProbeServer
+from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
 from livectr.serving.server import Method, Server, Transport
 from livectr.serving.sides import Sides
@@ -76,7 +77,7 @@ class App:
             MODEL_SERVICE,
             "Describe",
             pb.DescribeRequest,
-            lambda request, deadline: described(role, self.sides, options),
+            lambda request, deadline: Reply(described(role, self.sides, options)),
             admitted=False,
         )
         self.admission = Admission(

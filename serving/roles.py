@@ -10,9 +10,10 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.options import ServeOptions
 from livectr.serving.request.parse import ColumnSpec
-from livectr.serving.score.prerank import PreRanker, prerank_follower
-from livectr.serving.score.rank import Ranker, rank_follower
-from livectr.serving.score.recommend import recommend_follower, recommender
+from livectr.serving.score.followers import version_follower
+from livectr.serving.score.prerank import PreRanker
+from livectr.serving.score.rank import Ranker
+from livectr.serving.score.recommend import recommender
 from livectr.serving.server import Method
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
@@ -64,14 +65,14 @@ def _prerank_method(preranker: PreRanker) -> Method[Any]:
 
 
 def _rank(pipeline: Pipeline, options: ServeOptions) -> Role:
-    follower = rank_follower(pipeline, options)
+    follower = version_follower("rank", pipeline, options)
     ranker = Ranker(pipeline, follower, options)
     columns = ranker.schema.columns
     return Role(pipeline, follower, [_rank_method(ranker)], columns, ranker.model_of, True, ranker.close)
 
 
 def _prerank(pipeline: Pipeline, options: ServeOptions) -> Role:
-    follower = prerank_follower(pipeline, options)
+    follower = version_follower("prerank", pipeline, options)
     preranker = PreRanker(pipeline, follower, options)
     columns = preranker.schema.columns
     methods = [_prerank_method(preranker)]
@@ -79,7 +80,7 @@ def _prerank(pipeline: Pipeline, options: ServeOptions) -> Role:
 
 
 def _recommend(pipeline: Pipeline, options: ServeOptions) -> Role:
-    follower = recommend_follower(pipeline, options)
+    follower = version_follower("recommend", pipeline, options)
     preranker, ranker, answers = recommender(pipeline, follower, options)
     columns = {**answers.schema.columns, answers.item.name: answers.item}
     method: Method[Any] = Method(

@@ -23,6 +23,7 @@ from livectr.serving.access.tokens import Tokens
 from livectr.serving.canary import SIDE, STABLE
 from livectr.serving.deadlines import Call, answering, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
+from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
 from livectr.serving.request.parse import ColumnSpec
 from livectr.serving.tls import server_credentials
@@ -59,7 +60,7 @@ class Method(Generic[Req]):
     service: str
     name: str
     request: type[Req]
-    handle: Callable[[Req, float | None], Message]
+    handle: Callable[[Req, float | None], Reply]
     admitted: bool = True
     role: str = ""
     columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
@@ -200,7 +201,7 @@ class Server:
             )
         deadline = deadline_of(context.time_remaining())
         if not method.admitted:
-            answer = method.handle(_parse(method.request, raw), deadline)
+            reply = method.handle(_parse(method.request, raw), deadline)
         else:
             started = time.perf_counter()
             with self._admission.place(deadline, len(raw), context.is_active):
@@ -211,10 +212,10 @@ class Server:
                 request = _parse(method.request, raw)
                 REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
                 with answering(Call(deadline, context.is_active)):
-                    answer = method.handle(request, deadline)
+                    reply = method.handle(request, deadline)
         if tracing.TRACER is not None:
-            tracing.TRACER.answered(answer)
-        return cast(bytes, answer.SerializeToString())
+            tracing.TRACER.answered(reply.message)
+        return reply.serialized()
 
 
 def _server_options(transport: Transport) -> list[tuple[str, int]]:

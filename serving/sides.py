@@ -22,6 +22,7 @@ from livectr.serving import metrics
 from livectr.serving.canary import CANARY, REQUEST, SIDE, STABLE, CanaryOptions, on_side
 from livectr.serving.errors import RequestError, SideError
 from livectr.serving.options import ServeOptions
+from livectr.serving.reply import Reply
 from livectr.serving.request.accepts import (
     refused_bids,
     refused_columns,
@@ -164,15 +165,15 @@ class Sides:
     def _answer(
         self,
         role: str,
-        handles: dict[str, Callable[[Any, float | None], Any]],
+        handles: dict[str, Callable[[Any, float | None], Reply]],
         request: Any,
         deadline: float | None,
-    ) -> Any:
+    ) -> Reply:
         side = self.pick(role, request)
         SIDE.set(side)
-        answer = handles[side](request, deadline)
-        answer.side = side
-        return answer
+        reply = handles[side](request, deadline)
+        reply.message.side = side
+        return reply
 
     def _named(self, side: str) -> str:
         if side not in _ANOTHER:

@@ -31,10 +31,10 @@ ORDER = {
     "kernels": "runtime keys operators extract row table tiers online gpu_table stream protobuf network",
     "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
     "decode sources join materialized common_features content",
-    "trainer": "telemetry step_settings warm_parts ramp options configs process groups feature_parts comm "
+    "trainer": "telemetry step_settings warm_parts ramp options process groups feature_parts comm "
     "counts placement content tables des checkpoint publish stream delayed quality progress parts "
     "commit_state commits stages build report run",
-    "serving": "front errors deadlines limits canary options tracing metrics pauses probes tls "
+    "serving": "front errors deadlines limits canary options tracing metrics reply pauses probes tls "
     "access connections version request served score server roles sides describe workers app",
     "livectr": "checkout console evaluation local ops prebuilt secrets config simulator demo library logs "
     "analysis guess operator_page versions inspection plan check verify commands cli",

@@ -81,7 +81,7 @@ def show_placement(
     """
     from livectr.kernels.table.rows import row_layout
     from livectr.models.base import row_segments
-    from livectr.trainer.configs import model_configs
+    from livectr.models.configs import model_configs
     from livectr.trainer.options import check_placement
     from livectr.trainer.placement.balance import balance, loads
     from livectr.trainer.placement.measured import row_bytes, stats_of

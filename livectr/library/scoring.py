@@ -7,7 +7,7 @@ networks of `models`. It has no near-cache and no compiled forward pass, and imp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -31,12 +31,13 @@ from livectr.library.checkpoints import open_checkpoint
 from livectr.library.features import extracted
 from livectr.library.tables import root_columns, to_pipeline
 from livectr.models.base import CTRModel, Gathered, Gathers, Ragged, role_slices, row_segments
+from livectr.models.configs import model_configs
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.models.two_tower import TwoTowerModel
+from livectr.models.weights import loaded
 from livectr.store.layout import CONTENT
-from livectr.system.errors import ConfigError, MismatchError
+from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.configs import model_configs
 from livectr.trainer.content.contents import FOLDER
 from livectr.trainer.quality.champion import champion_of
 
@@ -133,7 +134,9 @@ class CheckpointScorer:
             model = configs[role].build(pipeline.plan.fields, pipeline.plan.fields, pipeline.plan.dense_names,
                                         True, 0)  # fmt: skip
             gathers = configs[role].gathers(pipeline.plan.fields)
-            self._models[role] = _Model(_loaded(model, dense, role), slices[role], gathers)
+            self._models[role] = _Model(
+                loaded(model, dense, f"{role}.", f"the checkpoint's {role} model"), slices[role], gathers
+            )
         self.statistics = Statistics(pipeline.plan).load(restored.statistics())
         wanted = [field for model in self._models.values() for field in model.gathers.content]
         self._contents = _contents(pipeline, wanted, restored.root, folders, dense)
@@ -324,20 +327,6 @@ def _contents(
                 f"{model.width}; name the folder that it was trained with"
             )
         network = model.network(f"{CONTENT}{name}", 0)
-        network.load(dict(_under(f"{CONTENT}{name}.", dense)))
-        contents[name] = _Content(store, network.eval().requires_grad_(False))
+        about = f"the checkpoint's sub-model of content {name!r}"
+        contents[name] = _Content(store, loaded(network, dense, f"{CONTENT}{name}.", about))
     return contents
-
-
-def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:
-    """Network with the checkpoint's weights."""
-    try:
-        model.load(dict(_under(f"{role}.", dense)))
-    except (KeyError, ValueError) as error:
-        raise MismatchError(f"the checkpoint's {role} model belongs to another pipeline: {error}") from error
-    return model.eval().requires_grad_(False)
-
-
-def _under(prefix: str, state: Mapping[str, Tensor]) -> Iterable[tuple[str, Tensor]]:
-    """Tensors whose names have a prefix, without it."""
-    return ((n.removeprefix(prefix), t) for n, t in state.items() if n.startswith(prefix))

@@ -101,7 +101,7 @@ def of_pipeline(pipeline: Pipeline, keys: float | None = None) -> Model:
     Raises:
         ConfigError: a model is no model.
     """
-    from livectr.trainer.configs import model_configs
+    from livectr.models.configs import model_configs
 
     configs = model_configs(pipeline)
     names = list(pipeline.plan.fields)

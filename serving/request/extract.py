@@ -14,9 +14,6 @@ from livectr.serving.errors import RequestError
 from livectr.serving.limits import DEFAULT, RequestLimits
 from livectr.serving.request.enrich import EnrichedRequest
 
-FeaturesAt = Callable[[Statistics], SharedFeatures]
-"""Features of a request, given the running statistics of a version."""
-
 
 class RequestFeatures:
     """Extracts the features of a plan from requests; shared columns are extracted once."""
@@ -26,31 +23,22 @@ class RequestFeatures:
         self._limits = limits
         self._extractor = Extractor(plan)
 
-    def extract(self, request: EnrichedRequest, row_name: Callable[[int], str]) -> FeaturesAt:
-        """Extract a request's features; a plan with running statistics waits for those of a version.
-
-        A plan without statistics is extracted at once, before a version is locked.
+    def extract(
+        self, request: EnrichedRequest, statistics: Statistics, row_name: Callable[[int], str]
+    ) -> SharedFeatures:
+        """Extract a request's features.
 
         Args:
+            statistics: of the version that answers, of a plan that contains this plan.
             row_name: name in the request of the row with a given index, for error messages.
 
-        Returns:
-            Function of a version's statistics, which may belong to a plan that contains this plan.
-
         Raises:
-            RequestError: from both calls; a row cannot be extracted, or the rows have too many values.
+            RequestError: a row cannot be extracted, or the rows have too many values.
         """
-        if self._plan.statistics:
-            return lambda statistics: self._extract(request, statistics.of(self._plan), row_name)
-        features = self._extract(request, None, row_name)
-        return lambda _: features
-
-    def _extract(
-        self, request: EnrichedRequest, statistics: Statistics | None, row_name: Callable[[int], str]
-    ) -> SharedFeatures:
+        own = statistics.of(self._plan) if self._plan.statistics else None
         try:
             features = self._extractor.shared(
-                request.shared, request.own, request.rows, statistics, self._limits.features
+                request.shared, request.own, request.rows, own, self._limits.features
             )
         except TooLargeError as error:
             raise RequestError(

@@ -25,9 +25,9 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.errors import OverloadError, RequestError
-from livectr.serving.score.inputs import FieldVectors, RankInputs
+from livectr.serving.score.inputs import FieldVectors, ModelInputs
 from livectr.serving.score.look_up import VersionLookup
-from livectr.serving.score.scorer import RankScorer
+from livectr.serving.score.rank_scorer import RankScorer
 from livectr.serving.version.near_cache import RaggedVectors
 from livectr.store.layout import F32, I64
 
@@ -66,7 +66,7 @@ class Explainer:
             self._one.release()
 
     def explain(
-        self, lookup: VersionLookup, scorer: RankScorer, inputs: RankInputs, logits: F32, rows: Sequence[int]
+        self, lookup: VersionLookup, scorer: RankScorer, inputs: ModelInputs, logits: F32, rows: Sequence[int]
     ) -> Any:
         """Explain the scores of some candidates; Explanations.
 
@@ -94,7 +94,7 @@ class Explainer:
             ],
         )
 
-    def _contributions(self, scorer: RankScorer, inputs: RankInputs, row: int) -> F32:
+    def _contributions(self, scorer: RankScorer, inputs: ModelInputs, row: int) -> F32:
         """Contributions f32[F + features of dense numbers] to the logit of a candidate."""
         fields, dense = len(self._fields), list(self._columns.values())
         times = 1 + fields + len(dense)  # first the candidate as it is

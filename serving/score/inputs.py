@@ -1,4 +1,4 @@
-"""Inputs of a ranking model: vectors of fields, of which all rows of a request may share some."""
+"""Inputs of a model: vectors of fields, of which all rows of a request may share some."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class FieldVectors:
 
 
 @dataclass(frozen=True)
-class RankInputs:
-    """Inputs of the model of n candidates.
+class ModelInputs:
+    """Inputs of a model, of n rows.
 
     Args:
         features: that the others are looked up by.
@@ -78,6 +78,8 @@ class RankInputs:
         dense: f32[n, Dd].
         lists: field → vectors of each key, of the fields that the model reads as sequences.
         content: field → content vectors, of the fields whose content the model reads.
+        complete: False if look-up rows or histories may be missing or old.
+        read_at: instant of time.monotonic() at which the oldest live input was read; None: there is none.
     """
 
     features: SharedFeatures
@@ -85,6 +87,8 @@ class RankInputs:
     dense: F32
     lists: Lists
     content: Lists
+    complete: bool
+    read_at: float | None
 
 
 def ragged(vectors: RaggedVectors, columns: slice = slice(None)) -> Ragged:

@@ -14,23 +14,33 @@ from livectr.models.forward import ItemFeatures, LayeredModel
 
 
 @dataclass(frozen=True)
+class PlanPart:
+    """Part of a pipeline's features.
+
+    Args:
+        plan: of these features.
+        fields: numbers in the pipeline of the plan's fields whose rows are looked up. They are the plan's
+            first; of its other fields the content alone is read.
+    """
+
+    plan: FeaturePlan
+    fields: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class SplitPlan:
     """Feature plan of a pipeline, split.
 
     Args:
         column: column of the impression stream that names the item.
-        items: plan of the features whose partial results may be kept.
-        item_fields: numbers of its fields in the pipeline.
-        rest: plan of the other features.
-        rest_fields: numbers of its fields in the pipeline.
+        items: features whose partial results may be kept.
+        rest: the other features.
         features: numbers of the items' features in the pipeline.
     """
 
     column: str
-    items: FeaturePlan
-    item_fields: tuple[int, ...]
-    rest: FeaturePlan
-    rest_fields: tuple[int, ...]
+    items: PlanPart
+    rest: PlanPart
     features: ItemFeatures
 
 
@@ -59,19 +69,14 @@ def split_plan(pipeline: Pipeline) -> SplitPlan | None:
     }
     of_items = chain.from_iterable([numbers[name]] * width_of(node) for name, node in plan.dense.items())
 
-    def part(fields: list[str], *, of_item: bool) -> FeaturePlan:
+    def part(fields: list[str], *, of_item: bool) -> PlanPart:
         dense = {name: node for name, node in plan.dense.items() if numbers[name] is of_item}
-        return FeaturePlan({name: plan.sparse[name] for name in fields}, dense)
+        places = tuple(plan.fields.index(name) for name in fields)
+        return PlanPart(FeaturePlan({name: plan.sparse[name] for name in fields}, dense), places)
 
-    places = tuple(plan.fields.index(name) for name in items)
-    return SplitPlan(
-        column,
-        part(items, of_item=True),
-        places,
-        part(rest, of_item=False),
-        tuple(plan.fields.index(name) for name in rest),
-        ItemFeatures(places, tuple(i for i, own in enumerate(of_items) if own)),
-    )
+    own = part(items, of_item=True)
+    features = ItemFeatures(own.fields, tuple(i for i, is_own in enumerate(of_items) if is_own))
+    return SplitPlan(column, own, part(rest, of_item=False), features)
 
 
 def _compiled(pipeline: Pipeline, config: ModelConfig) -> bool:

@@ -18,7 +18,7 @@ from livectr.serving.request.parse import RequestColumns
 from livectr.serving.score.item_partials import ItemPartials
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.plan_stages import PlanStages
-from livectr.serving.score.scorer import rank_scorer
+from livectr.serving.score.rank_scorer import rank_scorer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache, SupersededError
@@ -118,13 +118,12 @@ class ItemStage:
         Args:
             row_name: as in `kept`; None: no request asked for them.
         """
-        stages = self._stages
-        enriched = stages.enrich(RequestColumns(len(items), {}, {self.column: items}, 0))
-        inputs = stages.look_up(lookup, stages.extract(enriched, row_name or str), {})
+        columns = RequestColumns(len(items), {}, {self.column: items}, 0)
+        inputs = self._stages.inputs(lookup, columns, {}, row_name or str)
         partials = rank_scorer(lookup.version).item_partials(inputs.vectors, inputs.dense)
-        if enriched.complete and lookup.complete:
+        if inputs.complete and lookup.complete:
             store.add(keys, items, partials, asked=row_name is not None)
-        return Kept.of(partials), enriched.complete
+        return Kept.of(partials), inputs.complete
 
     def _partials(self, lookup: VersionLookup) -> ItemPartials:
         """Store of a version; for a request of a version that was replaced, an empty one that takes none."""

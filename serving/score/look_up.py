@@ -75,9 +75,8 @@ class VersionLookup:
         """Rows to add to the near-cache before the next batch is read."""
 
     def add(self, prefetched: PrefetchedRows | None) -> None:
-        """Take prefetched rows; they count only at their own version."""
-        if prefetched is not None and prefetched.version == self.version.number:
-            self._prefetched = prefetched
+        """Take rows that were prefetched at this version."""
+        self._prefetched = prefetched
 
     def vectors(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch.

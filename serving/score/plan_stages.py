@@ -1,99 +1,205 @@
-"""Stages enrich, extract and look up for the features of a plan, a ranking model's or a part of them."""
+"""Stages enrich, extract and look up: a request's columns become the inputs of a model.
+
+The same three stages give the inputs of a whole ranking model, of its items' part, and of both towers.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
 
 from livectr.ingest.extract.sharing import SharedFeatures
+from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.features import Features
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
-from livectr.serving.request.enrich import EnrichedRequest, Enricher
-from livectr.serving.request.extract import FeaturesAt, RequestFeatures
+from livectr.serving.request.enrich import Enricher
+from livectr.serving.request.extract import RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import InlineContent, RequestColumns
-from livectr.serving.score.inputs import FieldVectors, RankInputs
+from livectr.serving.request.user_prefetch import UserTables
+from livectr.serving.score.inputs import FieldVectors, ModelInputs
+from livectr.serving.score.item_features import PlanPart
 from livectr.serving.score.look_up import VersionLookup
-from livectr.serving.score.scorer import rank_scorer
+from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import I32, Batch, RaggedVectors
-from livectr.serving.version.prefetch import PrefetchKeys
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64
 
+_MOST_SHAPES = 256
+"""Sets of shared fields whose order is remembered."""
 
-class PlanStages:
-    """Stages of requests for some of a pipeline's features; shared fields are looked up and pooled once.
+
+class ReadingModel(Protocol):
+    """Model of a version, by what it reads.
+
+    Attributes:
+        statistics: running statistics of the pipeline's features.
+        sequences: fields of which it reads the vector of each key.
+        content: fields of which it reads the content.
+    """
+
+    @property
+    def statistics(self) -> Statistics: ...
+    @property
+    def sequences(self) -> Collection[str]: ...
+    @property
+    def content(self) -> Collection[str]: ...
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What every stage of a server reads from.
 
     Args:
-        plan: of the features.
-        fields: numbers of its fields in the pipeline.
+        limits: upper bounds of a request.
+        reader: of Redis.
+        lookup_rows: cache of look-up rows.
+    """
+
+    pipeline: Pipeline
+    limits: RequestLimits
+    reader: Reader
+    lookup_rows: LookupRows
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Order of a batch's fields: shared ones first.
+
+    Args:
+        fields: pairs (field name, table name).
+        sequences: places in `fields` of the fields that the model reads as sequences.
+        shared, own: numbers in the pipeline of the shared fields, and of the others.
+    """
+
+    fields: tuple[tuple[str, str], ...]
+    sequences: tuple[int, ...]
+    shared: tuple[int, ...]
+    own: tuple[int, ...]
+
+
+def not_timed(stage: str) -> None:
+    """End of a stage that nobody times."""
+
+
+class PlanStages:
+    """Stages of requests for a part of a pipeline's features; shared fields are looked up and pooled once.
+
+    Args:
+        part: the features.
+        model: model of a version that reads them.
     """
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        plan: FeaturePlan,
-        fields: Sequence[int],
-        limits: RequestLimits,
-        reader: Reader,
-        lookup_rows: LookupRows,
+        self, sources: Sources, part: PlanPart, model: Callable[[ModelVersion], ReadingModel]
     ) -> None:
-        self._limits = limits
-        self._enricher = Enricher(pipeline, plan, reader, lookup_rows)
-        self._features = RequestFeatures(plan, limits)
-        self._numbers = tuple(fields)
+        pipeline, plan = sources.pipeline, part.plan
+        self.roots = plan.roots
+        self._limits = sources.limits
+        self._model = model
+        self._enricher = Enricher(pipeline, plan, sources.reader, sources.lookup_rows)
+        self._features = RequestFeatures(plan, sources.limits)
+        self._numbers = part.fields
         tables = {spec.name: spec.table for spec in pipeline.fields}
-        self._fields = tuple((name, tables[name]) for name in plan.fields)
+        self._fields = tuple((name, tables[name]) for name in plan.fields[: len(part.fields)])
         self._index = {name: index for index, name in enumerate(plan.fields)}
+        self._users = UserTables(pipeline, [name for name, _ in self._fields])
+        self._shapes: dict[tuple[tuple[int, ...], tuple[str, ...]], _Shape] = {}
 
-    def enrich(self, columns: RequestColumns, prefetch: PrefetchKeys | None = None) -> EnrichedRequest:
-        """See `Enricher.enrich`."""
-        return self._enricher.enrich(columns, prefetch)
-
-    def extract(self, request: EnrichedRequest, row_name: Callable[[int], str]) -> FeaturesAt:
-        """See `RequestFeatures.extract`."""
-        return self._features.extract(request, row_name)
-
-    def look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> RankInputs:
-        """Look up the features of n rows.
+    def inputs(
+        self,
+        lookup: VersionLookup,
+        columns: RequestColumns,
+        inline: InlineContent,
+        row_name: Callable[[int], str],
+        ended: Callable[[str], object] = not_timed,
+    ) -> ModelInputs:
+        """Enrich, extract and look up n rows at a version.
 
         Args:
             inline: content that the request carries.
+            row_name: name in the request of the row with a given index, for error messages.
+            ended: told the end of the stages "enrich" and "extract".
 
         Raises:
             AnswerError: the status that the client receives.
+            SupersededError: a row is newer than the version.
         """
-        scorer = rank_scorer(lookup.version)
-        features = features_at(scorer.statistics)
-        read = tuple(name for name in scorer.sequences if name in self._index)
-        vectors, lists = self._vectors(lookup, features, read)
-        content = self._content(lookup, features, inline)
-        return RankInputs(features, vectors, features.own.dense, lists, content)
+        model = self._model(lookup.version)
+        prefetch = self._users.missing(columns, lookup.version.manifest, lookup.cache)
+        enriched = self._enricher.enrich(columns, prefetch)
+        lookup.add(enriched.prefetched)
+        ended("enrich")
+        features = self._features.extract(enriched, model.statistics, row_name)
+        ended("extract")
+        vectors, lists = self._vectors(lookup, features, model.sequences)
+        content = self._content(lookup, features, model.content, inline)
+        dense = features.own.dense
+        return ModelInputs(features, vectors, dense, lists, content, enriched.complete, enriched.read_at)
 
     def _vectors(
-        self, lookup: VersionLookup, features: SharedFeatures, read: tuple[str, ...]
+        self, lookup: VersionLookup, features: SharedFeatures, sequences: Collection[str]
     ) -> tuple[FieldVectors, dict[str, RaggedVectors]]:
         """Pooled vectors of all fields, and by field the lists that the model reads."""
-        shared, own = features.shared_fields, features.own_fields
-        fields, sequences = _shape(self._fields, (*shared, *own), read)
-        batch = Batch.joined(fields, sequences, features.shared, features.own)
+        features = self._looked_up(features)
+        shape = self._shape(features, tuple(name for name in sequences if name in self._index))
+        batch = Batch.joined(shape.fields, shape.sequences, features.shared, features.own)
         vectors = lookup.vectors(batch)
         lists = {}
         for i, part in zip(batch.sequences, vectors.lists, strict=True):
             name = batch.fields[i][0]
             lists[name] = self._broadcast(name, part, batch.rows) if i < batch.once else part
-        own_numbers, shared_numbers = (tuple(self._numbers[i] for i in part) for part in (own, shared))
-        return FieldVectors(vectors.pooled, own_numbers, vectors.once, shared_numbers), lists
+        return FieldVectors(vectors.pooled, shape.own, vectors.once, shape.shared), lists
+
+    def _looked_up(self, features: SharedFeatures) -> SharedFeatures:
+        """Features without the fields of which only the content is read."""
+        count = len(self._fields)
+        if count == len(self._index):
+            return features
+
+        def part(features: Features, numbers: tuple[int, ...]) -> tuple[Features, tuple[int, ...]]:
+            places = [place for place, number in enumerate(numbers) if number < count]
+            return features.select_fields(places), tuple(numbers[place] for place in places)
+
+        shared, shared_fields = part(features.shared, features.shared_fields)
+        own, own_fields = part(features.own, features.own_fields)
+        return SharedFeatures(shared, own, shared_fields, own_fields)
+
+    def _shape(self, features: SharedFeatures, read: tuple[str, ...]) -> _Shape:
+        """Order of the fields of some features.
+
+        Args:
+            read: fields that the model reads as sequences.
+        """
+        shape = self._shapes.get((features.shared_fields, read))
+        if shape is None:
+            numbers = self._numbers
+            fields = tuple(self._fields[i] for i in (*features.shared_fields, *features.own_fields))
+            shape = _Shape(
+                fields,
+                tuple(place for place, (name, _) in enumerate(fields) if name in read),
+                tuple(numbers[i] for i in features.shared_fields),
+                tuple(numbers[i] for i in features.own_fields),
+            )
+            if len(self._shapes) >= _MOST_SHAPES:  # clients choose which fields are shared
+                self._shapes.clear()
+            self._shapes[features.shared_fields, read] = shape
+        return shape
 
     def _content(
-        self, lookup: VersionLookup, features: SharedFeatures, inline: InlineContent
+        self,
+        lookup: VersionLookup,
+        features: SharedFeatures,
+        fields: Collection[str],
+        inline: InlineContent,
     ) -> dict[str, RaggedVectors]:
         """Content vectors of the fields whose content the model reads."""
         lists: dict[str, tuple[I32, I64]] = {}
         shared = set()
-        for field in rank_scorer(lookup.version).content:
+        for field in fields:
             index = self._index.get(field)
             if index is None:
                 continue
@@ -119,12 +225,3 @@ class PlanStages:
                 f"candidates; send fewer (max_values is {self._limits.values})",
             )
         return vectors.broadcast(rows)
-
-
-@functools.lru_cache(maxsize=256)  # clients choose which fields are shared
-def _shape(
-    fields: tuple[tuple[str, str], ...], order: tuple[int, ...], read: tuple[str, ...]
-) -> tuple[tuple[tuple[str, str], ...], tuple[int, ...]]:
-    """Fields in the given order, and the indices of those of which the model reads each key's vector."""
-    ordered = tuple(fields[i] for i in order)
-    return ordered, tuple(i for i, (name, _) in enumerate(ordered) if name in read)

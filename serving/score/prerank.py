@@ -1,7 +1,7 @@
 """Pre-rank server: the best few of many items, by ⟨user vector, item vector⟩.
 
     parse ─► enrich ─► extract ─► look up ─► score
-                       └──── at one version ────┘
+             └────────── at one version ─────────┘
 
 A version holds the item vectors as a matrix. An item without a vector is newer than the version, or in no
 table. The item tower of the version scores it from its features, so it can be selected too.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.keys.keys import U32
 from livectr.kernels.network.retrieval import Query, Selection, compile_retrieval, top
 from livectr.protos import livectr_pb2 as pb
@@ -28,8 +27,7 @@ from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.enrich import EnrichedRequest, Enricher
-from livectr.serving.request.extract import FeaturesAt, RequestFeatures
+from livectr.serving.reply import Reply, mark_degraded
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followed_rows
 from livectr.serving.request.lookup_table import LookupRoot
 from livectr.serving.request.parse import (
@@ -40,23 +38,12 @@ from livectr.serving.request.parse import (
     parse_content,
     strings,
 )
-from livectr.serving.request.user_prefetch import UserTables
+from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.look_up import VersionLookup, at_one_version
-from livectr.serving.score.scorer import (
-    TowerFeatures,
-    TowerScorer,
-    content_fields,
-    near_cache,
-    tower_features,
-    tower_scorer,
-)
-from livectr.serving.version.content import Contents
+from livectr.serving.score.plan_stages import PlanStages, Sources
+from livectr.serving.score.tower_scorer import SIDES, tower_part, tower_scorer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.id_vectors import IdVectors
-from livectr.serving.version.loader import RoleSpec
-from livectr.serving.version.near_cache import Batch, RaggedVectors
-from livectr.serving.version.prefetch import PrefetchKeys
-from livectr.serving.version.reader import Reader
 from livectr.store.layout import F32, I64
 from livectr.system.errors import ConfigError
 
@@ -84,15 +71,6 @@ class PreRankQuery:
 
 
 @dataclass(frozen=True)
-class _Inputs:
-    """Inputs of a tower: vectors f32[n, F, D], dense f32[n, Dd], content vectors by field."""
-
-    vectors: F32
-    dense: F32
-    content: dict[str, RaggedVectors]
-
-
-@dataclass(frozen=True)
 class PreRankScores:
     """Best m of the items at a version, best first.
 
@@ -110,46 +88,6 @@ class PreRankScores:
     keys: I64
     unknown: int
     complete: bool
-
-
-class _Tower:
-    """Stages enrich, extract and look up for the features of a tower."""
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        own: TowerFeatures,
-        reader: Reader,
-        lookup_rows: LookupRows,
-        limits: RequestLimits,
-    ) -> None:
-        plan = pipeline.plan
-        content_only = tuple(name for name in own.images if name not in own.fields)
-        self.plan = FeaturePlan(
-            {name: plan.sparse[name] for name in (*own.fields, *content_only)},
-            {name: plan.dense[name] for name in own.dense},
-        )
-        self._pooled = range(len(own.fields))
-        self._images = {name: self.plan.fields.index(name) for name in own.images}
-        self._features = RequestFeatures(self.plan, limits)
-        self._enricher = Enricher(pipeline, self.plan, reader, lookup_rows)
-        tables = {spec.name: spec.table for spec in pipeline.fields}
-        self._fields = tuple((name, tables[name]) for name in own.fields)
-
-    def enrich(self, columns: RequestColumns, prefetch: PrefetchKeys | None = None) -> EnrichedRequest:
-        return self._enricher.enrich(columns, prefetch)
-
-    def extract(self, request: EnrichedRequest, row_name: Callable[[int], str]) -> FeaturesAt:
-        return self._features.extract(request, row_name)
-
-    def look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> _Inputs:
-        # All features are in `own`: a single row shares with no other, and items share nothing.
-        features = features_at(_scorer(lookup).statistics).own
-        pooled = features.select_fields(self._pooled)
-        images = {name: features.field(index) for name, index in self._images.items()}
-        content = lookup.content(images, inline)
-        batch = Batch(self._fields, pooled.offsets, pooled.keys, pooled.rows)
-        return _Inputs(lookup.vectors(batch).pooled, features.dense, content)
 
 
 class PreRanker:
@@ -182,17 +120,16 @@ class PreRanker:
         self.named = pipeline.items.columns[pipeline.items.key] == "string"
         self._follower = follower
         self._limits = limits = RequestLimits.of(options)
-        reader = follower.reader
-        self._lookup_rows = rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
+        self._lookup_rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
         compile_retrieval()
-        user = tower_features(pipeline, "user")
-        self._users = UserTables(pipeline, user.fields)
-        self._user = _Tower(pipeline, user, reader, rows, limits)
-        self._item = _Tower(pipeline, tower_features(pipeline, "item"), reader, rows, limits)
-        self.schema = RequestSchema(pipeline, self._user.plan.roots, limits, only_context=True)
+        sources = Sources(pipeline, limits, follower.reader, self._lookup_rows)
+        user, item = (tower_part(pipeline, side) for side in SIDES)
+        self._user = PlanStages(sources, user, lambda version: tower_scorer(version).reads["user"])
+        self._item = PlanStages(sources, item, lambda version: tower_scorer(version).reads["item"])
+        self.schema = RequestSchema(pipeline, user.plan.roots, limits, only_context=True)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
-    def prerank(self, request: Any, deadline: float | None) -> Any:
+    def prerank(self, request: Any, deadline: float | None) -> Reply:
         """Answer a PreRankRequest: parse → enrich → extract → look up → score.
 
         Args:
@@ -207,44 +144,35 @@ class PreRanker:
         clock = metrics.StageClock(ROLE)
         query = self._parse(request)
         clock.ended("parse")
-        score = self.prepare(query, clock)
-        scores = at_one_version(self._follower, ROLE, deadline, score, pinned=request.version)
-        response = self._response(query, scores)
+        scores = at_one_version(
+            self._follower,
+            ROLE,
+            deadline,
+            lambda lookup: self.scores(lookup, query, clock.ended),
+            pinned=request.version,
+        )
+        reply = self._reply(query, scores)
         clock.ended("respond")
-        return response
+        return reply
 
-    def prepare(
-        self, query: PreRankQuery, clock: metrics.StageClock | None = None
-    ) -> Callable[[VersionLookup], PreRankScores]:
-        """Enrich and extract the user's features, before a version is locked.
+    def scores(
+        self, lookup: VersionLookup, query: PreRankQuery, ended: Callable[[str], object]
+    ) -> PreRankScores:
+        """Score candidates at a version: enrich → extract → look up → score.
 
         Args:
-            clock: told the end of every stage.
-
-        Returns:
-            Function that looks up and scores the candidates at a locked version.
+            ended: told the end of every stage.
 
         Raises:
             AnswerError: the status that the client receives.
+            SupersededError: a row is newer than the version.
         """
-        ended = clock.ended if clock is not None else current_call().check
-        version, cache = self._follower.served()
-        prefetch = self._users.missing(query.columns, version.manifest, cache)
-        enriched = self._user.enrich(query.columns, prefetch)
-        ended("enrich")
-        features_at = self._user.extract(enriched, lambda _: "context")
-        ended("extract")
-
-        def score(lookup: VersionLookup) -> PreRankScores:
-            lookup.add(enriched.prefetched)
-            inputs = self._user.look_up(lookup, features_at, query.content)
-            ended("look_up")
-            scores = self._score(lookup, inputs, query)
-            ended("score")
-            metrics.observe_live(ROLE, enriched.read_at, lookup.version.manifest.created_ms)
-            return replace(scores, complete=scores.complete and enriched.complete)
-
-        return score
+        inputs = self._user.inputs(lookup, query.columns, query.content, lambda _: "context", ended)
+        ended("look_up")
+        scores = self._score(lookup, inputs, query)
+        ended("score")
+        metrics.observe_live(ROLE, inputs.read_at, lookup.version.manifest.created_ms)
+        return scores
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,24 +191,26 @@ class PreRanker:
         keys = None if candidates is None else key_of(candidates)
         return PreRankQuery(request.request_id, columns, request.top_k, candidates, keys, content)
 
-    def _score(self, lookup: VersionLookup, inputs: _Inputs, query: PreRankQuery) -> PreRankScores:
-        scorer, version = _scorer(lookup), lookup.version
-        user = scorer.user(inputs.vectors, inputs.dense, inputs.content)[0]
+    def _score(self, lookup: VersionLookup, inputs: ModelInputs, query: PreRankQuery) -> PreRankScores:
+        scorer, version = tower_scorer(lookup.version), lookup.version
+        user = scorer.user(inputs.vectors.own, inputs.dense, inputs.content)[0]
         items = version.items or IdVectors.empty(len(user))
         wanted = Query(user, scorer.bias, query.top_k)
-        keys, candidates, complete, number = query.keys, query.candidates, lookup.complete, version.number
+        keys, candidates = query.keys, query.candidates
         if keys is None or candidates is None:
             size, best = len(items) - len(query.excluded), items.best(wanted, query.excluded)
-            return PreRankScores(number, size, best, items.ids[best.positions], 0, complete)
+            complete = inputs.complete and lookup.complete
+            return PreRankScores(version.number, size, best, items.ids[best.positions], 0, complete)
         scores, unknown, found = items.best_of(keys, wanted)
-        if found is not None:
-            return PreRankScores(number, len(keys), found, keys[found.positions], 0, complete)
-        cold, rows_complete = self._cold_vectors(lookup, candidates.filter(pa.array(unknown)), query.content)
-        scores[unknown] = cold @ user + wanted.bias
-        best = top(scores, query.top_k)
-        return PreRankScores(
-            number, len(keys), best, keys[best.positions], len(cold), complete and rows_complete
-        )
+        cold_items, complete = 0, inputs.complete
+        if found is None:
+            cold, rows_complete = self._cold_vectors(
+                lookup, candidates.filter(pa.array(unknown)), query.content
+            )
+            scores[unknown] = cold @ user + wanted.bias
+            found, cold_items, complete = top(scores, query.top_k), len(cold), complete and rows_complete
+        complete = complete and lookup.complete
+        return PreRankScores(version.number, len(keys), found, keys[found.positions], cold_items, complete)
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
@@ -314,14 +244,13 @@ class PreRanker:
 
         The second result is False if look-up rows may be missing.
         """
-        enriched = self._item.enrich(RequestColumns(len(items), {}, {self.item_column: items}, 0))
-        features_at = self._item.extract(enriched, lambda i: f"item {items[i]}")
-        inputs = self._item.look_up(lookup, features_at, inline)
+        columns = RequestColumns(len(items), {}, {self.item_column: items}, 0)
+        inputs = self._item.inputs(lookup, columns, inline, lambda i: f"item {items[i]}")
         current_call().check("look_up")
-        vectors = _scorer(lookup).items(inputs.vectors, inputs.dense, inputs.content)
-        return vectors, enriched.complete
+        vectors = tower_scorer(lookup.version).items(inputs.vectors.own, inputs.dense, inputs.content)
+        return vectors, inputs.complete
 
-    def _response(self, query: PreRankQuery, scores: PreRankScores) -> Any:
+    def _reply(self, query: PreRankQuery, scores: PreRankScores) -> Reply:
         best, complete = scores.best, scores.complete
         metrics.CANDIDATES.labels(ROLE).inc(scores.size)
         response = pb.PreRankResponse(
@@ -339,9 +268,8 @@ class PreRanker:
             response.names.values.extend(names)
             complete = complete and names_complete
         if not complete:
-            response.degraded, response.degraded_reason = True, self._follower.reader.problem
-            metrics.DEGRADED.labels(ROLE).inc()
-        return response
+            mark_degraded(response, ROLE, self._follower.reader.problem)
+        return Reply(response)
 
     def names(self, query: PreRankQuery, scores: PreRankScores) -> tuple[list[str], bool]:
         """Names of the best items, of the catalogue from their look-up rows: "" for a missing row.
@@ -359,23 +287,3 @@ class PreRanker:
         root = self._items[column]
         result = self._lookup_rows.find([LookupQuery(self._items, keys)])
         return result.rows[0].columns([LookupRoot.of(root)])[root.name], result.complete
-
-
-def _scorer(lookup: VersionLookup) -> TowerScorer:
-    return tower_scorer(lookup.version)
-
-
-def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
-    """Follower of a pre-rank server: the towers' tables, and the item vectors."""
-    fields = (*tower_features(pipeline, "user").fields, *tower_features(pipeline, "item").fields)
-    spec = RoleSpec(
-        role=ROLE,
-        fingerprint=pipeline.fingerprint,
-        contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
-        with_items=True,
-        near_cache=lambda manifest: near_cache(pipeline, fields, manifest, options.near_cache_rows),
-        scorer=lambda manifest, dense: TowerScorer(pipeline, dense, manifest.champion),
-        leaves_ms=pipeline.log.leaves_ms,
-    )
-    reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
-    return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

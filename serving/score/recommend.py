@@ -27,9 +27,11 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
+from livectr.serving.deadlines import current_call
 from livectr.serving.errors import DeadlineError, RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
+from livectr.serving.reply import Reply, mark_degraded
 from livectr.serving.request.lookup_rows import followed_rows
 from livectr.serving.request.parse import (
     ColumnSpec,
@@ -38,23 +40,12 @@ from livectr.serving.request.parse import (
     check_string,
     parse_content,
 )
-from livectr.serving.score.item_features import item_features
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores
-from livectr.serving.score.rank import Ranker, RankScores
-from livectr.serving.score.scorer import (
-    FunnelScorer,
-    RankScorer,
-    TowerScorer,
-    content_fields,
-    near_cache,
-    tower_features,
-)
+from livectr.serving.score.rank import Ranker, RankQuery, RankScores
 from livectr.serving.served.record import Answer
-from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
-from livectr.serving.version.loader import ModelVersion, RoleSpec
-from livectr.serving.version.reader import Reader
+from livectr.serving.version.loader import ModelVersion
 from livectr.store.layout import I64
 
 ROLE = "recommend"
@@ -158,7 +149,7 @@ class Recommender:
             pipeline, pipeline.plan.roots, self._limits, only_context=True, item_column=name
         )
 
-    def recommend(self, request: Any, deadline: float | None) -> Any:
+    def recommend(self, request: Any, deadline: float | None) -> Reply:
         """Answer a RecommendRequest: parse → retrieve → prerank → rank → ecpm.
 
         Args:
@@ -170,20 +161,20 @@ class Recommender:
         Raises:
             AnswerError: the status that the client receives.
         """
-        clock = metrics.StageClock(ROLE)
+        clock, check = metrics.StageClock(ROLE), current_call().check
         query = self._parse(request)
         clock.ended("parse")
+        logged = self._ranker.logs(request.request_id)
 
         def answer(lookup: VersionLookup) -> _Ranked:
             funnel = _Funnel(clock, deadline)
             excluded = self._retrieve(lookup, query, funnel)
-            scores = self._preranker.prepare(replace(query.prerank, excluded=excluded))(lookup)
+            scores = self._preranker.scores(lookup, replace(query.prerank, excluded=excluded), check)
             items, keys, complete = self._choose(query, scores)
             funnel.ended("prerank", scores.size, len(keys))
             complete = complete and scores.complete
-            scored = self._rank(lookup, query, items)
+            scored = self._rank(lookup, query, items, whole=logged)
             pctr = np.empty(0) if scored is None else scored.pctr
-            rank_complete = scored is None or (scored.complete and lookup.complete)
             funnel.ended("rank", len(keys), len(keys))
             bids, bids_complete = self._bids(query.bid_column, keys)
             ecpm = bids * pctr
@@ -195,18 +186,17 @@ class Recommender:
                 pctr[order],
                 ecpm[order],
                 funnel.stages,
-                complete and rank_complete and bids_complete,
+                complete and bids_complete and (scored is None or scored.complete),
                 scored,
                 order,
             )
 
         ranked = at_one_version(self._follower, ROLE, deadline, answer, pinned=request.version)
-        response = self._response(request.request_id, ranked)
-        served = self._ranker.served
-        if served is not None and ranked.scores is not None and self._ranker.logs(request.request_id):
-            served.offer(self._answer(request, query, ranked, ranked.scores))
+        reply = self._reply(request.request_id, ranked)
+        if logged and self._ranker.served is not None and ranked.scores is not None:
+            self._ranker.served.offer(self._answer(request, query, ranked, ranked.scores))
         clock.ended("respond")
-        return response
+        return reply
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,14 +249,16 @@ class Recommender:
             names, keys = [name for name in names if name], keys[known]
         return pa.array(names, self._item_type), keys, complete
 
-    def _rank(self, lookup: VersionLookup, query: _Query, items: pa.Array) -> RankScores | None:
-        """Scores of n items; None: no items."""
+    def _rank(
+        self, lookup: VersionLookup, query: _Query, items: pa.Array, *, whole: bool
+    ) -> RankScores | None:
+        """Scores of n items; None: no items. `whole` as in `Ranker.scores`."""
         if not len(items):
             return None
         context = query.prerank.columns
         columns = RequestColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
-        served = self._ranker.logs(query.prerank.request_id)
-        return self._ranker.scores(lookup, columns, query.prerank.content, served=served)
+        candidates = RankQuery(columns, query.prerank.content, "items")
+        return self._ranker.scores(lookup, candidates, current_call().check, whole=whole)
 
     def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
         """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""
@@ -276,7 +268,7 @@ class Recommender:
         bids = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
         return np.where(np.isfinite(bids) & (bids > 0), bids, 0.0), complete
 
-    def _response(self, request_id: str, ranked: _Ranked) -> Any:
+    def _reply(self, request_id: str, ranked: _Ranked) -> Reply:
         metrics.CANDIDATES.labels(ROLE).inc(ranked.stages[0].items_in)
         metrics.observe_pctr(ROLE, ranked.pctr)
         response = pb.RecommendResponse(
@@ -292,9 +284,8 @@ class Recommender:
         items.SetInParent()
         items.values.extend(ranked.items)
         if not ranked.complete:
-            response.degraded, response.degraded_reason = True, self._follower.reader.problem
-            metrics.DEGRADED.labels(ROLE).inc()
-        return response
+            mark_degraded(response, ROLE, self._follower.reader.problem)
+        return Reply(response)
 
     def _answer(self, request: Any, query: _Query, ranked: _Ranked, scores: RankScores) -> Answer:
         """Answer to a RecommendRequest, for the served log: the items of the reply."""
@@ -308,7 +299,7 @@ class Recommender:
             candidates={self.item.name: ranked.items},
             bids=(),
             pctr=ranked.pctr,
-            features=scores.features,
+            features=scores.inputs.features,
             rows=ranked.rows,
         )
 
@@ -341,32 +332,6 @@ class Recommender:
             raise RequestError(
                 "bid_column", f"{name[:100]} is no numeric column of {self._items.topic}; it has {known}"
             )
-
-
-def recommend_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
-    """Follower of a server of recommendations: every table, the item vectors, both models.
-
-    Raises:
-        ConfigError: the pipeline has no pre-rank model.
-    """
-    tower_features(pipeline, "user")  # raises ConfigError without a pre-rank model
-    items = item_features(pipeline)
-    fields = tuple(dict.fromkeys((*content_fields(pipeline, "prerank"), *content_fields(pipeline, "rank"))))
-    spec = RoleSpec(
-        role=ROLE,
-        fingerprint=pipeline.fingerprint,
-        contents=Contents(pipeline, fields, options.content),
-        with_items=True,
-        near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.near_cache_rows),
-        scorer=lambda manifest, dense: FunnelScorer(
-            TowerScorer(pipeline, dense, manifest.champion),
-            RankScorer(pipeline, dense, manifest.champion, items),
-        ),
-        leaves_ms=pipeline.log.leaves_ms,
-        contenders=tuple(pipeline.contenders),
-    )
-    reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
-    return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)
 
 
 def recommender(

@@ -28,6 +28,7 @@ from livectr.ingest.content.store import ContentStore
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.models.embedding import SubModel, SubNetwork
+from livectr.models.weights import loaded
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.version.id_vectors import IdVectors, joined
@@ -116,7 +117,7 @@ class ContentVectors:
         self.published: IdVectors = _published(blobs, None if before is None else before.published, added)
         self.fields = raw.fields
         self._raw = raw
-        self._network = network.eval().requires_grad_(False)
+        self._network = network
         self._cold: dict[int | bytes, F32] = {}
         """Id of a row in the folder, or digest of a row of inline content → its vector."""
 
@@ -265,7 +266,12 @@ class Contents:
         vectors = {}
         for name, raw in self.raw.items():
             raw.refresh()
-            network = _loaded(name, raw.model, dense)
+            network = loaded(
+                raw.model.network(f"{CONTENT}{name}", 0),
+                dense,
+                f"{CONTENT}{name}.",
+                f"the published sub-model of content {name!r}",
+            )
             vectors[name] = ContentVectors(raw, network, blobs[name], before.get(name), added=name in added)
         return vectors
 
@@ -275,15 +281,3 @@ def _published(blobs: Sequence[Blob], before: IdVectors | None, added: bool) -> 
     if added and before is not None:
         return before.with_newer(*joined(parts)) if parts else before
     return IdVectors(*joined(parts), before)
-
-
-def _loaded(name: str, model: SubModel, dense: Mapping[str, Tensor]) -> SubNetwork:
-    prefix = f"{CONTENT}{name}."
-    network = model.network(f"{CONTENT}{name}", 0)
-    try:
-        network.load({key.removeprefix(prefix): t for key, t in dense.items() if key.startswith(prefix)})
-    except (KeyError, ValueError) as error:
-        raise MismatchError(
-            f"the published sub-model of content {name!r} is another pipeline's: {error}"
-        ) from error
-    return network

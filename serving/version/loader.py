@@ -27,14 +27,14 @@ class ModelVersion:
     Args:
         dense: all dense tensors of the version, by their published names.
         item_vectors: item vectors and their blobs, if the role reads them.
-        scorer: the role's models with their weights.
+        scorers: "rank" and "prerank" → model with its weights, of the role's models.
         content: content name → vectors, for content that the model reads.
     """
 
     manifest: VersionManifest
     dense: Mapping[str, torch.Tensor]
     item_vectors: ItemVectors | None
-    scorer: object
+    scorers: Mapping[str, object]
     content: Mapping[str, ContentVectors]
 
     @property
@@ -58,7 +58,7 @@ class RoleSpec:
         contents: content that the role's model reads.
         with_items: whether item vectors are loaded.
         near_cache: makes an empty near-cache for a version.
-        scorer: makes the scorer of a version from its dense tensors.
+        scorers: makes the models of a version from its dense tensors; see `ModelVersion`.
         leaves_ms: time for which an impression waits before it is learned (`ingest.language.streams`).
         contenders: roles of the ranking models that a version may hold; () if the role does not rank.
     """
@@ -68,7 +68,7 @@ class RoleSpec:
     contents: Contents
     with_items: bool
     near_cache: Callable[[VersionManifest], NearCache]
-    scorer: Callable[[VersionManifest, Mapping[str, torch.Tensor]], object]
+    scorers: Callable[[VersionManifest, Mapping[str, torch.Tensor]], Mapping[str, object]]
     leaves_ms: int = 0
     contenders: Sequence[str] = ()
 
@@ -135,7 +135,7 @@ class VersionLoader:
             before.content if before else {},
             added,
         )
-        return ModelVersion(manifest, dense, items, self._spec.scorer(manifest, dense), content)
+        return ModelVersion(manifest, dense, items, self._spec.scorers(manifest, dense), content)
 
     def changed_keys(self, manifest: VersionManifest, before: ModelVersion | None) -> dict[str, I64] | None:
         """Keys of each table that changed after the served version; None: unknown.

@@ -87,6 +87,8 @@ class Batch:
             once, each: keys of the first fields, and of the others.
         """
         count = len(once.offsets) - 1
+        if count == 0:
+            return Batch(fields, each.offsets, each.keys, each.rows, sequences)
         if len(each.offsets) == 1:  # rows have no field of their own
             return Batch(fields, once.offsets, once.keys, each.rows, sequences, count)
         return Batch(

@@ -23,13 +23,12 @@ class PrefetchKeys:
 
 @dataclass(frozen=True)
 class PrefetchedRows:
-    """Rows that were read at a version.
+    """Rows that were read.
 
     Args:
         keys: table → keys i64[n].
         rows: table → (rows f32[n, D], RowStatus u8[n]).
     """
 
-    version: int
     keys: dict[str, I64]
     rows: dict[str, tuple[F32, U8]]

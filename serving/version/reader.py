@@ -258,7 +258,7 @@ class Reader:
         rows = None
         if prefetch is not None and others is not None:
             read = self._rows_of(others, values[len(own) :])
-            rows = PrefetchedRows(prefetch.manifest.version, prefetch.keys, read)
+            rows = PrefetchedRows(prefetch.keys, read)
         found, complete = self._known(names, buckets, values[: len(own)])
         return found, complete, rows
 

@@ -84,11 +84,11 @@ def rank_request(data: bytes) -> None:
     for ranker in _rankers():
         try:
             request = _parse(pb.RankRequest, data)
-            query = ranker._parse(request)
+            query, bids = ranker._parse(request)
         except RequestError:
             continue
         _check(query.columns)
-        assert query.bids.shape == (query.columns.size,) and (query.bids >= 0).all()
+        assert bids.shape == (query.columns.size,) and (bids >= 0).all()
         for rows in query.content.values():
             assert all(row.shape == (3,) and np.isfinite(row).all() for row in rows.values())
     try:

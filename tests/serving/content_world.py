@@ -18,9 +18,10 @@ from livectr.ingest.language.content import Content
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models import DICM, DNN, EmbeddingModel, TwoTower
-from livectr.models.base import Gathered, Ragged, row_segments
+from livectr.models.base import Gathered, Ragged
+from livectr.models.configs import model_configs
 from livectr.models.embedding import SubNetwork
-from livectr.serving.score.scorer import model_configs
+from livectr.serving.score.published import value_layout
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
@@ -66,7 +67,7 @@ pipeline = Pipeline(
     content={"images": Content(("image", "clicked"), EmbeddingModel(width=WIDTH, hidden=(10, 8), out=4))},
     items=ads,
 )
-SEGMENTS = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
+SEGMENTS = tuple((s.name, s.dim) for s in value_layout(model_configs(pipeline)).segments)
 D = sum(dim for _, dim in SEGMENTS)
 
 

@@ -33,7 +33,7 @@ from livectr.serving.request.enrich import Enricher
 from livectr.serving.request.extract import RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestSchema
-from livectr.serving.score.scorer import published_statistics
+from livectr.serving.score.published import published_statistics
 from livectr.serving.version.reader import Reader
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.step import DesStep
@@ -219,7 +219,7 @@ def test_features_of_requests_equal_the_trainers(trained: Trained, redis_url: st
         columns = schema.parse(request.context, request.candidates, 0)
         enriched = enricher.enrich(columns)
         assert enriched.complete
-        got = written_out(features.extract(enriched, "row {}".format)(statistics))
+        got = written_out(features.extract(enriched, statistics, "row {}".format))
         want = trained.features.take([trained.place[row["request_id"]] for row in page.rows])
         assert got.rows == want.rows and not got.failed.any()
         for index, (name, node) in enumerate(plan.sparse.items()):

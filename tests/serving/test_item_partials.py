@@ -42,8 +42,8 @@ def outcomes() -> tuple[int, int]:
 def test_the_plan_is_split_by_what_the_item_decides() -> None:
     split = split_plan(pipeline)
     assert split is not None and split.column == "ad_id"
-    assert split.items.fields == ("ad", "category") and split.items.dense_names == ("price",)
-    assert split.rest.dense_names == ("seniority",) and "age_x_category" in split.rest.fields
+    assert split.items.plan.fields == ("ad", "category") and split.items.plan.dense_names == ("price",)
+    assert split.rest.plan.dense_names == ("seniority",) and "age_x_category" in split.rest.plan.fields
     assert [pipeline.plan.fields[i] for i in split.features.fields] == ["ad", "category"]
     assert split.features.dense == (0,)
 
@@ -64,7 +64,7 @@ def test_what_a_model_needs_of_the_item_is_not_kept(
     changes: dict[str, Any], fields: tuple[str, ...] | None
 ) -> None:
     split = split_plan(replace(pipeline, **changes))
-    assert (None if split is None else split.items.fields) == fields
+    assert (None if split is None else split.items.plan.fields) == fields
 
 
 def test_scores_have_the_same_bits_kept_or_not(

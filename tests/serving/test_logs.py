@@ -107,7 +107,7 @@ def test_a_request_that_fails_has_its_id_in_the_log(
     handler = logging.Handler()
     handler.emit = lambda record: written.append(JsonFormatter().format(record))  # type: ignore[method-assign]
     logging.getLogger("livectr.serving.server").addHandler(handler)
-    monkeypatch.setattr("livectr.serving.score.rank.Ranker._response", None)  # a defect of the server
+    monkeypatch.setattr("livectr.serving.score.rank.Ranker._reply", None)  # a defect of the server
     try:
         with RankClient(app.server.address) as client:
             for request_id in ("aaaa7f3", ""):

@@ -14,7 +14,7 @@ from livectr.client.clients import RankClient
 from livectr.models import DNN, DeepFM, ModelConfig, WideDeep
 from livectr.serving.app import App
 from livectr.serving.score.inputs import FieldVectors
-from livectr.serving.score.scorer import RankScorer
+from livectr.serving.score.rank_scorer import RankScorer
 from livectr.trainer.des.step import DesStep
 from tests.redis_servers import SERVER_AND_CLUSTER
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid

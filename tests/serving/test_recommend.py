@@ -21,11 +21,11 @@ from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, TwoTower
 from livectr.models.base import row_segments
+from livectr.models.configs import model_configs
 from livectr.serving.app import App
 from livectr.serving.errors import DeadlineError
 from livectr.serving.metrics import FUNNEL_STAGES, StageClock
 from livectr.serving.score.recommend import _Funnel
-from livectr.serving.score.scorer import model_configs
 from livectr.system.errors import ConfigError
 from livectr.trainer.des.step import DesStep
 from tests.metrics_page import metric_value

@@ -16,7 +16,7 @@ from livectr.client.clients import PreRankClient, RankClient
 from livectr.ingest.language import dtypes
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.score.scorer import RankScorer
+from livectr.serving.score.rank_scorer import RankScorer
 from livectr.store.layout import FEATURES
 from livectr.system.errors import MismatchError
 from livectr.trainer.build import build
@@ -111,7 +111,7 @@ def test_each_version_brings_its_statistics(
         assert response.version > before.number
         pctr = 1 / (1 + np.exp(-logits(parts, "rank", columns(ads, [])).astype(np.float64)))
         np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
-        first, second = before.scorer, app.follower.current.scorer  # type: ignore[union-attr]
+        first, second = before.scorers["rank"], app.follower.current.scorers["rank"]  # type: ignore[union-attr]
         assert isinstance(first, RankScorer) and isinstance(second, RankScorer)
         counts = [sum(s.statistics.state()[name]) for s in (first, second) for name in names("frequency")]
         assert counts == [3 * 64 * 4, 1_500 * 4]

@@ -22,8 +22,8 @@ from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.errors import DeadlineError
 from livectr.serving.options import ServeOptions
+from livectr.serving.score.followers import version_follower
 from livectr.serving.score.look_up import at_one_version
-from livectr.serving.score.rank import rank_follower
 from livectr.serving.version.near_cache import Batch
 from livectr.store.manifest import FORMAT
 from livectr.system.errors import ConnectError, MismatchError
@@ -146,7 +146,7 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
     """The follower serves 1: a row that 2 erased and 4 removed must not count as never trained."""
     publication = trainer(redis_url)
     publish(publication)
-    follower = rank_follower(pipeline, ServeOptions(redis_url))
+    follower = version_follower("rank", pipeline, ServeOptions(redis_url))
     try:
         follower.refresh()
         publication.erase_rows({"ad": ADS[:1]})
@@ -169,7 +169,7 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
 def test_a_gap_of_versions_and_a_new_row_set_name(redis_url: str) -> None:
     publication = trainer(redis_url)
     publish(publication)
-    follower = rank_follower(pipeline, ServeOptions(redis_url))
+    follower = version_follower("rank", pipeline, ServeOptions(redis_url))
     try:
         assert follower.refresh()
         batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
@@ -197,7 +197,7 @@ def test_a_gap_of_versions_and_a_new_row_set_name(redis_url: str) -> None:
 def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
     publication = trainer(redis_url)
     publish(publication)
-    follower = rank_follower(pipeline, ServeOptions(redis_url))
+    follower = version_follower("rank", pipeline, ServeOptions(redis_url))
     try:
         follower.refresh()
         publish(publication)
@@ -269,7 +269,7 @@ def test_the_delay_of_learning_begins_when_an_impression_may_be_learned(
     redis_url: str, delayed: Delayed, seconds: float
 ) -> None:
     """At the end of the window, or of a wait that is shorter."""
-    follower = rank_follower(ad_pipeline(delayed=delayed), ServeOptions(redis_url))
+    follower = version_follower("rank", ad_pipeline(delayed=delayed), ServeOptions(redis_url))
     assert follower._leaves_s == seconds
     follower.reader.close()
 

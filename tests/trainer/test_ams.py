@@ -15,8 +15,8 @@ from livectr.ingest.content.store import ContentStore
 from livectr.ingest.language.content import Content
 from livectr.models import DICM, EmbeddingModel
 from livectr.models.base import prior_log_odds
+from livectr.models.configs import model_configs
 from livectr.system.errors import ConfigError
-from livectr.trainer.configs import model_configs
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.step import DesStep

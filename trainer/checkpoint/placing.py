@@ -7,8 +7,8 @@ import logging
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.rows import row_layout
 from livectr.models.base import row_segments
+from livectr.models.configs import model_configs
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.configs import model_configs
 from livectr.trainer.placement.balance import balance, loads
 from livectr.trainer.placement.measured import row_bytes, stats_of
 from livectr.trainer.placement.placement import FieldPlacement

@@ -42,12 +42,12 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
 from livectr.models.base import CTRModel, ModelConfig, role_slices, row_segments
+from livectr.models.configs import model_configs
 from livectr.models.losses import LATE, LOSSES, Lesson, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
 from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.configs import model_configs
 from livectr.trainer.content.ams import ContentRequest, Features16, ams_of
 from livectr.trainer.des import exchange_choice
 from livectr.trainer.des.batch import GlobalBatch, PreparedBatch

@@ -1,29 +1,50 @@
-"""The models of a pipeline."""
+"""Models of a pipeline, by role."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from livectr.ingest.pipeline import Pipeline
 from livectr.models.base import ModelConfig
 from livectr.system.errors import ConfigError
 
 
-def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
-    """Role → configuration, of the models that a pipeline has: rank, prerank, challengers, shadows. A table
-    row has their values in this order.
+class _Content(Protocol):
+    @property
+    def fields(self) -> Sequence[str]: ...
+    @property
+    def model(self) -> object: ...
+
+
+class _Plan(Protocol):
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+
+
+class ModelledPipeline(Protocol):
+    """Part of a pipeline that says which models it has, and which content they read.
+
+    Attributes:
+        models: role → configuration, or None for a role without a model.
+        content: name → content, whose vectors a sub-model makes.
+    """
+
+    @property
+    def models(self) -> Mapping[str, object]: ...
+    @property
+    def content(self) -> Mapping[str, _Content]: ...
+    @property
+    def plan(self) -> _Plan: ...
+
+
+def model_configs(pipeline: ModelledPipeline) -> dict[str, ModelConfig]:
+    """Configurations of a pipeline's models, by role, in the order of their values in a table row.
 
     Raises:
-        ConfigError: one is no model.
+        ConfigError: one is no model, or expects other content vectors than its sub-model makes.
     """
-    by_role = {
-        "rank": pipeline.rank,
-        "prerank": pipeline.prerank,
-        **pipeline.challengers,
-        **pipeline.shadows,
-    }
     configs: dict[str, ModelConfig] = {}
-    for role, config in by_role.items():
+    for role, config in pipeline.models.items():
         if isinstance(config, ModelConfig):
             configs[role] = config
         elif config is not None or role == "rank":
@@ -34,7 +55,7 @@ def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
     return configs
 
 
-def _check_content(pipeline: Pipeline, configs: Mapping[str, ModelConfig]) -> None:
+def _check_content(pipeline: ModelledPipeline, configs: Mapping[str, ModelConfig]) -> None:
     """Raises ConfigError where a model expects other vectors than its content's sub-model makes."""
     of = {field: name for name, content in pipeline.content.items() for field in content.fields}
     for role, config in configs.items():

@@ -1,0 +1,190 @@
+"""Stage 5, score: the ranking model of a version with its weights.
+
+A server holds all fields, so ⊕ is the identity; see `models.base`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.network.forward import Kept
+from livectr.models.base import Columns, Gathered
+from livectr.models.configs import model_configs
+from livectr.models.forward import ItemFeatures, compiled_forward
+from livectr.serving.deadlines import current_call
+from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
+from livectr.serving.score.published import loaded_role, published_statistics, served_slices
+from livectr.serving.version.loader import ModelVersion
+from livectr.store.layout import F32
+from livectr.system.errors import MismatchError
+
+_COPIED_BYTES = 8 << 20
+"""Most bytes of the copies of a shared list in a call of the model; more rows take several calls."""
+_BLOCK_ROWS = 16
+"""Rows of a block of a matrix product. Those of an incomplete block are added in another order, so that equal
+candidates would differ in the last bit."""
+
+
+class RankScorer:
+    """Ranking model of a version, and the running statistics of its features.
+
+    Args:
+        champion: role of the version's ranking model.
+        items: features whose partial results may be kept.
+
+    Attributes:
+        model: name of the model's class.
+        sequences: fields of which the model reads the vector of each key.
+        content: fields of which the model reads the content.
+
+    Raises:
+        MismatchError: the pipeline has no such contender, or the weights are of another model.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        dense: Mapping[str, Tensor],
+        champion: str = "rank",
+        items: ItemFeatures = ItemFeatures(),  # noqa: B008
+    ) -> None:
+        if champion not in pipeline.contenders:
+            raise MismatchError(
+                f"the published version is of {champion!r}, which is no model of the pipeline"
+            )
+        configs = model_configs(pipeline)
+        plan = pipeline.plan
+        self.model = type(configs[champion]).__name__
+        self._slice = served_slices(configs, champion)[champion]
+        self._gathers = configs[champion].gathers(plan.fields)
+        self.sequences, self.content = self._gathers.sequences, self._gathers.content
+        self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
+        model = configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0)
+        self._model = loaded_role(model, dense, champion)
+        self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
+        self.statistics = published_statistics(pipeline, dense)
+
+    @property
+    def partial_size(self) -> int:
+        """S, numbers of an item's partial result. There are items."""
+        assert self._forward is not None
+        return self._forward.partial_size
+
+    def item_partials(self, vectors: FieldVectors, dense: F32) -> F32:
+        """Partial results f32[m, S] of m items (DES's M_j). There are items.
+
+        Args:
+            vectors: of the items' fields.
+            dense: the items' dense features, f32[m, Dd_items].
+        """
+        assert self._forward is not None
+        return self._forward.partials(vectors.parts[0], dense, self._slice.start)
+
+    def logits(
+        self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None = None
+    ) -> F32:
+        """Logits f32[B].
+
+        The partial result of the fields that all rows share is computed once and added to the others'. Lists
+        that all rows share are copied for a part of the rows at a time.
+
+        Args:
+            vectors: of all F fields, f32[B, F, D]; with `kept` without the items'.
+            dense: f32[B, Dd]; with `kept` without the items'.
+            lists: vectors of each key, for `sequences`.
+            content: content vectors, for the attribute `content`.
+            kept: partial results of the rows' items; None: they are computed.
+
+        Raises:
+            DeadlineError, CancelledError: the deadline of the thread's call passed, or its client cancelled.
+        """
+        if self._forward is not None and not self._gathers:  # nothing is torch's, and nothing is copied
+            return self._forward.logits(*vectors.parts, dense, None, self._slice.start, kept)
+        with torch.inference_mode():
+            return self._in_parts(vectors, dense, lists, content, kept)
+
+    def _in_parts(
+        self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None
+    ) -> F32:
+        """Logits f32[B]; arguments as in `logits`."""
+        rows = len(vectors)
+        shared = [part for part in (*lists.values(), *content.values()) if part.shared_by]
+        row_bytes = max((part.values.nbytes for part in shared), default=0)
+        step = rows if row_bytes * rows <= _COPIED_BYTES else max(1, _COPIED_BYTES // row_bytes)
+        once = self._shared_partial(vectors)
+        parts: list[F32] = []
+        for first in range(0, rows, step):
+            if parts:
+                current_call().check("score")
+            last = min(first + step, rows)
+            of_rows = vectors.rows(first, first + step), dense[first : first + step]
+            listed = slices(lists, first, last, rows), slices(content, first, last, rows)
+            parts.append(self._logits(once, of_rows, *listed, kept and kept.rows(first, last)))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _logits(
+        self,
+        once: Tensor | None,
+        of_rows: tuple[FieldVectors, F32],
+        lists: Lists,
+        content: Lists,
+        kept: Kept | None,
+    ) -> F32:
+        """Logits of some rows; what torch multiplies is padded to whole blocks.
+
+        Args:
+            once: partial result f32[1, S] of the shared fields; None: no shared fields.
+            of_rows: vectors and dense features.
+            lists, content, kept: of the rows, as in `logits`.
+        """
+        vectors, dense = of_rows
+        rows, (own, shared) = len(vectors), vectors.parts
+        numbers = torch.from_numpy(dense)
+        if more := -rows % _BLOCK_ROWS:
+            vectors, numbers = vectors.padded(more), pad(numbers, (0, 0, 0, more))
+            lists, content = (
+                {name: part.padded(more) for name, part in named.items()} for named in (lists, content)
+            )
+        gathered = self._gathered(vectors, numbers, lists, content)
+        if self._forward is not None:
+            return self._forward.logits(own, shared, dense, gathered, self._slice.start, kept)
+        values = torch.from_numpy(vectors.own)[..., self._slice]
+        if once is None:
+            aggregated = self._model.partial(values, numbers)
+        else:
+            columns = Columns(vectors.own_fields, tuple(range(numbers.shape[1])))
+            aggregated = self._model.partial(values, numbers, columns) + once
+        logits: F32 = self._model.finish(aggregated, gathered).numpy()
+        return logits[:rows]
+
+    def _shared_partial(self, vectors: FieldVectors) -> Tensor | None:
+        """Partial result f32[1, S] of the fields that all rows share; None: they share none."""
+        if self._forward is not None or not vectors.shared_fields:
+            return None
+        values = torch.from_numpy(vectors.shared)[..., self._slice]
+        return self._model.partial(values, torch.empty(1, 0), Columns(vectors.shared_fields, ()))
+
+    def _gathered(
+        self, vectors: FieldVectors, dense: Tensor, lists: Lists, content: Lists
+    ) -> Gathered | None:
+        """Inputs that the model needs of all fields; a server holds them all, so nothing is exchanged."""
+        gathers = self._gathers
+        if not gathers:
+            return None
+        pooled = vectors.fields(self._pooled, self._slice)
+        sequences = {name: ragged(lists[name], self._slice) for name in gathers.sequences}
+        ragged_content = {name: ragged(content[name]) for name in gathers.content}
+        return Gathered(pooled, sequences, dense if gathers.dense else None, ragged_content)
+
+
+def rank_scorer(version: ModelVersion) -> RankScorer:
+    """Ranking model of a version."""
+    scorer = version.scorers["rank"]
+    assert isinstance(scorer, RankScorer)
+    return scorer

@@ -1,0 +1,137 @@
+"""Stage 5, score: the two towers of a version with their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.models.configs import model_configs
+from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
+from livectr.serving.score.inputs import Lists, gathered_content
+from livectr.serving.score.item_features import PlanPart
+from livectr.serving.score.published import loaded_role, published_statistics, served_slices
+from livectr.serving.score.user_tower import UserTower
+from livectr.serving.version.loader import ModelVersion
+from livectr.store.layout import F32
+from livectr.system.errors import ConfigError
+
+Side = Literal["user", "item"]
+SIDES: tuple[Side, ...] = ("user", "item")
+
+
+@dataclass(frozen=True)
+class TowerFeatures:
+    """Names of the features of a tower, in the pipeline's order.
+
+    Args:
+        fields: sparse fields.
+        dense: dense features.
+        images: fields whose content vectors the tower sums.
+    """
+
+    fields: tuple[str, ...]
+    dense: tuple[str, ...]
+    images: tuple[str, ...]
+
+
+def tower_features(pipeline: Pipeline, side: Side) -> TowerFeatures:
+    """Features of a tower.
+
+    Raises:
+        ConfigError: the pipeline has no pre-rank model.
+    """
+    config = model_configs(pipeline).get("prerank")
+    if not isinstance(config, TwoTower):
+        raise ConfigError("this pipeline has no pre-rank model: give it prerank=TwoTower(...)")
+    names = config.user if side == "user" else config.item
+    images = config.user_images if side == "user" else config.item_images
+    plan = pipeline.plan
+    return TowerFeatures(
+        tuple(name for name in plan.fields if name in names),
+        tuple(name for name in plan.dense_names if is_named(name, names)),
+        images,
+    )
+
+
+def tower_part(pipeline: Pipeline, side: Side) -> PlanPart:
+    """Part of a pipeline's features that a tower reads. Raises ConfigError, as `tower_features`."""
+    own, plan = tower_features(pipeline, side), pipeline.plan
+    content_only = tuple(name for name in own.images if name not in own.fields)
+    sparse = {name: plan.sparse[name] for name in (*own.fields, *content_only)}
+    dense = {name: plan.dense[name] for name in own.dense}
+    return PlanPart(FeaturePlan(sparse, dense), tuple(plan.fields.index(name) for name in own.fields))
+
+
+@dataclass(frozen=True)
+class TowerReads:
+    """What a tower reads beside pooled vectors; see `plan_stages.ReadingModel`."""
+
+    statistics: Statistics
+    content: tuple[str, ...]
+    sequences: tuple[str, ...] = ()
+
+
+class TowerScorer:
+    """Two towers of a version, each over its own features, and the running statistics of the features.
+
+    Args:
+        champion: role of the version's ranking model, whose values are in its rows too.
+
+    Attributes:
+        bias: of the logit.
+        reads: what each tower reads, by side.
+    """
+
+    def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str = "rank") -> None:
+        configs = model_configs(pipeline)
+        self._slice = served_slices(configs, champion)["prerank"]
+        plan = pipeline.plan
+        self._models: dict[str, TwoTowerModel] = {}
+        self._columns: dict[str, list[int]] = {}
+        self._width = len(plan.dense_names)
+        self.reads: dict[Side, TowerReads] = {}
+        statistics = published_statistics(pipeline, dense)
+        for side in SIDES:
+            own = tower_features(pipeline, side)
+            model = configs["prerank"].build(plan.fields, own.fields, plan.dense_names, True, 0)
+            assert isinstance(model, TwoTowerModel)
+            self._models[side] = loaded_role(model, dense, "prerank")
+            self.reads[side] = TowerReads(statistics, own.images)
+            self._columns[side] = [plan.dense_names.index(name) for name in own.dense]
+        self._user = UserTower(self._models["user"])
+        self.bias = float(self._models["user"].bias)
+
+    @torch.inference_mode()
+    def user(self, vectors: F32, dense: F32, content: Lists) -> F32:
+        """User vectors f32[B, out]; logit = ⟨user, item⟩ + bias.
+
+        Args:
+            vectors: f32[B, F_user, D].
+            dense: f32[B, Dd_user].
+            content: content vectors of the user's images, by field.
+        """
+        return self._user.vectors(vectors[..., self._slice], dense, content)
+
+    @torch.inference_mode()
+    def items(self, vectors: F32, dense: F32, content: Lists) -> F32:
+        """Item vectors f32[n, out], unit vectors; arguments as in `user`."""
+        model = self._models["item"]
+        wide = torch.zeros(len(dense), self._width)  # zeros for the other tower
+        wide[:, self._columns["item"]] = torch.from_numpy(dense)
+        partial = model.item.partial(torch.from_numpy(vectors)[..., self._slice], wide)
+        out: F32 = model.item.vector(partial, model.item.pooled_images(gathered_content(content))).numpy()
+        return out
+
+
+def tower_scorer(version: ModelVersion) -> TowerScorer:
+    """Two towers of a version."""
+    scorer = version.scorers["prerank"]
+    assert isinstance(scorer, TowerScorer)
+    return scorer

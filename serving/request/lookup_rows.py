@@ -21,9 +21,10 @@ from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_columns import I32
 from livectr.serving.request.lookup_table import NEVER, LookupRoot, LookupTable
 from livectr.serving.request.user_table import UserTable
+from livectr.serving.version.breaker import DownError
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
-from livectr.serving.version.reader import DownError, Reader
+from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64, LOOKUP
 
 

@@ -28,7 +28,7 @@ from livectr.serving.errors import OverloadError, RequestError
 from livectr.serving.score.inputs import FieldVectors, ModelInputs
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.rank_scorer import RankScorer
-from livectr.serving.version.near_cache import RaggedVectors
+from livectr.serving.version.batch import RaggedVectors
 from livectr.store.layout import F32, I64
 
 MOST = 8

@@ -12,7 +12,7 @@ from torch import Tensor
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.models.base import Gathered, Ragged
 from livectr.models.ragged import RepeatedList
-from livectr.serving.version.near_cache import RaggedVectors
+from livectr.serving.version.batch import RaggedVectors
 from livectr.store.layout import F32
 
 Lists = Mapping[str, RaggedVectors]

@@ -10,19 +10,14 @@ import numpy as np
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import PinnedError
-from livectr.serving.request.parse import InlineContent
+from livectr.serving.request.inline_content import InlineContent
+from livectr.serving.version.batch import I32, Batch, RaggedVectors, Vectors
+from livectr.serving.version.breaker import DownError
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
-from livectr.serving.version.near_cache import (
-    I32,
-    Batch,
-    NearCache,
-    RaggedVectors,
-    SupersededError,
-    Vectors,
-)
+from livectr.serving.version.near_cache import NearCache, SupersededError
 from livectr.serving.version.prefetch import PrefetchedRows
-from livectr.serving.version.reader import U8, DownError, Reader
+from livectr.serving.version.reader import U8, Reader
 from livectr.store.layout import F32, I64, RowStatus
 
 T = TypeVar("T")

@@ -17,14 +17,15 @@ from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.request.enrich import Enricher
 from livectr.serving.request.extract import RequestFeatures
+from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.request.lookup_rows import LookupRows
-from livectr.serving.request.parse import InlineContent, RequestColumns
+from livectr.serving.request.parse import RequestColumns
 from livectr.serving.request.user_prefetch import UserTables
 from livectr.serving.score.inputs import FieldVectors, ModelInputs
 from livectr.serving.score.item_features import PlanPart
 from livectr.serving.score.look_up import VersionLookup
+from livectr.serving.version.batch import I32, Batch, RaggedVectors
 from livectr.serving.version.loader import ModelVersion
-from livectr.serving.version.near_cache import I32, Batch, RaggedVectors
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64
 

@@ -28,16 +28,11 @@ from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
+from livectr.serving.request.columns import check_string, strings
+from livectr.serving.request.inline_content import InlineContent, parse_content
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followed_rows
 from livectr.serving.request.lookup_table import LookupRoot
-from livectr.serving.request.parse import (
-    InlineContent,
-    RequestColumns,
-    RequestSchema,
-    check_string,
-    parse_content,
-    strings,
-)
+from livectr.serving.request.parse import RequestColumns, RequestSchema
 from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.plan_stages import PlanStages, Sources

@@ -25,15 +25,10 @@ from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
+from livectr.serving.request.columns import check_string, finite
+from livectr.serving.request.inline_content import InlineContent, parse_content
 from livectr.serving.request.lookup_rows import LookupRows, followed_rows
-from livectr.serving.request.parse import (
-    InlineContent,
-    RequestColumns,
-    RequestSchema,
-    check_string,
-    finite,
-    parse_content,
-)
+from livectr.serving.request.parse import RequestColumns, RequestSchema
 from livectr.serving.score.explain import Explainer, check_explain
 from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.item_features import PlanPart, split_plan

@@ -32,14 +32,10 @@ from livectr.serving.errors import DeadlineError, RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
+from livectr.serving.request.columns import check_string
+from livectr.serving.request.inline_content import parse_content
 from livectr.serving.request.lookup_rows import followed_rows
-from livectr.serving.request.parse import (
-    ColumnSpec,
-    RequestColumns,
-    RequestSchema,
-    check_string,
-    parse_content,
-)
+from livectr.serving.request.parse import ColumnSpec, RequestColumns, RequestSchema
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores
 from livectr.serving.score.rank import Ranker, RankQuery, RankScores

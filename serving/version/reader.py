@@ -1,8 +1,7 @@
 """Reads of Redis: manifest and blobs of a version, embedding rows, look-up rows, histories.
 
 Two clients: the follower of versions (10 s time-out, blobs are large) and requests (250 ms, and no more than
-half of what is left of the request's deadline). Circuit breaker: after a failed read, requests do not read
-for a moment, so a dead Redis costs a single time-out instead of a time-out for each request.
+half of what is left of the request's deadline), which read behind a circuit breaker.
 
 Every read of rows, look-up rows or histories also reads the sentinels of their buckets, after the values. A
 value counts only if the sentinel shows that its bucket is complete (`store.layout`). A read is one round trip
@@ -12,16 +11,15 @@ of each server that has a key.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import redis
 
-from livectr.serving.deadlines import current_call
-from livectr.serving.errors import RefusedError, foreign_values
+from livectr.serving.errors import foreign_values
+from livectr.serving.version.breaker import CircuitBreaker
 from livectr.serving.version.evictions import EvictionWatch
 from livectr.serving.version.health import HealthIssue
 from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
@@ -45,25 +43,14 @@ from livectr.system.errors import ConnectError
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 U8 = npt.NDArray[np.uint8]
 
 _REQUEST_TIMEOUT_S = 0.25
 _PATIENT_TIMEOUT_S = 10.0
-_SHARE = 0.5
-"""Part of what is left of a request's deadline that a read may take."""
-_SLOW_S = 0.05
-"""Seconds of a read without an answer that tell of a slow Redis; less tells of a hasty client alone."""
-_PAUSE_S = 0.5
-"""Time in seconds for which requests do not read after a failure."""
 _PIECE_BYTES = 1 << 20
 """Bytes of a large blob that are read at a time."""
 _MGET_KEYS = 8192
 """Keys of an MGET; a longer command would hold up every other client of Redis."""
-
-
-class DownError(Exception):
-    """Redis cannot be read at the moment."""
 
 
 class RowRead:
@@ -117,8 +104,7 @@ class Reader:
         self._requests = connect_redis(
             "request", url, timeout_s=_REQUEST_TIMEOUT_S, retries=1, beside=self._patient
         )
-        self._pause_until = 0.0
-        self._failure: DownError | RefusedError | None = None
+        self._breaker = CircuitBreaker(self.url, self._note)
 
     def ping(self) -> None:
         """Check that Redis answers. A Redis that is still busy, such as with loading its data, passes.
@@ -345,7 +331,7 @@ class Reader:
         Where the policy allows evictions, their count is read after the key. Raises DownError, RefusedError.
         """
         if self.evictions.risky:
-            self._run(lambda deadline: self.evictions.poll(self._requests, deadline))
+            self._breaker.run(lambda deadline: self.evictions.poll(self._requests, deadline))
         if not self.evictions.lost(manifest):
             return False
         self.problem = f"keys were evicted in Redis at {self.url}"
@@ -353,33 +339,14 @@ class Reader:
 
     def _read(self, names: list[bytes]) -> list[bytes | None]:
         """MGET of a request. Raises DownError, RefusedError."""
-        return self._run(lambda deadline: _mget(self._requests, names, deadline))
-
-    def _run(self, command: Callable[[float | None], T]) -> T:
-        """Run a request's command behind the circuit breaker. Raises DownError, RefusedError.
-
-        Args:
-            command: takes the instant of time.monotonic() at which it gives up: half of what is left of the
-                call's deadline. So the request can still be answered, without what it did not read.
-        """
-        started = time.monotonic()
-        if started < self._pause_until and self._failure is not None:
-            raise type(self._failure)(str(self._failure))
-        deadline = current_call().deadline
-        try:
-            return command(None if deadline is None else started + _SHARE * max(0.0, deadline - started))
-        except REDIS_ERRORS as error:
-            down = outcome_of(error) is Outcome.DEGRADED
-            self.problem = f"Redis at {self.url} {'cannot be read' if down else 'refuses'} ({error})"
-            failure = (DownError if down else RefusedError)(self.problem)
-            waited_s = time.monotonic() - started
-            if deadline is None or waited_s >= _SLOW_S or not isinstance(error, redis.TimeoutError):
-                self._failure, self._pause_until = failure, time.monotonic() + _PAUSE_S
-            raise failure from error
+        return self._breaker.run(lambda deadline: _mget(self._requests, names, deadline))
 
     def resume(self) -> None:
         """Close the circuit breaker: the follower has just read Redis."""
-        self._pause_until = 0.0
+        self._breaker.close()
+
+    def _note(self, problem: str) -> None:
+        self.problem = problem
 
 
 def _mget(client: RedisClient, names: list[bytes], deadline: float | None = None) -> list[bytes | None]:

@@ -14,7 +14,8 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.errors import RequestError
 from livectr.serving.front.requests import METHODS
 from livectr.serving.limits import RequestLimits
-from livectr.serving.request.parse import RequestColumns, RequestSchema, to_arrow
+from livectr.serving.request.columns import to_arrow
+from livectr.serving.request.parse import RequestColumns, RequestSchema
 from livectr.serving.score.prerank import PreRanker
 from livectr.serving.score.rank import Ranker
 from livectr.serving.score.recommend import Recommender

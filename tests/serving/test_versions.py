@@ -24,7 +24,7 @@ from livectr.serving.errors import DeadlineError
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.followers import version_follower
 from livectr.serving.score.look_up import at_one_version
-from livectr.serving.version.near_cache import Batch
+from livectr.serving.version.batch import Batch
 from livectr.store.manifest import FORMAT
 from livectr.system.errors import ConnectError, MismatchError
 from tests.metrics_page import metric_value
@@ -347,7 +347,7 @@ def test_a_new_version_is_read_as_soon_as_it_is_served(
     serve: Serve, redis_server: ValkeyServer, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that failed while Redis was away stops the next ones; a version is served after that only."""
-    monkeypatch.setattr("livectr.serving.version.reader._PAUSE_S", 3600.0)
+    monkeypatch.setattr("livectr.serving.version.breaker._PAUSE_S", 3600.0)
     publish(trainer(redis_url))
     app = serve("rank", pipeline)
     port, continues = redis_server.port, threading.Event()

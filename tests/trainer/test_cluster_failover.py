@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from livectr.local.redis_servers import Cluster, until
-from livectr.serving.version.reader import DownError, Reader
+from livectr.serving.version.breaker import DownError
+from livectr.serving.version.reader import Reader
 from livectr.store.layout import RowStatus
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish import outcome

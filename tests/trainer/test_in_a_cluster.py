@@ -140,7 +140,7 @@ def test_a_version_is_sealed_when_all_ranks_have_marked_their_shares(
 
     def push(manifest: VersionManifest, ranks: tuple[int, ...]) -> None:
         for rank in ranks:
-            stores[rank].claim(1)
+            stores[rank].fence.claim(1)
             stores[rank].open(rank, manifest)
             stores[rank].begin(manifest.version, manifest)
             stores[rank].pushed(rank, manifest, stores[rank].servers())

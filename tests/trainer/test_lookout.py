@@ -152,7 +152,7 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
     ranks[0].fence.take(None)
     manifest = VersionManifest(
         version=1,
-        epoch=ranks[0].epoch,
+        epoch=ranks[0].connection.epoch,
         row_set="1-0",
         step=1,
         fingerprint="f",

@@ -134,7 +134,9 @@ def build(
         warm.load(step, policies)
         progress.seen = warm.seen
     if follows is not None:
-        step.prescribed = named_exchange(follows.exchange(progress.steps, collectives.world), step.fields)
+        step.choice.prescribed = named_exchange(
+            follows.exchange(progress.steps, collectives.world), step.spec.fields
+        )
     publisher = None
     if store is not None:
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
@@ -293,7 +295,7 @@ class Builder:
             timed=self.pipeline.log.impressions.time is not None,
             erase=step.storage.erase,
             rank=self.control.rank,
-            parts=dict.fromkeys(step.placement.split, self.control.world),
+            parts=dict.fromkeys(step.spec.placement.split, self.control.world),
         )
 
     def stream_state(
@@ -404,7 +406,7 @@ class Builder:
         """
         from livectr.trainer.publish.publisher import Publisher
 
-        segments = [(s.name, s.dim) for s in step.layout.segments]
+        segments = [(s.name, s.dim) for s in step.spec.layout.segments]
         model = PublishedModel(self.pipeline.fingerprint, segments, self.options.seed)
         publisher = Publisher(store, self.control, model, min_examples=self.options.min_examples - warmed)
         self.closed(publisher)

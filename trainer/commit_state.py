@@ -103,7 +103,7 @@ def _order(parts: Parts) -> bytes:
     own = {p: [(n, d.as_json()) for n, d in made] for p, made in parts.source.take_decisions().items()}
     ranks = parts.control.gather_json(own)
     began, cuts = parts.cuts.take()
-    chosen = parts.step.take_choice()
+    chosen = parts.step.choice.take()
     exchange = None if chosen is None else (parts.cuts.first_step, parts.control.world, chosen)
     return lines(cuts, ranks, began, exchange) if parts.control.rank == 0 else b""
 
@@ -137,12 +137,12 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str, order: bytes)
         history_mark=boundary.histories,
         policies=parts.policies.state() | (heads.policies() if heads is not None else {}),
         tracked=parts.policies.tracked | (heads.tracked if heads is not None else set()),
-        row=parts.step.layout.describe(),
+        row=parts.step.spec.layout.describe(),
         field_keys=progress.keys_by_field(),
         counts=summed([progress.earlier, own]),
         predictions_sha256=log.sha256 if log is not None else "",
         began_ms=progress.began_ms,
-        products=parts.step.settings.library,
+        products=parts.step.spec.settings.library,
         seen=progress.seen,
         order=order,
     )

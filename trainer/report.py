@@ -157,7 +157,7 @@ def report_of(
         published_rows=counts["published"]["rows"],
         complete_versions=counts["published"].get("complete", 0),
         complete=complete,
-        products=step.settings.library,
+        products=step.spec.settings.library,
         precision=", ".join(sorted({share["precision"] for share in shares})),
         **{name: rank[name] for name in QUALITY if name in rank},
         last_20_percent=rank.get("last_20_percent", {}),

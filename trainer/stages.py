@@ -121,7 +121,7 @@ class ExchangeStage:
         return int(self._held is not None)
 
     def __call__(self, batch: Batch | None) -> Exchanged | None:
-        if self._worker is None or any(step.undecided for step in self._steps):
+        if self._worker is None or any(step.choice.undecided for step in self._steps):
             return None if batch is None else self._exchange(batch)
         ready, self._held = self._held, None if batch is None else self._worker.submit(self._exchange, batch)
         return None if ready is None else ready.result()

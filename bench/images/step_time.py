@@ -206,7 +206,7 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
         requested = ams.prepare(batch.features)["images"]
         features, known = requested.reading.result()
         times.append(time.perf_counter())
-        with precision(des.settings.precision, products=des.settings.library):  # as in a step
+        with precision(des.spec.settings.precision, products=des.spec.settings.library):  # as in a step
             vectors = content.embed(features, known)
             times.append(time.perf_counter())
             vectors.backward(torch.ones_like(vectors))  # type: ignore[no-untyped-call]

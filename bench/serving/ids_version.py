@@ -72,9 +72,9 @@ def _insert_rows(step: DesStep, columns: Mapping[str, I64], rng: np.random.Gener
         table.find_or_insert(np.unique(of_field))
         inserted, rows = table.export()
         rows[:, 0] = rng.normal(0, SCALE_W, len(rows))
-        rows[:, 1 : step.layout.dim] = rng.normal(0, SCALE_V, (len(rows), step.layout.dim - 1))
+        rows[:, 1 : step.spec.layout.dim] = rng.normal(0, SCALE_V, (len(rows), step.spec.layout.dim - 1))
         table.assign(inserted, rows)
-        vectors[name] = table.lookup(of_field)[:, : step.layout.dim]
+        vectors[name] = table.lookup(of_field)[:, : step.spec.layout.dim]
     return vectors
 
 

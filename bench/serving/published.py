@@ -75,7 +75,7 @@ def push(
 
 def publisher_of(store: RedisStore, pipeline: Pipeline, step: DesStep) -> Publisher:
     """Publisher of a step's tables, started."""
-    segments = [(s.name, s.dim) for s in step.layout.segments]
+    segments = [(s.name, s.dim) for s in step.spec.layout.segments]
     publisher = Publisher(store, Control(), PublishedModel(pipeline.fingerprint, segments, seed=1))
     publisher.start(None)
     return publisher

@@ -188,7 +188,7 @@ def _snapshot(
         ItemCopier(step, source, Extractor(pipeline.plan), statistics, control),
         champion_of(restored.contest()),
     )
-    segments = [(s.name, s.dim) for s in step.layout.segments]
+    segments = [(s.name, s.dim) for s in step.spec.layout.segments]
     model = PublishedModel(pipeline.fingerprint, segments, restored.manifest.identity["seed"])
     return replace(snapshots.take(restored.manifest.step, None), values=()), model
 

@@ -23,13 +23,13 @@ def test_a_resumed_step_continues() -> None:
 def test_rows_never_pass_the_host() -> None:
     """Rows of a step are tensors on the GPU, and so are their gradients."""
     step = checks.step_of("both", "cuda:0", GpuTables())
-    assert step.cache is not None and step.cache.budget_rows > 1_000_000
+    assert step.storage.cache is not None and step.storage.cache.budget_rows > 1_000_000
     features, label = next(checks.batches("both", 0))
-    leaves = step.reading.forward(step.prepare(features, label).batch)
+    leaves = step.routed.reading.forward(step.prepare(features, label).batch)
     assert all(leaf.is_cuda and leaf.is_leaf for leaf in leaves)
     for leaf in leaves:
         leaf.sum().backward()
-    assert step.reading.backward(leaves) == len(step.cache) > 0
+    assert step.routed.reading.backward(leaves) == len(step.storage.cache) > 0
 
 
 def test_networks_on_the_cpu_are_refused() -> None:

@@ -44,7 +44,7 @@ def main() -> None:
     if step.ams is not None:
         networks, stores = step.ams.networks, step.ams.stores
         content = {name: ContentPrecompute(name, networks[name], stores[name]) for name in networks}
-    segments = [(s.name, s.dim) for s in step.layout.segments]
+    segments = [(s.name, s.dim) for s in step.spec.layout.segments]
     model = PublishedModel(pipeline.fingerprint, segments, seed=1)
     dim = sum(size for _, size in model.served("rank"))
     rows = {}

@@ -149,13 +149,13 @@ class World:
         """Logits of the trainer's tables and networks."""
         features = self.extract(batch)
         (values,) = self.step.front.infer(features.offsets, features.keys, features.rows)
-        part = torch.from_numpy(values)[..., self.step.slices[role]]
-        wanted = self.step.configs[role].gathers(self.step.fields)
+        part = torch.from_numpy(values)[..., self.step.spec.slices[role]]
+        wanted = self.step.spec.configs[role].gathers(self.step.spec.fields)
         content = {}
         for name in wanted.content:
-            offsets, keys = features.field(self.step.fields.index(name))
+            offsets, keys = features.field(self.step.spec.fields.index(name))
             content[name] = Ragged(self.vectors(keys, extra), torch.from_numpy(offsets.astype(np.int64)))
-        pooled = part[:, [self.step.fields.index(name) for name in wanted.pooled]]
+        pooled = part[:, [self.step.spec.fields.index(name) for name in wanted.pooled]]
         seen = Gathered(pooled, {}, None, content)
         out: F32 = self.step.models[role](part, torch.from_numpy(features.dense), seen).numpy()
         return out

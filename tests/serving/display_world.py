@@ -94,7 +94,7 @@ class World:
         """Logits of the trainer's tables and networks for a batch."""
         features = self.extract(batch)
         (values,) = self.step.front.infer(features.offsets, features.keys, features.rows)
-        part = torch.from_numpy(values)[..., self.step.slices[role]]
+        part = torch.from_numpy(values)[..., self.step.spec.slices[role]]
         out: npt.NDArray[np.float32] = self.step.models[role](part, torch.from_numpy(features.dense)).numpy()
         return out
 

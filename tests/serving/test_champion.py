@@ -59,7 +59,7 @@ def logits(pipeline: Pipeline, step: DesStep, role: str) -> np.ndarray:
     """Logits of the probe by the trainer's tables and network."""
     features = Extractor(pipeline.plan)(columns(pipeline))
     (values,) = step.front.infer(features.offsets, features.keys, features.rows)
-    part = torch.from_numpy(values)[..., step.slices[role]]
+    part = torch.from_numpy(values)[..., step.spec.slices[role]]
     return np.asarray(step.models[role](part, torch.from_numpy(features.dense)).numpy())
 
 
@@ -224,9 +224,9 @@ def published_rows_are_those_of(step: DesStep, client: redis.Redis) -> None:
     manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))  # type: ignore[arg-type]
     assert (manifest.champion, [name for name, _ in manifest.segments]) == (
         "fm",
-        [s.name for s in step.layout.segments if s.name.startswith(("prerank.", "fm."))],
+        [s.name for s in step.spec.layout.segments if s.name.startswith(("prerank.", "fm."))],
     )
-    width = {role: part.stop - part.start for role, part in step.slices.items()}
+    width = {role: part.stop - part.start for role, part in step.spec.slices.items()}
     assert manifest.dim == width["fm"] + width["prerank"] != width["rank"] + width["prerank"]
     for name, table in step.tables.items():
         keys, rows = table.export(state=False)
@@ -234,5 +234,5 @@ def published_rows_are_those_of(step: DesStep, client: redis.Redis) -> None:
         slots = client.mget(Keyspace().rows(manifest.row_set, name, keys))
         served, status = decode_rows(slots, manifest.version, manifest.dim)  # type: ignore[arg-type]
         assert not status.any()
-        want = np.concatenate([rows[:, step.slices[role]] for role in ("prerank", "fm")], axis=1)
+        want = np.concatenate([rows[:, step.spec.slices[role]] for role in ("prerank", "fm")], axis=1)
         assert served.tobytes() == want.tobytes()

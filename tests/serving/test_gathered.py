@@ -96,7 +96,7 @@ def test_a_challenger_may_gather_what_the_champion_does_not(redis_url: str, serv
             int(rng.integers(1, 20)), ads, position, history=SEEN[: int(rng.integers(0, 5))]
         )
         step.step(world.extract(batch), (rng.random(64) < 0.3).astype(np.float32))
-    layout = step.layout.segments
+    layout = step.spec.layout.segments
     model = PublishedModel(contested.fingerprint, [(s.name, s.dim) for s in layout], SEED)
     out = Publication(redis_url, contested.fingerprint, model.served("rank"), seed=SEED)
     out.lookup_rows("users", world.users)

@@ -72,7 +72,7 @@ def logits(parts: Parts, role: str, batch: pa.RecordBatch) -> np.ndarray:
     assert np.abs(features.dense[:, 1:]).min(axis=0).max() > 0, "the statistics must matter"
     step = parts.step
     (values,) = step.front.infer(features.offsets, features.keys, features.rows)
-    part = torch.from_numpy(values)[..., step.slices[role]]
+    part = torch.from_numpy(values)[..., step.spec.slices[role]]
     out: np.ndarray = step.models[role](part, torch.from_numpy(features.dense)).numpy()
     return out
 

@@ -49,7 +49,7 @@ def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Calla
         manifest = rank.follower.current.manifest  # type: ignore[union-attr]
 
         # the shadow model is not in the version
-        assert "ids" in parts.step.models and parts.step.layout.dim > manifest.dim
+        assert "ids" in parts.step.models and parts.step.spec.layout.dim > manifest.dim
         assert manifest.segments == SEGMENTS
         client = redis.Redis.from_url(redis_url)
         dense: dict[str, torch.Tensor] = {}

@@ -43,7 +43,7 @@ def main(folder: str) -> None:
                     collectives=counted,
                     settings=StepSettings("reducescatter", field_exchange),  # type: ignore[arg-type]
                 )
-                measured = measure_batch(des.exchange, features.take(mine))
+                measured = measure_batch(des.routed.exchange, features.take(mine))
                 counted.bytes.clear()
                 logits = des.step(features.take(mine), label[mine]).logits["rank"]
                 logits = des.step(features.take(mine), label[mine]).logits["rank"]
@@ -55,10 +55,11 @@ def main(folder: str) -> None:
                         "chosen": des.route.field_exchange,
                         "bytes": dict(counted.bytes),
                         "network": network,
-                        "predicted": des.cost.bytes(measured, des.route.field_exchange),
-                        "seconds": des.cost.seconds(measured, des.route.field_exchange),
+                        "predicted": des.routed.cost.bytes(measured, des.route.field_exchange),
+                        "seconds": des.routed.cost.seconds(measured, des.route.field_exchange),
                         "exchanges": [
-                            des.cost.seconds(measured, [exchange] * FIELDS) for exchange in FIELD_EXCHANGES
+                            des.routed.cost.seconds(measured, [exchange] * FIELDS)
+                            for exchange in FIELD_EXCHANGES
                         ],
                         "logits": logits.tolist(),
                     }

@@ -122,7 +122,7 @@ def learned(
         return
     des.run_ahead()
     left = iter(batches)
-    while des.undecided and (batch := next(left, None)) is not None:
+    while des.choice.undecided and (batch := next(left, None)) is not None:
         yield des.step(*batch)
     with ThreadPoolExecutor(1) as worker:
         held = deque[Future[PreparedBatch]]()
@@ -191,7 +191,7 @@ def train(
         "losses": losses,
         "bytes": dict(collectives.bytes),
         "partial_size": sum(m.partial_size for m in des.models.values()),
-        "placement": des.placement.owner,
+        "placement": des.spec.placement.owner,
     }
     (out / f"{called}.json").write_text(json.dumps(facts))
 

@@ -90,7 +90,7 @@ def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> No
 
 def fewer_rows_than_tables_have(step: DesStep, budget: int) -> None:
     """Check that rows moved between both tiers."""
-    cache = step.cache
+    cache = step.storage.cache
     assert cache is not None
     assert cache.evicted > 0 and cache.written_back > 0 and cache.hits > 0
     assert len(cache) <= budget < sum(map(len, step.tables.values()))

@@ -72,7 +72,7 @@ def measured(shared: Collectives) -> dict[str, Any]:
 
     counted = Collectives(shared.rank, shared.world)
     des = step("vectors", counted)
-    sizes = measure_batch(des.exchange, own[0])
+    sizes = measure_batch(des.routed.exchange, own[0])
     des.step(*own)
     counted.bytes.clear()
     des.step(*own)
@@ -81,7 +81,7 @@ def measured(shared: Collectives) -> dict[str, Any]:
     sent = sum(counted.bytes.get(name, 0) for name in ("keys", "vectors", "networks")) - networks
     state = gather_state(shared, des.state_dense())
     found: dict[str, Any] = {
-        "predicted": des.cost.bytes(sizes, des.route.field_exchange),
+        "predicted": des.routed.cost.bytes(sizes, des.route.field_exchange),
         "sent": sent,
         "forced": des.route.field_exchange,
     }

@@ -121,12 +121,14 @@ def test_one_process_equals_a_plain_loop(tmp_path: Path) -> None:
     weights = {name: w.detach().clone() for name, w in model.weights.items()}  # type: ignore[operator, union-attr]
     rows = {}
     for name, table in des.tables.items():
-        keys = np.unique(np.concatenate([plain.field(f)[1] for f, t in enumerate(des.table_of) if t == name]))
+        keys = np.unique(
+            np.concatenate([plain.field(f)[1] for f, t in enumerate(des.spec.table_of) if t == name])
+        )
         rows[name] = dict(zip(keys.tolist(), table.lookup(keys).tolist(), strict=True))
     logits = []
     for b in range(plain.rows):
         z = torch.zeros(())
-        for f, table in enumerate(des.table_of):
+        for f, table in enumerate(des.spec.table_of):
             offsets, keys = plain.field(f)
             z = z + sum(rows[table][int(key)][0] for key in keys[offsets[b] : offsets[b + 1]])
         for field, (name, f) in {"ad": ("images", 1), "liked": ("images", 4), "words": ("texts", 5)}.items():

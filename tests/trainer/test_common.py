@@ -80,7 +80,7 @@ def test_groups_of_rows_are_exchanged_only_where_partial_results_are_added() -> 
     whole = pipeline(*ROLES["LR"])
     for how, needed in (("sample-parallel", {2}), ("partial", {0, 1, 2})):
         des = DesStep(whole, seed=5, collectives=Collectives(0, 4), settings=SETTINGS[how])
-        assert {r for r in range(4) if des.exchange._needs_groups(r)} == needed
+        assert {r for r in range(4) if des.routed.exchange._needs_groups(r)} == needed
 
 
 def test_equal_runs_give_equal_bits() -> None:

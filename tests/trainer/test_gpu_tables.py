@@ -149,5 +149,5 @@ def test_without_a_number_rows_take_a_share_of_the_free_memory(monkeypatch: pyte
     step = checks.step_of("both", "cpu", None)
     cache = GpuTables(None, EmulatedDevice).cache(step.tables, {}, torch.device("cpu"))
     assert cache is not None
-    taken = cache.budget_rows * row_bytes(step.layout)
-    assert taken <= FREE_SHARE * 2**30 < taken + row_bytes(step.layout)
+    taken = cache.budget_rows * row_bytes(step.spec.layout)
+    assert taken <= FREE_SHARE * 2**30 < taken + row_bytes(step.spec.layout)

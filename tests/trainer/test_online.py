@@ -34,7 +34,7 @@ def examples(seed: int, rows: int) -> tuple[Features, NDArray[np.float32]]:
 def learned_rows(des: DesStep) -> dict[str, NDArray[np.float32]]:
     """Table → w and v of its keys, which are sorted."""
     exported = {name: table.export() for name, table in des.tables.items()}
-    return {name: rows[np.argsort(keys), : des.layout.dim] for name, (keys, rows) in exported.items()}
+    return {name: rows[np.argsort(keys), : des.spec.layout.dim] for name, (keys, rows) in exported.items()}
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def scores(des: DesStep, features: Features, role: str) -> np.ndarray:
     values = torch.from_numpy(des.front.infer(features.offsets, features.keys, features.rows)[0])
     with torch.no_grad():
         logits: np.ndarray = des.models[role](
-            values[..., des.slices[role]], torch.from_numpy(features.dense)
+            values[..., des.spec.slices[role]], torch.from_numpy(features.dense)
         ).numpy()
     return logits
 
@@ -165,7 +165,7 @@ def test_item_vectors_are_those_of_the_logit() -> None:
     features, _ = batch(rng, 20)
     model = des.models["prerank"]
     values = torch.from_numpy(des.front.infer(features.offsets, features.keys, 20)[0])[
-        ..., des.slices["prerank"]
+        ..., des.spec.slices["prerank"]
     ]
     with torch.no_grad():
         user = model.user_vector(model.partial(values, torch.from_numpy(features.dense))).numpy()  # type: ignore[operator]

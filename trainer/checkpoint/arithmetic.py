@@ -53,7 +53,7 @@ def tell(step: DesStep, options: TrainOptions) -> None:
             "networks multiply in fp32, no faster than with precision fp32",
             options.precision,
         )
-    if step.rank == 0 and step.precision == "fp32" and step.settings.library == "packed":
+    if step.rank == 0 and step.precision == "fp32" and step.spec.settings.library == "packed":
         _tell_rates()
 
 

@@ -47,7 +47,9 @@ class Restored:
 
     def load(self, step: DesStep, policies: Policies) -> None:
         """Fill the tables, networks and policies of a step. Collective."""
-        self.load_tables(step.tables, step.placement.split, rank=step.rank, world=step.placement.world)
+        self.load_tables(
+            step.tables, step.spec.placement.split, rank=step.rank, world=step.spec.placement.world
+        )
         step.storage.drop()
         policies.load(self.policies())
         step.load_dense(self.dense())

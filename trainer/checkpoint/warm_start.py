@@ -117,7 +117,7 @@ class WarmStart:
                 step.start_from(self._weights(step), trained="network" in self.parts)
             if "embeddings" in self.parts:
                 self._check_rows(step)
-                split, rank, world = step.placement.split, self.control.rank, self.control.world
+                split, rank, world = step.spec.placement.split, self.control.rank, self.control.world
                 self.restored.load_tables(step.tables, split, rank=rank, world=world)
                 step.storage.drop()
                 policies.load(self.restored.policies())
@@ -149,12 +149,12 @@ class WarmStart:
 
     def _check_rows(self, step: DesStep) -> None:
         root, manifest = self.restored.root, self.restored.manifest
-        if lacks := sorted({*step.table_of} - {*manifest.table_rows}):
+        if lacks := sorted({*step.spec.table_of} - {*manifest.table_rows}):
             raise MismatchError(
                 f"the model in {root} has no embedding table {', '.join(lacks)}; start from a run with "
                 "these tables, or leave embeddings out of warm_parts"
             )
-        if manifest.row != (here := step.layout.describe()):
+        if manifest.row != (here := step.spec.layout.describe()):
             raise MismatchError(
                 f"rows of the embeddings in {root} hold {', '.join(manifest.row)}, those of this pipeline "
                 f"{', '.join(here)}; start from a run with the same, or leave embeddings out of warm_parts"

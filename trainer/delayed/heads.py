@@ -20,7 +20,6 @@ import torch
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.kernels.table.table import DynamicTable
-from livectr.models.base import ModelConfig
 from livectr.models.es_dfm import HEADS, importance_weighted, lessons_of_heads
 from livectr.models.losses import Lesson
 from livectr.trainer.checkpoint.restored import Restored
@@ -32,13 +31,6 @@ from livectr.trainer.tables.policies import Policies, State
 T = TypeVar("T")
 PREFIX = "es_dfm."
 """Begin of the heads' names in a checkpoint."""
-
-
-class HeadsStep(DesStep):
-    """Step whose models are the heads, over the fields of a pipeline."""
-
-    def models_of(self, pipeline: Pipeline) -> dict[str, ModelConfig]:
-        return dict(HEADS)
 
 
 class Heads:
@@ -54,12 +46,13 @@ class Heads:
     """
 
     def __init__(self, pipeline: Pipeline, main: DesStep) -> None:
-        self.step = HeadsStep(
+        self.step = DesStep(
             pipeline,
-            seed=main.seed,
+            seed=main.spec.seed,
             collectives=main.collectives,
-            settings=main.settings,
-            placement=main.placement,
+            settings=main.spec.settings,
+            placement=main.spec.placement,
+            models=HEADS,
         )
         self.step.start_from({}, trained=True)  # the first batch has no finals to take a bias from
         self.tables: dict[str, DynamicTable] = _prefixed(self.step.tables)
@@ -69,7 +62,7 @@ class Heads:
             timed=pipeline.log.impressions.time is not None,
             erase=self.step.storage.erase,
             rank=main.rank,
-            parts=dict.fromkeys(main.placement.split, main.placement.world),
+            parts=dict.fromkeys(main.spec.placement.split, main.spec.placement.world),
         )
 
     def prepare(self, batch: Batch) -> PreparedBatch:
@@ -107,7 +100,7 @@ class Heads:
 
     def load(self, restored: Restored) -> None:
         """Fill tables, biases and policies from a checkpoint. Collective."""
-        placement = self.step.placement
+        placement = self.step.spec.placement
         split = [PREFIX + name for name in placement.split]
         restored.load_tables(self.tables, split, rank=self.step.rank, world=placement.world)
         self._policies.load([_own(state) for state in restored.policies()])

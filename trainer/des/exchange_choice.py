@@ -20,6 +20,9 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.key_codec import encode
 from livectr.trainer.comm.link import link_gbit
 from livectr.trainer.des.exchange import Exchange
+from livectr.trainer.des.route import Route
+from livectr.trainer.des.routed import Routed
+from livectr.trainer.des.spec import StepSpec
 from livectr.trainer.placement.exchange_cost import CostModel, Measured
 from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange
 
@@ -106,7 +109,62 @@ def measure_batch(exchange: Exchange, features: Features | CommonFeatures) -> Me
     return Measured(int(total[0]), *np.split(total[1:], 3))
 
 
-def choose(
+class ExchangeChoice:
+    """Choice of every field's exchange: by the settings, by a checkpoint, or once by a batch.
+
+    Attributes:
+        undecided: a batch will choose, in `DesStep.prepare`.
+        prescribed: exchange of every field that this batch shall choose, as another run has
+            (trainer.stream.order_log); None: the fastest.
+    """
+
+    def __init__(self, spec: StepSpec, world: int) -> None:
+        setting, scatter = spec.settings.field_exchange, spec.settings.aggregate == "reducescatter"
+        self.undecided = setting == "auto" and scatter and world > 1
+        self.prescribed: Sequence[FieldExchange] | None = None
+        self._spec = spec
+        self._new: Sequence[FieldExchange] | None = None
+
+    def first(self) -> list[FieldExchange] | None:
+        """Exchange of every field to begin with; None: `partial` wherever that is possible. Raises
+        ConfigError: the setting names a field that does not exist.
+        """
+        setting = self._spec.settings.field_exchange
+        return None if setting == "auto" else forced_exchange(setting, self._spec.fields)
+
+    def begun(self, route: Route) -> None:
+        """Note the route of `first`, which is news if the settings have chosen it."""
+        if self._spec.settings.field_exchange != "auto" and route.scatter:
+            self._new = route.field_exchange
+
+    def by_batch(self, routed: Routed, features: Features | CommonFeatures) -> list[FieldExchange] | None:
+        """Exchange that a batch chooses; None: it is too small. Collective.
+
+        Args:
+            features: own examples of the batch.
+        """
+        spec, route = self._spec, routed.route
+        gathered = *route.pooled, *route.sequences, *spec.placement.split_fields(spec.table_of)
+        least = spec.settings.choose_from
+        return _choose(routed.exchange, features, routed.cost, gathered, least, self.prescribed)
+
+    def decided(self, chosen: Sequence[FieldExchange]) -> None:
+        """Note the exchange that a batch has chosen."""
+        self.undecided, self._new = False, chosen
+
+    def restored(self, route: Route, saved: Sequence[FieldExchange]) -> None:
+        """Note the route that was built for a saved exchange: it does not fit where a table is split by key
+        now, and then a batch chooses.
+        """
+        self.undecided = route.field_exchange != tuple(saved)
+
+    def take(self) -> Sequence[FieldExchange] | None:
+        """Return the exchange of every field if settings or a batch have chosen it since the last call."""
+        chosen, self._new = self._new, None
+        return chosen
+
+
+def _choose(
     exchange: Exchange,
     features: Features | CommonFeatures,
     cost: CostModel,

@@ -93,26 +93,26 @@ class ItemCopy:
         Raises:
             ConfigError: the pipeline has no two-tower pre-rank model.
         """
-        model, config = step.models.get("prerank"), step.configs.get("prerank")
+        model, config = step.models.get("prerank"), step.spec.configs.get("prerank")
         if not isinstance(model, TwoTowerModel) or not isinstance(config, TwoTower):
             raise ConfigError("Pipeline: item vectors need prerank=livectr.models.TwoTower(...)")
         step.storage.flush()
-        wanted = [i for i, f in enumerate(step.held) if step.fields[f] in config.item]
+        wanted = [i for i, f in enumerate(step.spec.held) if step.spec.fields[f] in config.item]
         own = _held_keys(step, features)
         parts: dict[str, list[I64]] = {}
         for i in wanted:
-            parts.setdefault(step.table_of[step.held[i]], []).append(own.field(i)[1])
+            parts.setdefault(step.spec.table_of[step.spec.held[i]], []).append(own.field(i)[1])
         _promote(step, {table: np.concatenate(keys) for table, keys in parts.items()})
         rows = [_Rows.of(step, i, *own.field(i)) for i in wanted]
         step.storage.evict()
         route, device = step.route, step.device
-        dense_here = step.placement.dense_owner == step.rank
+        dense_here = step.spec.placement.dense_owner == step.rank
         other = None
         if route.scatter:
-            network = step.sample_parallel_models["prerank"]
+            network = step.routed.networks.sample_parallel["prerank"]
             assert isinstance(network, TwoTowerModel)
             fields = route.sample_parallel[0] + route.sample_parallel[1]
-            here = sorted((fields.index(f), step.held.index(f)) for f in step.held if f in fields)
+            here = sorted((fields.index(f), step.spec.held.index(f)) for f in step.spec.held if f in fields)
             numbers = tuple(range(own.dense.shape[1])) if dense_here else ()
             columns = Columns(tuple(i for i, _ in here), numbers)
             other = copied(network.item), [i for _, i in here], columns
@@ -120,8 +120,8 @@ class ItemCopy:
             items=features.rows,
             tower=copied(model.item),
             other=other,
-            width=len(step.held),
-            at=[step.held.index(f) for f in route.field_parallel(step.rank)],
+            width=len(step.spec.held),
+            at=[step.spec.held.index(f) for f in route.field_parallel(step.rank)],
             values=config.width,
             rows=rows,
             dense=own.dense.copy() if dense_here or route.scatter else None,
@@ -177,8 +177,8 @@ class _Rows:
     @staticmethod
     def of(step: DesStep, column: int, offsets: NDArray[np.int32], keys: I64) -> _Rows:
         unique, index = np.unique(keys, return_inverse=True)
-        table = step.tables[step.table_of[step.held[column]]]
-        values = table.lookup(unique)[:, step.slices["prerank"]].copy()
+        table = step.tables[step.spec.table_of[step.spec.held[column]]]
+        values = table.lookup(unique)[:, step.spec.slices["prerank"]].copy()
         return _Rows(
             column, torch.from_numpy(values), torch.from_numpy(index), offsets.astype(np.int64) - offsets[0]
         )
@@ -250,14 +250,14 @@ def _images(step: DesStep, config: TwoTower, items: Features) -> list[_Images]:
 
 def _held_keys(step: DesStep, items: Features) -> Features:
     """Fields whose rows are here; of a table that is split by key, only this rank's keys."""
-    held = items.select_fields(step.held)
-    if not step.placement.split:
+    held = items.select_fields(step.spec.held)
+    if not step.spec.placement.split:
         return held
     kept = np.ones(len(held.keys), bool)
-    for i, f in enumerate(step.held):
-        if step.table_of[f] in step.placement.split:
+    for i, f in enumerate(step.spec.held):
+        if step.spec.table_of[f] in step.spec.placement.split:
             at = slice(held.offsets[i * held.rows], held.offsets[(i + 1) * held.rows])
-            kept[at] = owners_by_key(held.keys[at], step.placement.world) == step.rank
+            kept[at] = owners_by_key(held.keys[at], step.spec.placement.world) == step.rank
     before = np.r_[0, np.cumsum(kept)].astype(np.int32)
     return replace(held, offsets=before[held.offsets], keys=held.keys[kept])
 

@@ -9,6 +9,7 @@ import torch
 
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.trainer.des.route import Route
+from livectr.trainer.des.spec import StepSpec
 
 
 @dataclass(frozen=True)
@@ -27,22 +28,15 @@ class Networks:
     parameters: tuple[int, ...]
 
 
-def build_networks(
-    configs: Mapping[str, ModelConfig],
-    route: Route,
-    rank: int,
-    fields: Sequence[str],
-    dense_names: Sequence[str],
-    seed: int,
-    device: torch.device,
-) -> Networks:
-    """Build the networks of a rank.
+def build_networks(spec: StepSpec, route: Route, device: torch.device) -> Networks:
+    """Build the networks of a rank for a route.
 
     Raises:
         ValueError: a configuration names a field or dense feature that does not exist.
     """
-    own = [fields[f] for f in route.field_parallel(rank)]
-    dense_here = not route.scatter and route.placement.dense_owner == rank
+    configs, fields, dense_names, seed = spec.configs, spec.fields, spec.dense_names, spec.seed
+    own = [fields[f] for f in route.field_parallel(spec.rank)]
+    dense_here = not route.scatter and route.placement.dense_owner == spec.rank
     field_parallel = {
         role: config.build(fields, own, dense_names, dense_here, seed).to(device)
         for role, config in configs.items()

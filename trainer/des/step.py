@@ -36,12 +36,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.common_features import CommonFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.table.layout import RowLayout
-from livectr.kernels.table.rows import row_layout
-from livectr.models.base import CTRModel, ModelConfig, role_slices, row_segments
+from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
 from livectr.models.losses import LATE, LOSSES, Lesson, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
@@ -49,22 +47,17 @@ from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.content.ams import ContentRequest, Features16, ams_of
-from livectr.trainer.des import exchange_choice
 from livectr.trainer.des.batch import GlobalBatch, PreparedBatch
 from livectr.trainer.des.biases import BIASES_TRAINED_KEY, first_shift, move_biases
 from livectr.trainer.des.dense import DenseAdam
-from livectr.trainer.des.exchange import Exchange
-from livectr.trainer.des.field_parallel import FieldParallel
-from livectr.trainer.des.networks import build_networks
+from livectr.trainer.des.exchange_choice import ExchangeChoice, exchange_state, gather_state, saved_exchange
 from livectr.trainer.des.online import OnlineOrders
-from livectr.trainer.des.partials import OwnerPartials
-from livectr.trainer.des.reading import Leaves, Reading
+from livectr.trainer.des.reading import Leaves
 from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_lessons
-from livectr.trainer.des.route import gathers_of, route
-from livectr.trainer.des.sample_parallel import SampleParallel
-from livectr.trainer.des.strategy import Strategy
-from livectr.trainer.placement.exchange_cost import CostModel
-from livectr.trainer.placement.placement import FieldPlacement, place
+from livectr.trainer.des.route import Route, gathers_of
+from livectr.trainer.des.routed import Routed
+from livectr.trainer.des.spec import StepSpec
+from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import FieldExchange, StepSettings
 from livectr.trainer.tables.rank_tables import RankTables, Tier
 
@@ -84,26 +77,21 @@ class DesStep:
         tier: SSD below DRAM, GPU above it, or both; None: all rows in DRAM.
         placement: rank of each field; None: tables round-robin.
         content: name → raw features of the pipeline's content.
+        models: role → configuration; None: the models of the pipeline.
 
     Raises:
         ConfigError: the pipeline, its models or these settings do not fit each other.
 
     Attributes:
+        spec: models, fields, rows and settings.
+        storage: host tables of this rank, with their tiers
         tables: name → host table of this rank; read it after `storage.flush`. Of a table that is
             split by key, it has this rank's keys
-        storage: these tables, with their tiers
         precision: arithmetic of the networks' products, a name of `models.precision.arithmetic_name`
-        models: role → network of this rank's field-parallel fields, with `finish`
-        sample_parallel_models: role → network of the sample-parallel fields, on every rank
-        placement: rank of each field
-        route: exchange of each field
-        undecided: a batch will choose `route`, in its `prepare`
-        prescribed: exchange of every field that this batch shall choose, as another run has
-            (trainer.stream.order_log); None: the fastest
         ams: content that models read; None where they read none
+        choice: decides the exchange of every field
+        routed: networks, optimizer and collectives for this exchange
     """
-
-    models: dict[str, CTRModel]
 
     def __init__(
         self,
@@ -115,130 +103,79 @@ class DesStep:
         tier: Tier = None,
         placement: FieldPlacement | None = None,
         content: Mapping[str, Features16] = {},
+        models: Mapping[str, ModelConfig] | None = None,
     ) -> None:
-        self.configs = self.models_of(pipeline)
-        self.settings, self.seed = settings, seed
-        self._loss = LOSSES[pipeline.log.delayed]
-        self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.collectives = self._ahead = collectives or Collectives()
         self.rank, self.device = self.collectives.rank, self.collectives.device
+        self._loss = LOSSES[pipeline.log.delayed]
+        self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.precision = arithmetic_name(settings.precision, self.device)
-        self.fields = tuple(spec.name for spec in pipeline.fields)
-        self.table_of = tuple(spec.table for spec in pipeline.fields)
-        self.dense_names = tuple(pipeline.plan.dense_names)
-        self.placement = placement or place(self.table_of, self.collectives.world)
-        self.held = self.placement.held(self.table_of, self.rank)
-        self._common = Common.of(pipeline)
-        segments = row_segments(self.configs, len(self.fields))
-        self.layout: RowLayout = row_layout(segments, pipeline.row_values)
-        self.slices = role_slices(self.configs)
-        self._open_tables(pipeline, tier)
+        configs = model_configs(pipeline) if models is None else models
+        spec = StepSpec.of(
+            pipeline, configs, placement, settings, seed=seed, rank=self.rank, world=self.collectives.world
+        )
+        self.spec = spec
+        names = tuple(dict.fromkeys(spec.table_of[f] for f in spec.held))
+        self.storage = RankTables(names, spec.layout, seed, tier, pipeline.table_policies, self.device)
+        self.tables = self.storage.tables
+        self.front = self.storage.front([(spec.fields[f], spec.table_of[f]) for f in spec.held])
         self._online = OnlineOrders(
-            self.configs,
-            dict(zip(self.fields, self.table_of, strict=True)),
-            self.placement,
-            self._common,
+            spec.configs,
+            dict(zip(spec.fields, spec.table_of, strict=True)),
+            spec.placement,
+            spec.common,
             self.collectives,
-            exact=self.layout.values == "fp32",
+            exact=spec.layout.values == "fp32",
             weighted=self._loss is fake_negative_weighted,
         )
+        self._biases_trained = False
         try:
-            self._build_first(pipeline, content)
+            content_fields = gathers_of(spec.configs, spec.fields).content
+            self.ams = ams_of(
+                pipeline.content,
+                content,
+                {f: name for f, name in enumerate(spec.fields) if name in content_fields},
+                seed,
+                self.collectives,
+                scatter=settings.aggregate == "reducescatter",
+                common=spec.common,
+            )
+            self.choice = ExchangeChoice(spec, self.collectives.world)
+            self._route_by(self.choice.first())
         except ValueError as error:
             raise ConfigError(f"Pipeline: {error}") from None
-
-    def models_of(self, pipeline: Pipeline) -> dict[str, ModelConfig]:
-        return model_configs(pipeline)
-
-    def _open_tables(self, pipeline: Pipeline, tier: Tier) -> None:
-        names = tuple(dict.fromkeys(self.table_of[f] for f in self.held))
-        self.storage = RankTables(names, self.layout, self.seed, tier, pipeline.table_policies, self.device)
-        self.tables, self.tiers, self.cache = self.storage.tables, self.storage.tiers, self.storage.cache
-        self.front = self.storage.front([(self.fields[f], self.table_of[f]) for f in self.held])
-
-    def _build_first(self, pipeline: Pipeline, stores: Mapping[str, Features16]) -> None:
-        """Build content and networks; an automatic exchange rebuilds the networks."""
-        self._gathers = {role: config.gathers(self.fields) for role, config in self.configs.items()}
-        self._all_gathers = gathers_of(self.configs, self.fields)
-        self.ams = ams_of(
-            pipeline.content,
-            stores,
-            {f: name for f, name in enumerate(self.fields) if name in self._all_gathers.content},
-            self.seed,
-            self.collectives,
-            scatter=self.settings.aggregate == "reducescatter",
-            common=self._common,
-        )
-        setting, world = self.settings.field_exchange, self.collectives.world
-        self.undecided = setting == "auto" and self.settings.aggregate == "reducescatter" and world > 1
-        self.prescribed: Sequence[FieldExchange] | None = None
-        self._biases_trained = False
-        self._build(None if setting == "auto" else exchange_choice.forced_exchange(setting, self.fields))
-        forced = setting != "auto" and self.route.scatter
-        self._choice: Sequence[FieldExchange] | None = self.route.field_exchange if forced else None
-
-    # ── the field exchange ──
-
-    def _choose(self, features: Features | CommonFeatures) -> None:
-        """Build with the exchange of every field that a batch chooses, if the batch is large enough, and keep
-        what the networks have learned. Collective.
-        """
-        gathered = *self.route.pooled, *self.route.sequences, *self.placement.split_fields(self.table_of)
-        least, cost = self.settings.choose_from, self.cost
-        chosen = exchange_choice.choose(self.exchange, features, cost, gathered, least, self.prescribed)
-        if chosen is None:
-            return
-        learned = exchange_choice.gather_state(self.collectives, self.state_dense())
-        self._build(chosen)
-        self.undecided, self._choice = False, chosen
-        self.dense.load(learned)
-
-    def take_choice(self) -> Sequence[FieldExchange] | None:
-        """Return the exchange of every field if settings or a batch have chosen it since the last call."""
-        chosen, self._choice = self._choice, None
-        return chosen
+        self.choice.begun(self.route)
 
     @property
-    def cost(self) -> CostModel:
-        """Bytes and seconds of a step by field exchange, where all ranks are on one machine."""
-        partial = sum(model.partial_size for model in self.models.values())
-        width = 2 if self.collectives.wire == "bf16" else 4
-        split = self.placement.split_fields(self.table_of)
-        world, dim = self.placement.world, self.layout.dim
-        return CostModel(world, partial, dim, self._parameters, width, split=split)
+    def models(self) -> dict[str, CTRModel]:
+        """Role → network of this rank's field-parallel fields, with `finish`."""
+        return self.routed.networks.field_parallel
 
-    def _build(self, field_exchange: Sequence[FieldExchange] | None) -> None:
+    @property
+    def dense(self) -> DenseAdam:
+        """Optimizer of the networks."""
+        return self.routed.dense
+
+    @property
+    def route(self) -> Route:
+        """Exchange of each field."""
+        return self.routed.route
+
+    def _route_by(self, field_exchange: Sequence[FieldExchange] | None) -> None:
         """Build networks, optimizer and collectives for this exchange of every field."""
-        self.route = route(
-            self.placement,
-            self.fields,
-            self.table_of,
-            self._all_gathers,
-            mode=self.settings.aggregate,
-            field_exchange=field_exchange,
-            common=self._common,
+        self.routed = Routed.build(
+            self.spec, self.storage, self.ams, self.collectives, self._ahead, field_exchange
         )
-        width = len(self.dense_names)
-        networks = build_networks(
-            self.configs, self.route, self.rank, self.fields, self.dense_names, self.seed, self.device
-        )
-        self.models, self.sample_parallel_models = networks.field_parallel, networks.sample_parallel
-        self._parameters = networks.parameters
-        self.exchange = Exchange(self.route, width, self._ahead)
-        self.reading = Reading(self.storage, self.fields, self.route, self.rank, self.device)
-        partials = OwnerPartials(self.route, self.models, self.slices, width, self.collectives)
-        self._strategy: Strategy
-        if self.route.scatter:
-            models, dim = self.sample_parallel_models, self.layout.dim
-            self._strategy = SampleParallel(
-                self.route, partials, models, self.slices, width, dim, self.collectives
-            )
-        else:
-            self._strategy = FieldParallel(self.route, partials, self.collectives)
-        contents = ({} if self.ams is None else self.ams.contents).items()
-        sub_models = {name: (content.config, content.network) for name, content in contents}
-        self.dense = DenseAdam(self.models, self.configs, self.sample_parallel_models, sub_models)
-        self._online.attach(self.dense)
+        self._online.attach(self.routed.dense)
+
+    def _choose(self, features: Features | CommonFeatures) -> None:
+        """Route by the exchange that a batch chooses, and keep what the networks have learned. Collective."""
+        chosen = self.choice.by_batch(self.routed, features)
+        if chosen is not None:
+            learned = gather_state(self.collectives, self.state_dense())
+            self._route_by(chosen)
+            self.choice.decided(chosen)
+            self.dense.load(learned)
 
     # ── a step ──
 
@@ -253,10 +190,9 @@ class DesStep:
 
     def run_ahead(self) -> None:
         """Give `prepare` connections of its own: another thread may call it beside `learn`, but not with
-        tables on SSD, nor while `undecided`. Collective.
-        """
+        tables on SSD, nor while `choice.undecided`. Collective."""
         self._ahead = self.collectives.apart()
-        self.exchange.collectives = self._online.ahead = self._ahead
+        self.routed.exchange.collectives = self._online.ahead = self._ahead
         if self.ams is not None:
             self.ams.ahead = self._ahead
 
@@ -274,13 +210,14 @@ class DesStep:
         """
         if len(wrong := label[~np.isin(label, self._labels)]):
             raise ValueError(f"labels must be 0 or 1, not {wrong[0]}")
-        if self.undecided:
+        if self.choice.undecided:
             self._choose(features)
         content = {} if self.ams is None else self.ams.prepare(features)  # first: a thread reads meanwhile
-        batch = self.exchange(features, label)
-        prefetched = None if self.tiers is None else self.storage.prefetch(self.reading.keys(batch))
+        routed, storage = self.routed, self.storage
+        batch = routed.exchange(features, label)
+        prefetched = None if storage.tiers is None else storage.prefetch(routed.reading.keys(batch))
         online = None
-        if self._online and self.cache is None and 0 < len(batch) <= self.settings.online:
+        if self._online and storage.cache is None and 0 < len(batch) <= self.spec.settings.online:
             online = self._online.prepare(features, label, batch.rows, sequence)
         return PreparedBatch(batch, prefetched, content, online)
 
@@ -294,45 +231,46 @@ class DesStep:
         if not len(prepared.batch):
             return StepResult.empty(self.models, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
-        with precision(self.settings.precision, products=self.settings.library):
+        settings = self.spec.settings
+        with precision(settings.precision, products=settings.library):
             return self._learn(prepared, prepared.batch, lessons)
 
     def _learn(
         self, prepared: PreparedBatch, batch: GlobalBatch, lessons: Mapping[str, Lesson] | None
     ) -> StepResult:
         self._set_rates()
-        leaves = self.reading.forward(batch)  # 1 keys → rows
+        reading, strategy, dense = self.routed.reading, self.routed.strategy, self.routed.dense
+        leaves = reading.forward(batch)  # 1 keys → rows
         # 2 rows → partials → logits, of all examples or of own examples
         label = torch.from_numpy(batch.label).to(self.device)
         self._online.announce(prepared.online)
         logits, losses = self._forward(leaves, batch, prepared.content, label)
-        scores = self._strategy.scores({role: z.detach().cpu().numpy() for role, z in logits.items()}, batch)
+        scores = strategy.scores({role: z.detach().cpu().numpy() for role, z in logits.items()}, batch)
         # 3 logits → gradients
-        shift = 0.0 if self.dense.steps or self._biases_trained else first_shift(self.models, scores()[1])
+        shift = 0.0 if dense.steps or self._biases_trained else first_shift(self.models, scores()[1])
         passed = None
         if (online := prepared.online) is not None:
-            now = self.reading.host, scores()[0], self.dense.steps, shift
-            passed = self._online.learn(online, *now, lessons)
+            passed = self._online.learn(online, reading.host, scores()[0], dense.steps, shift, lessons)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
         own = own_lessons(lessons or {}, batch.rows, self.rank, len(label), self.device)
         losses += [self._loss(z + shift, own.get(role, label)) for role, z in logits.items()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
-        finite = leaves.finite and self.dense.finite
-        reduced = self._strategy.reduce_gradients(self.dense)
+        finite = leaves.finite and dense.finite
+        reduced = strategy.reduce_gradients(dense)
         learned = float(self.collectives.all_reduce(torch.tensor([float(not finite)]), "check")) == 0
         before, labels = scores()
         all_logits = before if passed is None else passed.logits
         if learned:
             if passed is not None:
-                self._online.store(passed, self.reading.host)
-                leaves.clear(self._online.columns(self.slices))
-            self.reading.backward(leaves)  # while the networks' gradients are summed
+                self._online.store(passed, reading.host)
+                leaves.clear(self._online.columns(self.spec.slices))
+            reading.backward(leaves)  # while the networks' gradients are summed
         reduced()
         if learned:
             if passed is not None:
                 self._online.store_scales(passed)
-            self.dense.step(len(batch), curvatures(all_logits, shift, lessons))
+            dense.step(len(batch), curvatures(all_logits, shift, lessons))
         else:
             self._skip(shift)
         self.storage.evict()
@@ -340,7 +278,7 @@ class DesStep:
 
     def _set_rates(self) -> None:
         """Set every role's learning rates by its schedule and the number of steps."""
-        for role, config in self.configs.items():
+        for role, config in self.spec.configs.items():
             factor = config.schedule.factor(self.dense.steps)
             self.dense.set_rate(role, factor)
             self.storage.set_rate(factor, f"{role}.")
@@ -351,11 +289,11 @@ class DesStep:
         self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest], label: Tensor
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Role → logits f32 of all B or of own b examples; auxiliary losses f32[] of these. Collective."""
-        aggregated, inputs = self._strategy.aggregate(leaves, batch)
+        aggregated, inputs = self.routed.strategy.aggregate(leaves, batch)
         vectors = {} if self.ams is None else self.ams.forward(content)  # last: a thread reads meanwhile
-        number, logits, losses = {name: f for f, name in enumerate(self.fields)}, {}, []
+        number, logits, losses = {name: f for f, name in enumerate(self.spec.fields)}, {}, []
         for (role, model), part in zip(self.models.items(), aggregated, strict=True):
-            gathered = inputs.of_role(self._gathers[role], self.slices[role], number, vectors)
+            gathered = inputs.of_role(self.spec.gathers[role], self.spec.slices[role], number, vectors)
             logits[role], loss = model.finish_with_loss(part, gathered, label)
             losses += [] if loss is None else [loss]
         return logits, losses
@@ -380,8 +318,8 @@ class DesStep:
         The merged dictionaries of all ranks restore any number of ranks.
         """
         state = {n: t.cpu().clone() for n, t in self.dense.state(shared=self.rank == 0).items()}
-        if self.rank == 0 and self.route.scatter and not self.undecided:
-            state |= exchange_choice.exchange_state(self.route.field_exchange, self.placement.world)
+        if self.rank == 0 and self.route.scatter and not self.choice.undecided:
+            state |= exchange_state(self.route.field_exchange, self.spec.placement.world)
         if self.rank == 0 and self._biases_trained and not self.dense.steps:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
         return state
@@ -395,10 +333,10 @@ class DesStep:
         Raises:
             MismatchError: the state belongs to another model.
         """
-        used = None if self.undecided else self.route.field_exchange
-        if (saved := exchange_choice.saved_exchange(state, self.collectives, used)) is not None:
-            self._build(saved)
-            self.undecided = self.route.field_exchange != tuple(saved)
+        used = None if self.choice.undecided else self.route.field_exchange
+        if (saved := saved_exchange(state, self.collectives, used)) is not None:
+            self._route_by(saved)
+            self.choice.restored(self.route, saved)
         self._biases_trained = BIASES_TRAINED_KEY in state
         self.dense.load(state)
 

@@ -75,7 +75,7 @@ class Snapshotter:
         """Begin to copy all rows ahead of a complete version; None: rows have no lasting numbers (SSD)."""
         if not all(table.sweeps for table in self.step.tables.values()):
             return None
-        columns = served_columns(self.step.layout.segments, self.champion)
+        columns = served_columns(self.step.spec.layout.segments, self.champion)
         return CopyAhead(self.step.tables, boundary.tables, columns, self.champion)
 
     def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
@@ -121,15 +121,15 @@ class Snapshotter:
 
     def _rows(self, since: Boundary | None) -> tuple[dict[str, tuple[I64, F32]], Spool | CopyAhead | None]:
         """Rows that changed after `since`: in memory, or in a file where memory is short."""
-        columns = served_columns(self.step.layout.segments, self.champion)
+        columns = served_columns(self.step.spec.layout.segments, self.champion)
         marks = since.tables if since is not None else dict.fromkeys(self.step.tables, 0)
         if self.copied is not None:
             self.copied.finish(self.step.tables)
             marks = self.copied.marks
-        if self.step.tiers is None:
+        if self.step.storage.tiers is None:
             exported = ((name, *table.export(marks[name], state=False)) for name, table in self._tables)
             return {name: (keys, values[:, columns]) for name, keys, values in exported}, self.copied
-        spool = Spool(self.step.tiers.folder)
+        spool = Spool(self.step.storage.tiers.folder)
         for name, table in self._tables:
             for keys, values in table.chunks(marks[name], state=False):
                 spool.add(name, keys, values[:, columns])
@@ -150,7 +150,7 @@ class Snapshotter:
     @property
     def _contents(self) -> tuple[str, ...]:
         """Content that the contenders and the pre-rank model look at."""
-        fields, configs = self.step.fields, self.step.configs
+        fields, configs = self.step.spec.fields, self.step.spec.configs
         roles = [*self.pipeline.contenders, "prerank"]
         wanted = [f for r in roles if r in configs for f in configs[r].gathers(fields).content]
         return content_of(self.pipeline.content, wanted)

@@ -41,7 +41,7 @@ def catch_up(publisher: Publisher, step: DesStep, source: ExampleSource, restore
     keys = _merged([*lists, *(logged or ())])
     for name, table in step.tables.items():
         own = keys.get(name, np.empty(0, np.int64))
-        if name in step.placement.split:
+        if name in step.spec.placement.split:
             own = own[owners_by_key(own, publisher.control.world) == step.rank]
         table.touch(own)
     for name, users in keys.items():

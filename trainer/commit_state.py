@@ -16,7 +16,7 @@ from livectr.trainer.publish.items import ItemCopier
 from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.publish.values import ValueCopier
 from livectr.trainer.quality.gate import PublishGate
-from livectr.trainer.stream.order_log import lines
+from livectr.trainer.stream.order_log import ChosenExchange, lines
 
 if TYPE_CHECKING:
     from livectr.trainer.publish.publisher import Publisher
@@ -104,7 +104,7 @@ def _order(parts: Parts) -> bytes:
     ranks = parts.control.gather_json(own)
     began, cuts = parts.cuts.take()
     chosen = parts.step.choice.take()
-    exchange = None if chosen is None else (parts.cuts.first_step, parts.control.world, chosen)
+    exchange = None if chosen is None else ChosenExchange(parts.cuts.first_step, parts.control.world, chosen)
     return lines(cuts, ranks, began, exchange) if parts.control.rank == 0 else b""
 
 

@@ -39,7 +39,8 @@ from livectr.trainer.quality.run_record import Moment, gathered
 from livectr.trainer.report import Report, report_of
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.backlog import Backlog
-from livectr.trainer.stream.batcher import Flags, Round
+from livectr.trainer.stream.batcher import Round
+from livectr.trainer.stream.header import Flags
 
 if TYPE_CHECKING:
     from livectr.trainer.stream.group_offsets import GroupOffsets

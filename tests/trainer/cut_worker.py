@@ -15,8 +15,9 @@ import torch.distributed as dist
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.control import Control
 from livectr.trainer.ramp import BatchRamp
-from livectr.trainer.stream.batcher import Batcher, Flags, Times
+from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.cut import NEVER
+from livectr.trainer.stream.header import Flags
 from tests.trainer.scripted_source import Batch, Log, ScriptedSource
 from tests.waiting import left_s
 

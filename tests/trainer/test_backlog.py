@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from livectr.trainer.stream.backlog import Backlog
-from livectr.trainer.stream.batcher import Flags
+from livectr.trainer.stream.header import Flags
 from tests.commands import run
 
 PIPELINE = """

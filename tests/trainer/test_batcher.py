@@ -13,8 +13,9 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import train
-from livectr.trainer.stream.batcher import Batcher, Flags, Times
+from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.cut import cut
+from livectr.trainer.stream.header import Flags
 from tests.tiers import examples
 from tests.trainer.ad_logs import ad_pipeline, write_kafka
 from tests.trainer.scripted_batches import batches_of, logs

@@ -29,7 +29,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer
 from livectr.trainer.des.step import DesStep
-from livectr.trainer.publish import outcome, snapshot
+from livectr.trainer.publish import boundary, outcome
 from livectr.trainer.publish.boundary import Boundary
 from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.publish.succession import Cursor
@@ -127,8 +127,8 @@ def test_lists_are_bounded(
     """Past the size of the table they are compacted. Where that does not help, they are dropped, and the next
     version or checkpoint holds everything.
     """
-    monkeypatch.setattr(snapshot, "LISTED_ROWS", LISTED)
-    monkeypatch.setattr(snapshot, "LISTED_SHARE", 1.0)
+    monkeypatch.setattr(boundary, "LISTED_ROWS", LISTED)
+    monkeypatch.setattr(boundary, "LISTED_SHARE", 1.0)
     if not compacts:  # as if erased keys were what is listed
         monkeypatch.setattr(DynamicTable, "compact", lambda table: None)
     monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)

@@ -18,7 +18,7 @@ from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer
 from livectr.trainer.parts import Parts
-from livectr.trainer.publish import snapshot, spool
+from livectr.trainer.publish import boundary, spool
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.stages import Stages
 from tests.trainer.ad_logs import ad_pipeline, write_files
@@ -103,8 +103,8 @@ def test_a_copy_whose_changes_were_dropped_is_taken_at_once(
     publisher, commit = parts.publisher, Committer.commit
     assert publisher is not None
     monkeypatch.setattr(spool.CopyAhead, "advance", lambda _: None)
-    monkeypatch.setattr(snapshot, "LISTED_ROWS", 300)
-    monkeypatch.setattr(snapshot, "LISTED_SHARE", 1.0)
+    monkeypatch.setattr(boundary, "LISTED_ROWS", 300)
+    monkeypatch.setattr(boundary, "LISTED_SHARE", 1.0)
     # as if erased keys were what is listed
     monkeypatch.setattr(DynamicTable, "compact", lambda table: None)
 

@@ -26,9 +26,10 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import TrainOptions, train
-from livectr.trainer.stream.batcher import Batcher, Flags
+from livectr.trainer.stream.batcher import Batcher
 from livectr.trainer.stream.cut import Cut
 from livectr.trainer.stream.feed import Feed
+from livectr.trainer.stream.header import Flags
 from tests.trainer.ad_logs import ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
 from tests.waiting import left_s

@@ -18,7 +18,7 @@ from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer
-from livectr.trainer.publish import outcome, snapshot
+from livectr.trainer.publish import boundary, outcome
 from livectr.trainer.run import Training, TrainOptions
 from tests.commands import run
 from tests.tiers import few
@@ -46,8 +46,8 @@ def test_a_complete_version_removes_who_left_before_it(
     tmp_path: Path, redis_url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While Redis is away the lists of changed rows are dropped: the next version is complete."""
-    monkeypatch.setattr(snapshot, "LISTED_ROWS", 100)
-    monkeypatch.setattr(snapshot, "LISTED_SHARE", 1.0)
+    monkeypatch.setattr(boundary, "LISTED_ROWS", 100)
+    monkeypatch.setattr(boundary, "LISTED_SHARE", 1.0)
     # as if erased keys were what is listed
     monkeypatch.setattr(DynamicTable, "compact", lambda table: None)
     monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)

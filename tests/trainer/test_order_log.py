@@ -21,9 +21,10 @@ from livectr.trainer.checkpoint.order_parts import ORDER, OrderParts, unpacked
 from livectr.trainer.checkpoint.writer import File, Writer
 from livectr.trainer.comm.control import Control
 from livectr.trainer.ramp import BatchRamp
-from livectr.trainer.stream.batcher import Batcher, Flags, Times
+from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.cut import NEVER
-from livectr.trainer.stream.order_log import OrderLog, lines
+from livectr.trainer.stream.header import Flags
+from livectr.trainer.stream.order_log import Begun, ChosenExchange, OrderLog, lines
 from tests.tiers import examples
 from tests.trainer.scripted_batches import logs
 from tests.trainer.scripted_source import Batch, Log, ScriptedSource
@@ -93,11 +94,11 @@ def test_a_cut_that_was_never_learned_is_not_followed(
                 break
             want.append(source.pop(int(cut.counts[0]), cut.decided))
     noted, began = killed.take()[1], {"batch_size": size}
-    text = lines(noted, [], (0, began))
+    text = lines(noted, [], Begun(0, began))
     source.rng = random.Random(seed + 1)
     seen = sum(map(len, want))
     next_ = Batcher(source, Control(), ramp=ramp, times=times, recorded=True, steps=len(want), seen=seen)
-    text += lines({}, [], (len(want), began))  # its first checkpoint
+    text += lines({}, [], Begun(len(want), began))  # its first checkpoint
     want += batches_of(source, next_)
     text += lines(next_.take()[1], [])
     order = OrderLog.parse([b'["from",0]\n' + text], len(want), "x")
@@ -146,8 +147,10 @@ def test_other_settings_or_topics_are_refused() -> None:
 
 def test_the_exchange_of_a_step_is_that_of_so_many_ranks() -> None:
     """Two ranks, then three, then two again: one that began with each number of ranks resumes as they did."""
-    text = lines({}, [], None, (0, 2, ["rows"])) + lines({3: {0: 1}}, [])
-    text += lines({}, [], None, (5, 3, ["vectors"])) + lines({}, [], None, (9, 2, ["partial"]))
+    text = lines({}, [], None, ChosenExchange(0, 2, ["rows"])) + lines({3: {0: 1}}, [])
+    text += lines({}, [], None, ChosenExchange(5, 3, ["vectors"])) + lines(
+        {}, [], None, ChosenExchange(9, 2, ["partial"])
+    )
     order = OrderLog.parse([b'["from",0]\n', text], 12, "x")
     found = [order.exchange(step, ranks) for step, ranks in ((0, 2), (4, 2), (5, 3), (7, 3), (9, 2), (12, 2))]
     assert found == [["rows"], ["rows"], ["vectors"], ["vectors"], ["partial"], ["partial"]]

@@ -11,7 +11,8 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import TrainOptions, train
-from livectr.trainer.stream.batcher import Batcher, Flags, Times
+from livectr.trainer.stream.batcher import Batcher, Times
+from livectr.trainer.stream.header import Flags
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.run_result import Result, assert_close, assert_same

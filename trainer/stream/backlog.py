@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from livectr.trainer import telemetry
-from livectr.trainer.stream.batcher import Flags
+from livectr.trainer.stream.header import Flags
 
 LOOK_EVERY_S = 1.0
 RATE_OVER_S = 10.0

@@ -23,7 +23,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,8 @@ import numpy.typing as npt
 from livectr.trainer.comm.control import Control
 from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, cut, decided, needed, sample
-from livectr.trainer.stream.order_log import BatchSettings, OrderLog
+from livectr.trainer.stream.header import WIDTH, Flags, Header, Headers
+from livectr.trainer.stream.order_log import BatchSettings, Begun, Decided, OrderLog
 
 LOG = logging.getLogger(__name__)
 I64 = npt.NDArray[np.int64]
@@ -63,36 +64,6 @@ class Ready(Protocol):
     def orders(self, limit: int) -> tuple[I64, npt.NDArray[np.int32]]: ...
 
     def finals(self, limit: int) -> npt.NDArray[np.bool_]: ...
-
-
-class Flags(NamedTuple):
-    """A rank's state in its header, besides its examples.
-
-    Attributes:
-        stop: the process was asked to end.
-        quiet: nothing has come for so long that the rank would end.
-        due: commit that is due by this rank's clock (trainer.commits.Due); rank 0's counts.
-        publish: state of the rank's push (trainer.publish.version.Push).
-        rows: rows that the rank has read.
-        unusable: rows of these that cannot be used.
-        suspect: too many of the rank's rows cannot be used (trainer.stream.data_watch).
-        sample: the run log is due for a sample (trainer.quality.run_record); rank 0's counts.
-        behind: rows of the rank's partitions that it has not read (trainer.stream.backlog).
-        unread: the same without partitions that are paused, which are ahead of the others.
-        written: the rank's files of the checkpoint that has begun are written.
-    """
-
-    stop: bool = False
-    quiet: bool = False
-    due: int = 0
-    publish: int = 0
-    rows: int = 0
-    unusable: int = 0
-    suspect: bool = False
-    sample: bool = False
-    behind: int = 0
-    unread: int = 0
-    written: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,14 +132,14 @@ class Batcher:
         self.ramp = ramp
         self.seen, self.steps = seen, steps
         self.finals = finals
-        settings = dict(
+        settings: BatchSettings = dict(
             batch_size=ramp.most,
             batch_ramp=ramp.slope,
             batch_min=ramp.least,
             batch_interval_ms=times.interval_ms,
         )
         self.first_step = steps
-        self._began: tuple[int, BatchSettings] | None = (steps, settings)
+        self._began: Begun | None = Begun(steps, settings)
         self._noted: dict[int, dict[int, int]] = {}
         self._recorded, self._follows = recorded, follows
         if follows is not None:
@@ -191,22 +162,25 @@ class Batcher:
         chosen = self._follows.cuts.get(self.steps) if self._follows is not None else None
         moved = self._fetch(limit, chosen)
         rows = self._rows(limit)
-        frontier, strict, ended = self.source.frontier, self.source.strict_frontier, self.source.ended
-        late = self._is_overdue(rows[0], frontier)
-        own = self.source.first_of(chosen) if chosen is not None else None
-        head = np.array(
-            [rows.shape[1], frontier, strict, ended, moved, late, -1 if own is None else len(own[0]), *flags],
-            np.int64,
+        frontier = self.source.frontier
+        own = self._chosen_rows(chosen) if chosen is not None else None
+        header = Header(
+            ready=rows.shape[1],
+            frontier=frontier,
+            strict=self.source.strict_frontier,
+            ended=self.source.ended,
+            moved=moved,
+            overdue=self._is_overdue(rows[0], frontier),
+            chosen=-1 if own is None else own.shape[1],
         )
-        gathered = self.control.gather(np.concatenate([head, sample(rows, limit).ravel()]))
-        heads, samples = gathered[:, : len(head)], gathered[:, len(head) :].reshape(-1, 2, SAMPLES)
-        all_flags = tuple(_flags(row) for row in heads[:, 7:])
-        all_ended = bool(heads[:, 3].all())
+        gathered = self.control.gather(np.concatenate([header.encode(flags), sample(rows, limit).ravel()]))
+        heads, samples = Headers.decode(gathered[:, :WIDTH]), gathered[:, WIDTH:].reshape(-1, 2, SAMPLES)
+        all_ended = bool(heads.ended.all())
         next_cut: Cut | None = None
         if chosen is None:
-            next_cut = self._cut(rows, heads, samples, all_flags, size)
-        elif own is not None and (heads[:, 6] >= 0).all():
-            next_cut = self._chosen(own, heads[:, 6], chosen)
+            next_cut = self._cut(rows, heads, samples, size)
+        elif own is not None and (heads.chosen >= 0).all():
+            next_cut = self._chosen(own, heads.chosen, chosen)
         if next_cut is not None:
             if self._recorded and not next_cut.natural:
                 self._noted[self.steps] = next_cut.of_partition
@@ -218,43 +192,42 @@ class Batcher:
             all_ended = False
         self._wait = next_cut is None
         return Round(
-            flags=all_flags,
+            flags=heads.flags,
             cut=next_cut,
-            ended=all_ended and not heads[:, 0].any(),
-            moved=bool(heads[:, 4].any()),
+            ended=all_ended and not heads.ready.any(),
+            moved=bool(heads.moved.any()),
         )
 
-    def take(self) -> tuple[tuple[int, BatchSettings] | None, dict[int, dict[int, int]]]:
-        """Return the news since the last call: step at which the process began, with its settings; and step →
-        examples of each partition, of batches in which a clock or the end of a log took part.
-        """
-        began, noted = self._began, self._noted
+    def take(self) -> Decided:
+        """Return the news since the last call."""
+        news = Decided(self._began, self._noted)
         self._began, self._noted = None, {}
-        return began, noted
+        return news
 
-    def _cut(self, rows: I64, heads: I64, samples: I64, flags: tuple[Flags, ...], size: int) -> Cut | None:
+    def _cut(self, rows: I64, heads: Headers, samples: I64, size: int) -> Cut | None:
         """Cut by the policy. Collective.
 
         Args:
             rows: of this rank (see `_rows`).
-            heads, samples: of all ranks.
+            heads: of all ranks.
+            samples: of all ranks, int64[N, 2, SAMPLES].
             size: of a full batch.
         """
         limit = 2 * size if self.finals else size
-        ready, first, strict = heads[:, 0], int(samples[:, 0].min()), int(heads[:, 2].min())
+        first, strict = int(samples[:, 0].min()), int(heads.strict.min())
         follows = self._follows is not None
-        common = strict if follows else int(heads[:, 1].min())
+        common = strict if follows else int(heads.frontier.min())
         # Rows that fill the batch lie in the logs: it waits for them, and stays a function of the logs.
-        catches_up = sum(f.unread for f in flags) >= size
-        all_ended = bool(heads[:, 3].all()) and not follows
-        overdue = bool(heads[:, 5].any()) and not catches_up and not follows
+        catches_up = sum(f.unread for f in heads.flags) >= size
+        all_ended = bool(heads.ended.all()) and not follows
+        overdue = bool(heads.overdue.any()) and not catches_up and not follows
         below = NEVER if all_ended else common
         partial = all_ended or overdue
         if (interval_ms := self._times.interval_ms) is not None:
             tick_ends = (first // interval_ms + 1) * interval_ms
             partial |= common >= tick_ends
             below = below if overdue else min(below, tick_ends)
-        offered = needed(samples[:, 0], samples[:, 1] >> 1, ready, limit=limit, below=below)
+        offered = needed(samples[:, 0], samples[:, 1] >> 1, heads.ready, limit=limit, below=below)
         if offered.sum() < size and not (partial and offered.any()):
             return None
         if limit <= SAMPLES:  # every example is a sample
@@ -271,24 +244,17 @@ class Batcher:
             full_size=size,
         )
 
-    def _chosen(
-        self,
-        own: tuple[I64, npt.NDArray[np.int32], npt.NDArray[np.bool_]],
-        lengths: I64,
-        counts: Mapping[int, int],
-    ) -> Cut | None:
+    def _chosen(self, rows: I64, lengths: I64, counts: Mapping[int, int]) -> Cut | None:
         """The batch that another run had cut here; None if the logs lack its partitions. Collective.
 
         Args:
-            own: order, partition and final of this rank's examples in it.
+            rows: of this rank's examples in it (see `_chosen_rows`).
             lengths: int64[N], number of each rank's.
             counts: partition → number of its examples.
         """
         if int(lengths.sum()) != sum(counts.values()):
             self._release(f"step {self.steps} has examples of partitions that the logs lack")
             return None
-        order, partition, final = own
-        rows = np.stack([order, partition.astype(np.int64) * 2 + (final if self.finals else 0)])
         offers = self.control.gather_ragged(rows.T, lengths)
         return decided(*_columns(offers, finals=self.finals), counts)
 
@@ -307,6 +273,19 @@ class Batcher:
         order, partition = self.source.orders(limit)
         final = self.source.finals(limit) if self.finals else False
         return np.stack([order, partition.astype(np.int64) * 2 + final])
+
+    def _chosen_rows(self, counts: Mapping[int, int]) -> I64 | None:
+        """The same of this rank's examples in a batch that another run had cut, int64[2, k]; None: they are
+        not ready.
+
+        Args:
+            counts: partition → number of its examples.
+        """
+        found = self.source.first_of(counts)
+        if found is None:
+            return None
+        order, partition, final = found
+        return np.stack([order, partition.astype(np.int64) * 2 + (final if self.finals else 0)])
 
     def _is_overdue(self, order: I64, frontier: int) -> bool:
         """Return true if the rank's first example has been below its frontier for longer than it may wait."""
@@ -351,9 +330,3 @@ def _settled(offers: list[I64], frontier: int) -> int:
     settled = rows[rows[:, 0] < frontier]
     finals = int(np.count_nonzero(settled[:, 1] & 1))
     return max(1, finals, len(settled) - finals)
-
-
-def _flags(row: I64) -> Flags:
-    stop, quiet, due, publish, rows, unusable, suspect, sample, behind, unread, written = row.tolist()
-    read = rows, unusable, bool(suspect), bool(sample), behind, unread
-    return Flags(bool(stop), bool(quiet), due, publish, *read, bool(written))

@@ -20,7 +20,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import DataError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
-from livectr.trainer.stream.batcher import Flags
+from livectr.trainer.stream.header import Flags
 
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 5.0

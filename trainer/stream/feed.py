@@ -180,10 +180,19 @@ class Feed:
         if observed:  # a late positive, or a final, was observed when it first came
             seen = np.stack(observed)
             self.statistics = self.statistics.update(seen[:, ~again] if again.any() else seen)
-        sequence = np.cumsum(ok)[rows] - 1
-        order = cut.order[left]
-        ids = instance, user, time_ms, item, order, late
-        return Batch(features, label, sequence, *ids, outcome, cut.examples)
+        return Batch(
+            features=features,
+            label=label,
+            sequence=np.cumsum(ok)[rows] - 1,
+            instance=instance,
+            user=user,
+            time_ms=time_ms,
+            item=item,
+            order=cut.order[left],
+            late=late,
+            outcome=outcome,
+            cut=cut.examples,
+        )
 
     def close(self) -> None:
         """Wait for the worker; what is in flight is dropped."""

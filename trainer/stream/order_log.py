@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from livectr.ingest.join.decisions import Decision
 from livectr.system.errors import ConfigError
@@ -32,6 +32,39 @@ BatchSettings = Mapping[str, int | None]
 """Settings that a replay must share: name → value."""
 Made = Mapping[str, Sequence[tuple[int, Any]]]
 """Partition → decisions as JSON, with their numbers."""
+
+
+class Begun(NamedTuple):
+    """Process that began at a step, with its settings of batches."""
+
+    step: int
+    settings: BatchSettings
+
+
+class Decided(NamedTuple):
+    """News of a batcher.
+
+    Attributes:
+        began: this process; None: it was told before.
+        cuts: step → examples of each partition, of batches in which a clock or the end of a log took part.
+    """
+
+    began: Begun | None
+    cuts: Mapping[int, Mapping[int, int]]
+
+
+class ChosenExchange(NamedTuple):
+    """Exchange of every field that ranks had from a step on.
+
+    Attributes:
+        step: at which they began.
+        ranks: their number.
+        exchange: of every field.
+    """
+
+    step: int
+    ranks: int
+    exchange: Sequence[str]
 
 
 class Cuts(Mapping[int, Mapping[int, int]]):
@@ -66,7 +99,7 @@ class OrderLog:
         cuts: step → examples of each partition, of batches that do not follow from the logs.
         decisions: partition → its decisions, in order.
         settings: sizes of batches of each of its processes.
-        exchanges: step at which ranks began, their number, and the exchange of every field that they chose.
+        exchanges: that ranks chose, in order.
         name: of the checkpoint, for messages.
     """
 
@@ -75,14 +108,14 @@ class OrderLog:
     decisions: Mapping[int, Sequence[Decision]]
     settings: Sequence[BatchSettings] = ()
     name: str = ""
-    exchanges: Sequence[tuple[int, int, Sequence[str]]] = ()
+    exchanges: Sequence[ChosenExchange] = ()
 
     def exchange(self, step: int, ranks: int) -> Sequence[str] | None:
         """Exchange of every field that so many ranks had, which began at `step` or last before it; None: none
         is known.
         """
-        known = [chosen for began, number, chosen in self.exchanges if number == ranks and began <= step]
-        return known[-1] if known else None
+        known = [chosen for chosen in self.exchanges if chosen.ranks == ranks and chosen.step <= step]
+        return known[-1].exchange if known else None
 
     def check(self, settings: BatchSettings, topics: int) -> None:
         """Raise ConfigError unless a run with these settings and so many topics forms the same batches."""
@@ -107,7 +140,7 @@ class OrderLog:
         cuts: dict[int, str] = {}
         decisions: dict[int, dict[int, Decision]] = {}
         settings: list[BatchSettings] = []
-        exchanges: list[tuple[int, int, Sequence[str]]] = []
+        exchanges: list[ChosenExchange] = []
         begin: int | None = None
         for line in (line for part in parts for line in part.decode().splitlines()):
             if line.startswith('["cut",'):
@@ -121,7 +154,7 @@ class OrderLog:
                 while cuts and next(reversed(cuts)) >= values[0]:
                     cuts.popitem()
             elif kind == "exchange":
-                exchanges.append((values[0], values[1], values[2]))
+                exchanges.append(ChosenExchange(*values))
             else:
                 partition, number, decision = values
                 decisions.setdefault(partition, {})[number] = Decision.from_json(decision)
@@ -137,17 +170,16 @@ class OrderLog:
 def lines(
     cuts: Mapping[int, Mapping[int, int]],
     made: Iterable[Made],
-    began: tuple[int, BatchSettings] | None = None,
-    exchange: tuple[int, int, Sequence[str]] | None = None,
+    began: Begun | None = None,
+    exchange: ChosenExchange | None = None,
 ) -> bytes:
     """Lines of new decisions.
 
     Args:
-        began: step at which a process began, and its settings; None: not since the last call.
+        began: process that has begun; None: not since the last call.
         cuts: step → examples of each partition.
         made: decisions of each rank.
-        exchange: step at which the process began, number of ranks, and exchange of every field; None: nothing
-            new.
+        exchange: that the ranks have chosen; None: nothing new.
     """
     found: list[list[Any]] = [] if began is None else [["batches", *began]]
     found += [] if exchange is None else [["exchange", *exchange]]

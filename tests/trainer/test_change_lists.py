@@ -186,7 +186,6 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     for module in (
         tiers,
         tiered_table,
-        snapshot,
         __import__("livectr.kernels.table.table", fromlist=["CHUNK"]),
     ):
         monkeypatch.setattr(module, "CHUNK", 2_048, raising=False)

@@ -31,7 +31,7 @@ from livectr.kernels.network import field_sums, layers, packed
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.rows import row_layout
 from livectr.models import DeepFM
-from livectr.models.base import row_segments
+from livectr.models.roles import row_segments
 from livectr.system.heap import tune_malloc
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.exchange import Exchange

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from livectr.models.attention import ActivationUnit
-from livectr.models.base import Ragged
+from livectr.models.inputs import Ragged
 from livectr.models.layers import matrix
 from livectr.models.products import product
 from livectr.models.ragged import lengths, list_max, list_mean, list_sum, newest, pooled

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from livectr.kernels.network.attention import AttentionKernel
-from livectr.models.base import Ragged
+from livectr.models.inputs import Ragged
 from livectr.models.layers import matrix
 from livectr.models.ragged import SharedLists, list_sum, per_vector, shared_list
 

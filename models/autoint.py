@@ -24,19 +24,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    Gathers,
-    ModelConfig,
-    Part,
-    SegmentSpec,
-    require_gathered,
-)
+from livectr.models.base import CTRModel, ModelConfig
+from livectr.models.inputs import Columns, Gathered, Gathers, Part, require_gathered
 from livectr.models.layers import MLP, FieldLinear, generator, matrix
 from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import product
+from livectr.models.segments import SegmentSpec
 
 
 @dataclass(frozen=True)

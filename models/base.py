@@ -22,12 +22,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from livectr.models.learning import OptimiserSpec, Schedule
+from livectr.models.inputs import Columns, Gathered, Gathers, Part
+from livectr.models.learning import Schedule
+from livectr.models.segments import SegmentSpec
 from livectr.models.settings import check_fields, check_settings
 
 PRIOR = (0.1, 1.9)
@@ -43,116 +45,6 @@ def prior_log_odds(clicks: float = 0.0, misses: float = 0.0) -> float:
         misses: number of impressions without a click.
     """
     return math.log((PRIOR[0] + clicks) / (PRIOR[1] + misses))
-
-
-@dataclass(frozen=True)
-class SegmentSpec:
-    """Segment of a table row: values with one optimiser.
-
-    Args:
-        name: name of the segment, distinct in its model.
-        dim: number of float32 values.
-        optimiser: optimiser that learns them.
-        init_scale: a new row starts uniform in (-init_scale, init_scale).
-        order: 1: the logit has the plain sum of these values over an example's keys. 2: it has FM's second
-            order of them, ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²), v_f their sum over the keys of field f. 0: neither.
-    """
-
-    name: str
-    dim: int
-    optimiser: OptimiserSpec
-    init_scale: float = 0.0
-    order: int = 0
-
-
-@dataclass(frozen=True)
-class Part:
-    """Share of a model on one rank.
-
-    Args:
-        fields: all F sparse fields of the pipeline.
-        local: the fields of this rank, F_local of `fields`.
-        dense_names: all Dd dense features of the pipeline.
-        dense_local: the dense features live on this rank; either all of them do or none.
-        seed: seed of the initial values.
-    """
-
-    fields: tuple[str, ...]
-    local: tuple[str, ...]
-    dense_names: tuple[str, ...]
-    dense_local: bool
-    seed: int
-
-    @property
-    def local_dense(self) -> tuple[str, ...]:
-        """Dense features that live on this rank."""
-        return self.dense_names if self.dense_local else ()
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Subset of a rank's features, for a `partial` of some columns only.
-
-    Args:
-        fields: indices into the rank's fields, ascending.
-        dense: indices into the rank's dense features, ascending.
-    """
-
-    fields: tuple[int, ...]
-    dense: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Gathers:
-    """Inputs of `finish` besides ⊕, by feature name.
-
-    Args:
-        pooled: fields whose sum-pooled vector is needed.
-        sequences: fields whose vector of every key is needed, in list order.
-        dense: the dense features are needed.
-        content: fields whose keys are content ids (images, texts); every vector of the sub-model is needed
-            (`models.embedding`).
-    """
-
-    pooled: tuple[str, ...] = ()
-    sequences: tuple[str, ...] = ()
-    dense: bool = False
-    content: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.pooled or self.sequences or self.dense or self.content)
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Lists of vectors; list b is values[offsets[b] : offsets[b + 1]].
-
-    Args:
-        values: f32[nnz, D_model].
-        offsets: i64[B + 1].
-        same: all lists are known to be equal, as the lists of the user are in a rank request.
-    """
-
-    values: Tensor
-    offsets: Tensor
-    same: bool = False
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """Tensors that `Gathers` names, of B examples.
-
-    Args:
-        pooled: f32[B, Fp, D_model], in the order of `Gathers.pooled`.
-        sequences: field → lists of f32[nnz, D_model].
-        dense: f32[B, Dd], or None if not asked for.
-        content: field → lists of f32[nnz, out], the vectors of the sub-model.
-    """
-
-    pooled: Tensor
-    sequences: Mapping[str, Ragged]
-    dense: Tensor | None = None
-    content: Mapping[str, Ragged] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,46 +123,6 @@ class ModelConfig(ABC):
     def width(self) -> int:
         """D_model: number of float32 values in the model's part of a table row."""
         return sum(segment.dim for segment in self.segments())
-
-
-def require_gathered(gathered: Gathered | None) -> Gathered:
-    """Returns `gathered`, without which `finish` cannot run.
-
-    Raises:
-        ValueError: it is None.
-    """
-    if gathered is None:
-        raise ValueError("this model's finish needs the vectors that its configuration's gathers() names")
-    return gathered
-
-
-def row_segments(configs: Mapping[str, ModelConfig], fields: int = 1) -> tuple[SegmentSpec, ...]:
-    """Segments of the table row that the models of a pipeline share.
-
-    Args:
-        configs: role → model; role "rank" gives segments "rank.w", "rank.v", …
-        fields: F, number of sparse fields, by which default rates are set; only training needs it.
-    """
-    return tuple(
-        replace(s, name=f"{role}.{s.name}", optimiser=s.optimiser.for_fields(fields))
-        for role, config in configs.items()
-        for s in config.segments()
-    )
-
-
-def served_roles(champion: str = "rank") -> tuple[str, str]:
-    """Roles of models that servers answer with: the champion, which ranks, and the pre-rank model."""
-    return champion, "prerank"
-
-
-def role_slices(configs: Mapping[str, ModelConfig]) -> dict[str, slice]:
-    """Slice of each role's values on a row's axis of D float32."""
-    slices: dict[str, slice] = {}
-    start = 0
-    for role, config in configs.items():
-        slices[role] = slice(start, start + config.width)
-        start += config.width
-    return slices
 
 
 class CTRModel(nn.Module):

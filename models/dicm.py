@@ -28,24 +28,17 @@ import torch
 from torch import Tensor, nn
 
 from livectr.models.aggregators import Aggregator, AggregatorName, aggregator
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    Gathers,
-    ModelConfig,
-    Part,
-    SegmentSpec,
-    require_gathered,
-)
+from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.din import DIN, DINModel
 from livectr.models.dnn import DNN, DNNModel
 from livectr.models.forward import Block, ForwardLayers, LayeredModel
+from livectr.models.inputs import Columns, Gathered, Gathers, Part, require_gathered
 from livectr.models.layers import IMAGE_SCALE, generator, glorot
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.lr import LRModel
 from livectr.models.products import affine
 from livectr.models.ragged import content, pooled_content
+from livectr.models.segments import SegmentSpec
 from livectr.models.settings import check_choice, check_fields, check_name, check_names
 from livectr.models.wide_deep import WideDeep, WideDeepModel
 

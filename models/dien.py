@@ -36,7 +36,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from livectr.models.base import CTRModel, Gathered, Part, Ragged
+from livectr.models.base import CTRModel
+from livectr.models.inputs import Gathered, Part, Ragged
 from livectr.models.interest import InterestConfig, InterestModel
 from livectr.models.layers import matrix
 from livectr.models.losses import LATE

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from livectr.models.attention import ActivationUnit
-from livectr.models.base import CTRModel, Part, Ragged
+from livectr.models.base import CTRModel
+from livectr.models.inputs import Part, Ragged
 from livectr.models.interest import InterestConfig, InterestModel
 
 

@@ -15,10 +15,12 @@ from typing import get_args
 
 from torch import Tensor
 
-from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.forward import ForwardLayers, LayeredModel
+from livectr.models.inputs import Columns, Gathered, Part
 from livectr.models.layers import MLP, Activation, FieldLinear
 from livectr.models.learning import OptimiserSpec, adagrad
+from livectr.models.segments import SegmentSpec
 from livectr.models.settings import check_choice
 
 

@@ -22,9 +22,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.base import CTRModel, ModelConfig
+from livectr.models.inputs import Columns, Gathered, Part
 from livectr.models.layers import MLP, FieldLinear, FirstOrder, matrix
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
+from livectr.models.segments import SegmentSpec
 from livectr.models.settings import check_fields
 
 

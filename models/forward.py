@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from livectr.kernels.network.forward import F32, ForwardNetwork, Kept, Shape, Sources
-from livectr.models.base import CTRModel, Gathered
+from livectr.models.base import CTRModel
+from livectr.models.inputs import Gathered
 from livectr.models.layers import MLP, FieldLinear, FirstOrder, SubsetLinear
 
 

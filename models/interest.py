@@ -21,20 +21,13 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    Gathered,
-    Gathers,
-    ModelConfig,
-    Part,
-    Ragged,
-    SegmentSpec,
-    require_gathered,
-)
+from livectr.models.base import ModelConfig
 from livectr.models.forward import Block, ForwardLayers, LayeredModel
+from livectr.models.inputs import Columns, Gathered, Gathers, Part, Ragged, require_gathered
 from livectr.models.layers import MLP, Activation, SubsetLinear, generator, glorot
 from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import affine
+from livectr.models.segments import SegmentSpec
 from livectr.models.settings import check_choice, check_names
 
 

@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import Columns, Part
 from livectr.models.fused import perceptron, perceptron_and_pairs
+from livectr.models.inputs import Columns, Part
 from livectr.models.products import affine, product
 
 Activation = Literal["relu", "prelu"]

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.forward import ForwardLayers, LayeredModel
+from livectr.models.inputs import Columns, Gathered, Part
 from livectr.models.layers import FirstOrder
 from livectr.models.learning import OptimiserSpec, ftrl
+from livectr.models.segments import SegmentSpec
 
 
 @dataclass(frozen=True)

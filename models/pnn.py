@@ -22,10 +22,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.base import CTRModel, ModelConfig
+from livectr.models.inputs import Columns, Gathered, Part
 from livectr.models.layers import MLP, FieldLinear, local_stack, matrix, select
 from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import product
+from livectr.models.segments import SegmentSpec
 
 PRODUCTS = ("inner", "outer")
 """Values of `PNN.product`."""

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from livectr.kernels.runtime.gather import add_rows
-from livectr.models.base import Gathered, Ragged
+from livectr.models.inputs import Gathered, Ragged
 
 
 def gather_rows(values: Tensor, index: Tensor) -> Tensor:

@@ -21,20 +21,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    Gathers,
-    ModelConfig,
-    Part,
-    SegmentSpec,
-    require_gathered,
-)
+from livectr.models.base import CTRModel, ModelConfig
+from livectr.models.inputs import Columns, Gathered, Gathers, Part, require_gathered
 from livectr.models.layers import IMAGE_SCALE, MLP, SubsetLinear, generator, glorot
 from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import affine
 from livectr.models.ragged import pooled_content
+from livectr.models.segments import SegmentSpec
 from livectr.models.settings import check_fields, check_names
 
 SOFT_NORM = 0.1

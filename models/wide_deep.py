@@ -17,10 +17,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.forward import ForwardLayers, LayeredModel
+from livectr.models.inputs import Columns, Gathered, Part
 from livectr.models.layers import MLP, FieldLinear, FirstOrder
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
+from livectr.models.segments import SegmentSpec
 
 
 @dataclass(frozen=True)

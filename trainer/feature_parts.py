@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from livectr.ingest.common_features import Common
-from livectr.models.base import Columns, CTRModel, Gathered, Gathers, Ragged
+from livectr.models.base import CTRModel
+from livectr.models.inputs import Columns, Gathered, Gathers, Ragged
 from livectr.models.ragged import SharedLists, gather_rows, list_columns
 from livectr.trainer.groups import Groups
 

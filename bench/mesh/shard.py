@@ -11,7 +11,8 @@ from torch import Tensor
 
 from livectr.kernels.table.rows import row_layout
 from livectr.kernels.table.table import DynamicTable
-from livectr.models.base import CTRModel, ModelConfig, prior_log_odds, row_segments
+from livectr.models.base import CTRModel, ModelConfig, prior_log_odds
+from livectr.models.roles import row_segments
 from livectr.trainer.des.dense import DenseAdam
 
 I64 = NDArray[np.int64]

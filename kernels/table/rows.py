@@ -1,6 +1,6 @@
 """Row layouts of tables from the segments that models specify.
 
-`models` imports nothing of ours, so its specifications (`models.base.SegmentSpec`) are typed by protocols.
+`models` imports nothing of ours, so its specifications (`models.segments.SegmentSpec`) are typed by protocols.
 Trainer and servers both lay their rows out with this module.
 """
 

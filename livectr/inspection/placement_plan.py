@@ -80,8 +80,8 @@ def show_placement(
     Raises ConfigError when the ranks cannot hold the tables.
     """
     from livectr.kernels.table.rows import row_layout
-    from livectr.models.base import row_segments
     from livectr.models.configs import model_configs
+    from livectr.models.roles import row_segments
     from livectr.trainer.options import check_placement
     from livectr.trainer.placement.balance import balance, loads
     from livectr.trainer.placement.measured import row_bytes, stats_of

@@ -30,9 +30,11 @@ from livectr.kernels.table.table import DynamicTable
 from livectr.library.checkpoints import open_checkpoint
 from livectr.library.features import extracted
 from livectr.library.tables import root_columns, to_pipeline
-from livectr.models.base import CTRModel, Gathered, Gathers, Ragged, role_slices, row_segments
+from livectr.models.base import CTRModel
 from livectr.models.configs import model_configs
 from livectr.models.embedding import SubModel, SubNetwork
+from livectr.models.inputs import Gathered, Gathers, Ragged
+from livectr.models.roles import role_slices, row_segments
 from livectr.models.two_tower import TwoTowerModel
 from livectr.models.weights import loaded
 from livectr.store.layout import CONTENT

@@ -123,7 +123,7 @@ def _model(
     configs: Mapping[str, ModelConfig], fields: Sequence[str], dense: Sequence[str], values: str
 ) -> Model:
     from livectr.kernels.table.rows import row_layout
-    from livectr.models.base import row_segments
+    from livectr.models.roles import row_segments
 
     try:
         networks = [config.build(fields, fields, dense, True, 0) for config in configs.values()]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from livectr.ingest.extract.sharing import SharedFeatures
-from livectr.models.base import Gathered, Ragged
+from livectr.models.inputs import Gathered, Ragged
 from livectr.models.ragged import RepeatedList
 from livectr.serving.version.batch import RaggedVectors
 from livectr.store.layout import F32

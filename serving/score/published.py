@@ -12,8 +12,9 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.layout import RowLayout, Values
 from livectr.kernels.table.rows import values_only
-from livectr.models.base import CTRModel, ModelConfig, role_slices, row_segments, served_roles
+from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
+from livectr.models.roles import role_slices, row_segments, served_roles
 from livectr.models.weights import loaded
 from livectr.store.layout import FEATURES
 

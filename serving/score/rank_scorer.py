@@ -14,9 +14,9 @@ from torch.nn.functional import pad
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.forward import Kept
-from livectr.models.base import Columns, Gathered
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
+from livectr.models.inputs import Columns, Gathered
 from livectr.serving.deadlines import current_call
 from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from livectr.models.attention import ActivationUnit, composed, fused
-from livectr.models.base import Ragged
+from livectr.models.inputs import Ragged
 
 
 def unit(dim: int, widths: tuple[int, ...], dtype: torch.dtype) -> ActivationUnit:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from livectr.kernels.network import attention
 from livectr.kernels.network.attention import AttentionKernel
 from livectr.models.attention import _kernel
-from livectr.models.base import Ragged
+from livectr.models.inputs import Ragged
 from tests.commands import run
 from tests.kernels.attention_unit import both, inputs, unit
 

@@ -20,7 +20,7 @@ from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.rows import row_layout
 from livectr.kernels.table.table import DynamicTable, Floats
 from livectr.models import Gathered, ModelConfig, Ragged
-from livectr.models.base import row_segments
+from livectr.models.roles import row_segments
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.result import curvature
 from tests.models.examples import DENSE, FIELDS, SHARED

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from livectr.models import attention
 from livectr.models.aggregators import AGGREGATORS, Aggregator, AggregatorName, aggregator
-from livectr.models.base import Ragged
+from livectr.models.inputs import Ragged
 from livectr.models.ragged import RepeatedList, SharedLists, per_vector
 from tests.models.inputs import lists
 from tests.models.references import aggregate

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from livectr.models import ModelConfig
-from livectr.models.base import Columns
+from livectr.models.inputs import Columns
 from tests.models import references
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS
 from tests.models.inputs import Inputs, build

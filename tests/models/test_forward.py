@@ -10,8 +10,9 @@ from torch import Tensor
 
 from livectr.kernels.network.forward import ForwardNetwork, Kept, Shape, Sources
 from livectr.models import DNN, DeepFM, ModelConfig
-from livectr.models.base import CTRModel, Gathered, Ragged
+from livectr.models.base import CTRModel
 from livectr.models.forward import CompiledForward, ItemFeatures, compiled_forward
+from livectr.models.inputs import Gathered, Ragged
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS, dicm
 from tests.models.inputs import Inputs, build
 

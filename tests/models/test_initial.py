@@ -11,7 +11,8 @@ import torch
 
 from livectr.models import ModelConfig
 from livectr.models.aggregators import AggregatorName, Mean, aggregator
-from livectr.models.base import CTRModel, Ragged, prior_log_odds
+from livectr.models.base import CTRModel, prior_log_odds
+from livectr.models.inputs import Ragged
 from livectr.models.layers import IMAGE_SCALE
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS
 

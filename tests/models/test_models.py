@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from livectr.models import FM, LR, CTRModel, DeepFM, ModelConfig, TwoTower
-from livectr.models.base import role_slices, row_segments
+from livectr.models.roles import role_slices, row_segments
 from livectr.models.two_tower import SOFT_NORM, TwoTowerModel
 
 FIELDS = ("user", "ad", "hour", "words")

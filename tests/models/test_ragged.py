@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from livectr.models.base import Gathered, Ragged
+from livectr.models.inputs import Gathered, Ragged
 from livectr.models.ragged import (
     RepeatedList,
     SharedLists,

@@ -7,8 +7,8 @@ import pytest
 from livectr.kernels.table.rows import OPTIMISERS as KINDS
 from livectr.kernels.table.rows import optimiser
 from livectr.models import LR, DeepFM, Schedule, TwoTower, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
-from livectr.models.base import row_segments
 from livectr.models.learning import OPTIMISERS
+from livectr.models.roles import row_segments
 
 
 def test_dicm_schedule() -> None:

@@ -18,9 +18,9 @@ from livectr.ingest.language.content import Content
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models import DICM, DNN, EmbeddingModel, TwoTower
-from livectr.models.base import Gathered, Ragged
 from livectr.models.configs import model_configs
 from livectr.models.embedding import SubNetwork
+from livectr.models.inputs import Gathered, Ragged
 from livectr.serving.score.published import value_layout
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors

@@ -12,8 +12,8 @@ import torch
 
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
-from livectr.models.base import row_segments
 from livectr.models.configs import model_configs
+from livectr.models.roles import row_segments
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from tests.serving.display_pipeline import pipeline

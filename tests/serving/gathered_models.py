@@ -6,7 +6,7 @@ import numpy as np
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DCN, DIEN, DIN, DNN, FLEN, FM, LR, PNN, AutoInt, ModelConfig, WideDeep, XDeepFM
-from livectr.models.base import row_segments
+from livectr.models.roles import row_segments
 from livectr.trainer.des.step import DesStep
 from tests.models.one_rank import OneRank
 from tests.serving.display_pipeline import pipeline

@@ -8,8 +8,8 @@ from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, TwoTower
-from livectr.models.base import row_segments
 from livectr.models.configs import model_configs
+from livectr.models.roles import row_segments
 from livectr.trainer.des.step import DesStep
 from tests.serving.publication import Publication
 

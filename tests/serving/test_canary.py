@@ -333,8 +333,8 @@ def test_describe_lists_sides_and_kept_versions(client: RankClient, stable: Publ
 
 def test_a_pipeline_of_its_own(redis_url: str, stable: Publication, serve: Serve, tmp_path: Path) -> None:
     from livectr.ingest.pipeline import load_pipeline
-    from livectr.models.base import row_segments
     from livectr.models.configs import model_configs
+    from livectr.models.roles import row_segments
     from livectr.trainer.des.step import DesStep
 
     (tmp_path / "new.py").write_text(OTHER)

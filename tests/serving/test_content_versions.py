@@ -21,7 +21,8 @@ from livectr.ingest.language.content import Content
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, sgd
-from livectr.models.base import Columns, CTRModel, Part, require_gathered
+from livectr.models.base import CTRModel
+from livectr.models.inputs import Columns, Part, require_gathered
 from livectr.models.ragged import list_sum
 from livectr.serving.app import App
 from tests.serving.publication import Publication

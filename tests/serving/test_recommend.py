@@ -20,8 +20,8 @@ from livectr.client.clients import PreRankClient, RankClient, RecommendClient, R
 from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, TwoTower
-from livectr.models.base import row_segments
 from livectr.models.configs import model_configs
+from livectr.models.roles import row_segments
 from livectr.serving.app import App
 from livectr.serving.errors import DeadlineError
 from livectr.serving.metrics import FUNNEL_STAGES, StageClock

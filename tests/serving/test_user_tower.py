@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from livectr.models import TwoTower
-from livectr.models.base import Gathered, Ragged
+from livectr.models.inputs import Gathered, Ragged
 from livectr.models.two_tower import TwoTowerModel
 from livectr.serving.score.user_tower import UserTower
 from livectr.serving.version.batch import RaggedVectors

@@ -29,7 +29,8 @@ from livectr.models import (
     TextProjection,
     adagrad,
 )
-from livectr.models.base import Columns, CTRModel, Part, require_gathered
+from livectr.models.base import CTRModel
+from livectr.models.inputs import Columns, Part, require_gathered
 from livectr.models.layers import matrix
 from livectr.models.ragged import list_sum
 from livectr.trainer.comm.collectives import Collectives, connect

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from livectr.models import FM, DeepFM
-from livectr.models.base import CTRModel, ModelConfig, Part
+from livectr.models.base import CTRModel, ModelConfig
+from livectr.models.inputs import Part
 from livectr.trainer.des.dense import MOMENTS, DenseAdam
 from livectr.trainer.des.result import curvature, curvatures
 

@@ -6,8 +6,8 @@ import logging
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.rows import row_layout
-from livectr.models.base import row_segments
 from livectr.models.configs import model_configs
+from livectr.models.roles import row_segments
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.placement.balance import balance, loads
 from livectr.trainer.placement.measured import row_bytes, stats_of

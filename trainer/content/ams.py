@@ -33,8 +33,8 @@ from livectr.ingest.language.content import Content as Declared
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import unique_segments
 from livectr.kernels.runtime.recycled import Recycled
-from livectr.models.base import Ragged
 from livectr.models.embedding import SubModel, SubNetwork
+from livectr.models.inputs import Ragged
 from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from livectr.models.base import Ragged
+from livectr.models.inputs import Ragged
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.batch import F32, GlobalBatch
 from livectr.trainer.des.dense import DenseAdam

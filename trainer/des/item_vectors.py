@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from livectr.ingest.plan.features import Features
-from livectr.models.base import Columns, Gathered, Ragged
 from livectr.models.embedding import SubNetwork
+from livectr.models.inputs import Columns, Gathered, Ragged
 from livectr.models.two_tower import Tower, TwoTower, TwoTowerModel
 from livectr.system.errors import ConfigError
 from livectr.trainer.content.ams import Features16

@@ -39,8 +39,10 @@ from livectr.kernels.online.examples import Labels, Learned, Occurrences, Scale,
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL, AdaGrad
 from livectr.kernels.table.rows import optimiser
-from livectr.models.base import ModelConfig, SegmentSpec, row_segments
+from livectr.models.base import ModelConfig
 from livectr.models.losses import Lesson
+from livectr.models.roles import row_segments
+from livectr.models.segments import SegmentSpec
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key

@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from livectr.ingest.common_features import Common
-from livectr.models.base import Gathers, ModelConfig
+from livectr.models.base import ModelConfig
+from livectr.models.inputs import Gathers
 from livectr.system.errors import ConfigError
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import FieldExchange, Mode

@@ -10,7 +10,9 @@ from livectr.ingest.common_features import Common
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
-from livectr.models.base import Gathers, ModelConfig, role_slices, row_segments
+from livectr.models.base import ModelConfig
+from livectr.models.inputs import Gathers
+from livectr.models.roles import role_slices, row_segments
 from livectr.trainer.placement.placement import FieldPlacement, place
 from livectr.trainer.step_settings import StepSettings
 

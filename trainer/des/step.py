@@ -190,7 +190,8 @@ class DesStep:
 
     def run_ahead(self) -> None:
         """Give `prepare` connections of its own: another thread may call it beside `learn`, but not with
-        tables on SSD, nor while `choice.undecided`. Collective."""
+        tables on SSD, nor while `choice.undecided`. Collective.
+        """
         self._ahead = self.collectives.apart()
         self.routed.exchange.collectives = self._online.ahead = self._ahead
         if self.ams is not None:

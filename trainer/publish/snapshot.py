@@ -20,7 +20,7 @@ from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
-from livectr.models.base import served_roles
+from livectr.models.roles import served_roles
 from livectr.store.layout import CONTENT, FEATURES, HISTORY
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import ContentPrecompute, Precompute

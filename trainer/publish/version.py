@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from livectr.models.base import served_roles
+from livectr.models.roles import served_roles
 from livectr.store.layout import KEPT_VERSIONS
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.content.names import item_names

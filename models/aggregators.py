@@ -29,7 +29,7 @@ from livectr.models.attention import ActivationUnit
 from livectr.models.inputs import Ragged
 from livectr.models.layers import matrix
 from livectr.models.products import product
-from livectr.models.ragged import lengths, list_max, list_mean, list_sum, newest, pooled
+from livectr.models.ragged import lengths, list_max, list_mean, list_sum, newest
 
 AggregatorName = Literal["concat", "sum", "mean", "max", "attentive", "multi_query_attentive"]
 AGGREGATORS: tuple[str, ...] = get_args(AggregatorName)
@@ -79,7 +79,7 @@ class Sum(Aggregator):
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
-        return pooled(behaviors, list_sum)
+        return list_sum(behaviors)
 
 
 class Mean(Sum):
@@ -87,7 +87,7 @@ class Mean(Sum):
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
-        return pooled(behaviors, list_mean)
+        return list_mean(behaviors)
 
 
 class Max(Sum):
@@ -95,7 +95,7 @@ class Max(Sum):
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
-        return pooled(behaviors, list_max)
+        return list_max(behaviors)
 
 
 class Attentive(Aggregator):

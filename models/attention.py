@@ -84,7 +84,7 @@ def composed(
     x = v @ (of_v + of_difference) + (v * q) @ of_product + per_vector(of_sample, seen.offsets)
     for slope, weight, bias in zip(slopes, weights[1:], biases[1:], strict=True):
         x = torch.addmm(bias, nn.functional.prelu(x, slope), weight)
-    return list_sum(x * v, seen.offsets)
+    return list_sum(Ragged(x * v, seen.offsets))
 
 
 def fused(

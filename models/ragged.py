@@ -6,7 +6,6 @@ GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -92,13 +91,6 @@ def list_columns(lists: Ragged, columns: slice) -> Ragged:
     return Ragged(lists.values[:, columns], lists.offsets)
 
 
-def pooled(lists: Ragged, pool: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Pools lists with `list_sum`, `list_mean` or `list_max` → f32[B, W]; a shared list is pooled once."""
-    if isinstance(lists, SharedLists):
-        return gather_rows(pool(lists.once.values, lists.once.offsets), lists.list_of)
-    return pool(lists.values, lists.offsets)
-
-
 def shared_list(seen: Ragged) -> Tensor | None:
     """The list f32[n, D_model] of all examples; None: each has its own."""
     if isinstance(seen, RepeatedList):
@@ -112,17 +104,21 @@ def example_of(offsets: Tensor) -> Tensor:
     return torch.repeat_interleave(examples, offsets.diff())
 
 
-def list_sum(vectors: Tensor, offsets: Tensor) -> Tensor:
-    """Segment sum of vectors f32[nnz, W] with offsets i64[B + 1] → f32[B, W]; 0 for an empty list."""
+def list_sum(lists: Ragged) -> Tensor:
+    """Segment sum of lists of W numbers → f32[B, W]; 0 for an empty list. Shared lists are summed once."""
+    if isinstance(lists, SharedLists):
+        return gather_rows(list_sum(lists.once), lists.list_of)
     if not torch.is_grad_enabled():  # a request would spend as long on the function as on the sums
-        return segment_sums(vectors, offsets)
-    out: Tensor = _ListSum.apply(vectors, offsets)  # type: ignore[no-untyped-call]
+        return segment_sums(lists.values, lists.offsets)
+    out: Tensor = _ListSum.apply(lists.values, lists.offsets)  # type: ignore[no-untyped-call]
     return out
 
 
-def list_mean(vectors: Tensor, offsets: Tensor) -> Tensor:
-    """Segment mean of vectors f32[nnz, W] with offsets i64[B + 1] → f32[B, W]; 0 for an empty list."""
-    return list_sum(vectors, offsets) / lengths(offsets, vectors)
+def list_mean(lists: Ragged) -> Tensor:
+    """Segment mean of lists, as `list_sum`."""
+    if isinstance(lists, SharedLists):
+        return gather_rows(list_mean(lists.once), lists.list_of)
+    return list_sum(lists) / lengths(lists.offsets, lists.values)
 
 
 def lengths(offsets: Tensor, like: Tensor) -> Tensor:
@@ -136,12 +132,11 @@ def per_vector(rows: Tensor, offsets: Tensor) -> Tensor:
     return out
 
 
-def list_max(vectors: Tensor, offsets: Tensor) -> Tensor:
-    """Segment maximum of vectors f32[nnz, W] → f32[B, W], elementwise.
-
-    Equal vectors share the gradient equally.
-    """
-    out: Tensor = _ListMax.apply(vectors, offsets)  # type: ignore[no-untyped-call]
+def list_max(lists: Ragged) -> Tensor:
+    """Segment maximum of lists, elementwise, as `list_sum`; equal vectors share the gradient equally."""
+    if isinstance(lists, SharedLists):
+        return gather_rows(list_max(lists.once), lists.list_of)
+    out: Tensor = _ListMax.apply(lists.values, lists.offsets)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -165,17 +160,15 @@ def content(seen: Gathered, name: str) -> Ragged:
 
 def pooled_content(seen: Gathered, name: str) -> Tensor:
     """Mean of the vectors of a field's content, f32[B, W]; 0 for an example without."""
-    ragged = content(seen, name)
-    if isinstance(ragged, SharedLists):
-        return pooled(ragged, list_mean)
-    lists = len(ragged.offsets) - 1
+    lists = content(seen, name)
     if (
         not torch.is_grad_enabled()
-        and len(ragged.values) == lists
-        and bool((ragged.offsets.diff() == 1).all())
+        and not isinstance(lists, SharedLists)
+        and len(lists.values) == len(lists.offsets) - 1
+        and bool((lists.offsets.diff() == 1).all())
     ):
-        return ragged.values  # means of one vector each, as an ad's image
-    return list_mean(ragged.values, ragged.offsets)
+        return lists.values  # means of one vector each, as an ad's image
+    return list_mean(lists)
 
 
 def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Row layouts of tables from the segments that models specify.
 
-`models` imports nothing of ours, so its specifications (`models.segments.SegmentSpec`) are typed by protocols.
-Trainer and servers both lay their rows out with this module.
+`models` imports nothing of ours, so its specifications (`models.segments.SegmentSpec`) are typed by
+protocols. Trainer and servers both lay their rows out with this module.
 """
 
 from __future__ import annotations

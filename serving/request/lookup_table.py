@@ -156,10 +156,3 @@ class LookupTable:
         self._read_at = grown(self._read_at, size)
         self._read_at[len(self._values) : size] = now
         self._values += values
-
-
-def lookup_columns(table: Table, rows: Sequence[Row], roots: Sequence[Expr]) -> dict[str, pa.Array]:
-    """Convert n look-up rows into the roots' arrays of n values; a row that is None gives nulls."""
-    held = LookupTable(table)
-    held._append(rows, [None] * len(rows), 0.0)
-    return held.columns(np.arange(1, len(rows) + 1, dtype=np.int32), [*map(LookupRoot.of, roots)])

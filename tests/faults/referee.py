@@ -42,7 +42,6 @@ from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.library.scoring import F64, CheckpointScorer
 from livectr.serving.request.enrich import recent_items
-from livectr.serving.request.lookup_table import lookup_columns
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.traffic import TICK_MS
 from livectr.simulator.truth import PAGES, POSITIONS
@@ -51,6 +50,7 @@ from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
 from tests.faults.archive import Archive
+from tests.lookup_columns import lookup_columns
 
 TOLERANCE = 2e-5
 """Largest difference of a pCTR: the reference adds floats in another order."""

@@ -25,7 +25,6 @@ from livectr.models.ragged import (
     newest,
     padded,
     per_vector,
-    pooled,
     pooled_content,
     segment_sums,
     shared_list,
@@ -34,7 +33,7 @@ from tests.models.inputs import lists
 
 W = 3
 LENGTHS = st.lists(st.integers(0, 5), max_size=6)
-Pool = Callable[[Tensor, Tensor], Tensor]
+Pool = Callable[[Ragged], Tensor]
 
 
 def ragged(counts: list[int], *, wanted: bool = True) -> Ragged:
@@ -82,9 +81,9 @@ def agree(ours: Tensor, our_leaf: Tensor, theirs: Tensor, their_leaf: Tensor) ->
 @given(LENGTHS)
 def test_pools_equal_a_loop(pool: Pool, of: Callable[[Tensor], Tensor], counts: list[int]) -> None:
     ours, theirs = ragged(counts), ragged(counts)
-    agree(pooled(ours, pool), ours.values, by_list(theirs, of), theirs.values)
+    agree(pool(ours), ours.values, by_list(theirs, of), theirs.values)
     with torch.no_grad():
-        torch.testing.assert_close(pool(ours.values, ours.offsets), by_list(theirs, of))
+        torch.testing.assert_close(pool(ours), by_list(theirs, of))
 
 
 @st.composite
@@ -125,7 +124,7 @@ def test_shared_lists_are_pooled_once(
     dtype: torch.dtype, pool: Pool, of: Callable[[Tensor], Tensor], drawn: tuple[list[int], list[int]]
 ) -> None:
     seen, copies, leaf = both(*drawn, dtype)
-    agree(pooled(seen, pool), seen.once.values, by_list(copies, of), leaf)
+    agree(pool(seen), seen.once.values, by_list(copies, of), leaf)
     assert "values" not in vars(seen), "the lists were copied"
 
 

@@ -52,7 +52,7 @@ class OfImagesModel(CTRModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         images = require_gathered(gathered).content["image"]
-        return (aggregated + list_sum(images.values, images.offsets))[:, 0] + self.bias
+        return (aggregated + list_sum(images))[:, 0] + self.bias
 
 
 stream = Stream("impressions", key="user", columns={"user": "int64", "image": "int64", "label": "int64"})

@@ -13,11 +13,12 @@ import pytest
 from livectr.ingest.language.streams import Table
 from livectr.serving.errors import RefusedError
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
-from livectr.serving.request.lookup_table import LookupRoot, LookupTable, lookup_columns
+from livectr.serving.request.lookup_table import LookupRoot, LookupTable
 from livectr.serving.request.user_table import UserTable
 from livectr.serving.version.breaker import DownError
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64, LOOKUP, Keyspace, encode_lookup_row
+from tests.lookup_columns import lookup_columns
 
 ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
 USERS = Table("users", key="user_id", columns={"user_id": "int64"})

@@ -36,6 +36,7 @@ from livectr.models.ragged import list_sum
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.content.ams import I64, send_to_owners
 from livectr.trainer.des.step import DesStep
+from tests.trainer.checksums import checksum
 from tests.trainer.common_worker import SETTINGS, SIZE, STEPS, batch
 from tests.trainer.common_worker import pipeline as common_pipeline
 from tests.waiting import left_s
@@ -81,10 +82,7 @@ class PicturedModel(CTRModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         content = require_gathered(gathered).content
-        parts = [
-            (list_sum(content[name].values, content[name].offsets) ** 2 @ weight)[:, 0]
-            for name, weight in self.weights.items()
-        ]
+        parts = [(list_sum(content[name]) ** 2 @ weight)[:, 0] for name, weight in self.weights.items()]
         return aggregated[:, 0] + self.bias + torch.stack(parts).sum(dim=0)
 
 
@@ -138,7 +136,7 @@ def train(form: str, how: str, collectives: Collectives, out: Path) -> None:
         for name in des.ams.contents:
             vectors = des.ams.vectors(name, np.r_[IDS, [1, 2]])
             tensors[f"vectors.{name}.{step}"] = torch.from_numpy(vectors)
-        checksums.append(des.dense.checksum())
+        checksums.append(checksum(des.dense))
     tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
     save_file(tensors, out / f"{form}.{how}.rank{rank}.safetensors")
     facts = {"checksums": checksums, "bytes": dict(collectives.bytes)}

@@ -28,6 +28,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import StepSettings
 from tests.models.examples import CONTENT_EXAMPLES, EXAMPLES, SHARED
+from tests.trainer.checksums import checksum
 from tests.waiting import left_s
 
 FIELDS, DENSE, STEPS, ITEMS = 6, 3, 6, 11
@@ -171,7 +172,7 @@ def train(
         assert result.own(rank) == own
         np.testing.assert_array_equal(result.label, label)
         tensors |= {f"logits.{role}.{step}": torch.from_numpy(z) for role, z in result.logits.items()}
-        checksums.append(des.dense.checksum())
+        checksums.append(checksum(des.dense))
         losses.append(result.loss)
     for table in des.tables.values():
         keys, values = table.export()

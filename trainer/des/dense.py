@@ -5,7 +5,6 @@ Gradients arrive as sums over the batch and are averaged here (`trainer.des.step
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -294,10 +293,3 @@ class DenseAdam:
         """Live parameters that every rank has, by "<role>.<name>"."""
         own = self.weights(shared=False)
         return {name: t for name, t in self.weights(shared=True).items() if name not in own}
-
-    def checksum(self) -> int:
-        """64-bit digest of the replicated parameters."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.replicated().items()):
-            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
-        return int.from_bytes(digest.digest()[:8], "little", signed=True)

@@ -10,11 +10,16 @@ write their changes into it.
 """
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+import redis
 
 from livectr.store.evictions import Evictions
 from livectr.store.keyspace import seal_mark
 from livectr.store.layout import BUCKETS, VALUES
 from livectr.store.manifest import VersionManifest
+from livectr.store.redis_errors import is_forbidden
 from livectr.system.errors import MismatchError
 from livectr.trainer.publish.bucket_seals import (
     begin_buckets,
@@ -28,10 +33,11 @@ from livectr.trainer.publish.fence_scripts import BEGIN, FLIP, PUSHED
 from livectr.trainer.publish.log.entries import LogEntry
 from livectr.trainer.publish.row_writer import CHUNK_ROWS, RowWriter
 from livectr.trainer.publish.store_connection import StoreConnection
-from livectr.trainer.publish.store_errors import LostError, unless_refused
+from livectr.trainer.publish.store_errors import LostError
 from livectr.trainer.publish.version import blobs_of
 
 LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class RedisStore:
@@ -169,12 +175,12 @@ class RedisStore:
 
     def evictions(self) -> Evictions:
         """Evictions of Redis so far; an empty value if INFO is refused."""
-        return unless_refused(lambda: Evictions.of_all(self.client.infos()), Evictions())
+        return _unless_refused(lambda: Evictions.of_all(self.client.infos()), Evictions())
 
     def servers(self) -> tuple[str, ...]:
         """Word that the process which holds each bucket has for itself; () if INFO is refused."""
         names = [self.space.bucket_epoch(b) for b in range(BUCKETS)]
-        return unless_refused(lambda: self.client.run_ids(names), ())
+        return _unless_refused(lambda: self.client.run_ids(names), ())
 
     def pushed(self, rank: int, manifest: VersionManifest, servers: tuple[str, ...]) -> None:
         """Mark a rank's share of a version as written, after its last key.
@@ -210,3 +216,13 @@ class RedisStore:
         space, mark = self.space, seal_mark(VersionManifest.from_json(manifest)) if world else ""
         keys = [space.manifest, space.pushing, space.hold, *map(space.pushed, range(world))]
         self.connection.run(FLIP, keys, [manifest, before, space.versions, version, mark, int(over_hold)])
+
+
+def _unless_refused(ask: Callable[[], T], otherwise: T) -> T:
+    """Answer of INFO; `otherwise` where it is refused."""
+    try:
+        return ask()
+    except redis.ResponseError as error:
+        if not is_forbidden(error):
+            raise
+        return otherwise

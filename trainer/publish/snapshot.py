@@ -150,6 +150,8 @@ class Snapshotter:
     @property
     def _contents(self) -> tuple[str, ...]:
         """Content that the contenders and the pre-rank model look at."""
+        if not self.pipeline.content:
+            return ()
         fields, configs = self.step.spec.fields, self.step.spec.configs
         roles = [*self.pipeline.contenders, "prerank"]
         wanted = [f for r in roles if r in configs for f in configs[r].gathers(fields).content]

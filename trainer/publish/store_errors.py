@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
-import redis
-
-from livectr.store.redis_errors import OUTCOMES, is_forbidden
+from livectr.store.redis_errors import OUTCOMES
 from livectr.system.errors import InternalError, UserError
-
-T = TypeVar("T")
 
 STORE_ERRORS: tuple[type[BaseException], ...] = (*OUTCOMES, OSError)
 """Errors of redis-py; after each of them it is unknown if a command was carried out."""
@@ -30,13 +23,3 @@ class GivenUpError(InternalError):
 
 class HeldError(InternalError):
     """The namespace is held (store.hold): Redis has refused a flip, or a new epoch."""
-
-
-def unless_refused(ask: Callable[[], T], otherwise: T) -> T:
-    """Answer of INFO; `otherwise` where it is refused."""
-    try:
-        return ask()
-    except redis.ResponseError as error:
-        if not is_forbidden(error):
-            raise
-        return otherwise

@@ -4,6 +4,8 @@
                   begin the next: source.take ─► a worker thread ─► features      the caller: the step before
 
 One batch is in flight at most, so memory is bounded, and without a cut nothing more is taken from the source.
+The source is not popped where the cut is made: a commit between them, which drains the stages, takes the
+source's position as that of what was learned.
 Collectives and the source stay in the caller's thread.
 
 Finishing a batch also updates the running statistics: by the whole batch, in the global sequence. So they are

@@ -162,13 +162,13 @@ class Batcher:
         chosen = self._follows.cuts.get(self.steps) if self._follows is not None else None
         moved = self._fetch(limit, chosen)
         rows = self._rows(limit)
-        frontier = self.source.frontier
+        frontier, strict, ended = self.source.frontier, self.source.strict_frontier, self.source.ended
         own = self._chosen_rows(chosen) if chosen is not None else None
         header = Header(
             ready=rows.shape[1],
             frontier=frontier,
-            strict=self.source.strict_frontier,
-            ended=self.source.ended,
+            strict=strict,
+            ended=ended,
             moved=moved,
             overdue=self._is_overdue(rows[0], frontier),
             chosen=-1 if own is None else own.shape[1],

@@ -98,7 +98,6 @@ class Publisher:
         self._closing = Event()
         self.log, self.flipped = PublishLog(), 0
         self.resumption: Resumption | None = None
-        self._entry: LogEntry | None = None
         self._garbage = GarbageCollector(store, self.log, collect_after_s, self._closing)
         self.push = PushStage(store, control.apart(), self._garbage, self._closing)
         self._lookout = (lookout or PublishedWatch(store)) if control.rank == 0 else None
@@ -202,10 +201,10 @@ class Publisher:
         learning = Learning(learned, committed, self._unpublished)
         draft = Draft.of(shares, self.lineage, self._model, snapshot, learning, self.store.space, evictions)
         manifest, rank = draft.manifest, self.control.rank
-        self._entry = LogEntry.of(manifest, draft.rows, self.lineage.base) if needed is not None else None
-        pending = Pending(manifest, manifest.to_json(), draft.rows, self.full, snapshot.published)
+        entry = LogEntry.of(manifest, draft.rows, self.lineage.base) if needed is not None else None
+        pending = Pending(manifest, manifest.to_json(), draft.rows, self.full, snapshot.published, entry)
         blobs = {name: names.ranks[rank] for name, names in draft.content.items()}
-        self.push(pending, Share(rank, snapshot, manifest, blobs, self.full, self._entry))
+        self.push(pending, Share(rank, snapshot, manifest, blobs, self.full, entry))
 
     def observe(self, flags: Sequence[int]) -> Published | None:
         """Step 6: continue as far as the flags of one header allow. Alike on every rank.
@@ -310,8 +309,8 @@ class Publisher:
             telemetry.PUBLISH_SECONDS.observe(time.time() - manifest.created_ms / 1000)
             telemetry.PUBLISHED_ROWS.inc(pending.rows)
             telemetry.PUBLISHED_VERSIONS.labels("all" if pending.full else "changed").inc()
-            if self._entry is not None:
-                self.log.kept[manifest.version] = self._entry
+            if pending.entry is not None:
+                self.log.kept[manifest.version] = pending.entry
             self.log.expire(manifest.row_set, sum(manifest.tables.values()))
             self._garbage.flipped(manifest, full=pending.full)
         for note in pending.published:

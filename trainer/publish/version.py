@@ -16,6 +16,7 @@ from livectr.store.manifest import VersionManifest
 from livectr.trainer.content.names import item_names
 from livectr.trainer.content.precompute import Precompute
 from livectr.trainer.publish.items import Items
+from livectr.trainer.publish.log.entries import LogEntry
 from livectr.trainer.publish.spool import CopyAhead, Spool
 from livectr.trainer.publish.values import Values
 
@@ -164,6 +165,7 @@ class Pending:
         rows: table rows that all ranks write.
         full: the version holds everything.
         published: functions that note that it is served.
+        entry: of the publish log; None: it gets none.
     """
 
     manifest: VersionManifest
@@ -171,6 +173,7 @@ class Pending:
     rows: int
     full: bool
     published: Sequence[Callable[[], None]] = ()
+    entry: LogEntry | None = None
 
 
 def blobs_of(manifest: VersionManifest) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from livectr.trainer.process import share_cores
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,8 +149,7 @@ def _begin(files: Sequence[Connection], answer: Connection, job: tuple[Any, ...]
     try:
         for number, file in enumerate(files):
             os.dup2(file.fileno(), number)
-        while os.getppid() == parent:
-            time.sleep(0.0005)
+        until(lambda: os.getppid() != parent, turn=lambda: time.sleep(0.0005))
         code = _run(*job)
     except BaseException:
         traceback.print_exc()

@@ -15,7 +15,7 @@ from typing import Any, Self
 from livectr.local.kafka import broker_jars
 from livectr.local.ports import free_ports
 from livectr.system.children import with_parent
-from tests.waiting import left_s
+from tests.waiting import until
 
 VERSION = "3.0.9"
 API = "/apis/ccompat/v7"
@@ -53,12 +53,12 @@ class Registry:
         options += ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self.port}"]
         command = with_parent(["java", *options, "-jar", str(registry_jar())])
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{self.url}/schemas/types", timeout=2).close()
-                return
-            assert self._process.poll() is None and left_s() > 1, "the registry does not start"
-            time.sleep(0.2)
+
+        def answers() -> bool:
+            urllib.request.urlopen(f"{self.url}/schemas/types", timeout=2).close()
+            return True
+
+        until(answers, "the registry", despite=OSError, process=self._process, turn=lambda: time.sleep(0.2))
 
     def stop(self) -> None:
         self._process.kill()

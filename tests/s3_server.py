@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import urllib.request
 from types import TracebackType
 from typing import Self
@@ -14,7 +13,7 @@ from pyarrow import fs
 
 from livectr.local.ports import free_ports
 from livectr.system.children import with_parent
-from tests.waiting import left_s
+from tests.waiting import until
 
 BUCKET = "clicks"
 
@@ -69,13 +68,11 @@ class S3Server:
             stream.write(data)
 
     def __enter__(self) -> Self:
-        while True:
-            try:
-                urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=5).close()
-                break
-            except OSError:
-                assert self._process.poll() is None and left_s() > 1, "moto does not start"
-                time.sleep(0.05)
+        def answers() -> bool:
+            urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=5).close()
+            return True
+
+        until(answers, "moto", despite=OSError, process=self._process)
         self.files.create_dir(BUCKET)
         return self
 

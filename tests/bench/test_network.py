@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -120,8 +119,7 @@ def test_a_limit_bounds_what_a_wire_carries_and_nothing_stays() -> None:
         wires.limit(None)
         assert rate(wires, 40_000_000) > 0.4
         left = subprocess.Popen(wires.inside(0, ["sleep", "600"]))
-        while space_of(left.pid) not in made:
-            time.sleep(0.01)
+        until(lambda: space_of(left.pid) in made)
     assert left.wait(left_s()) == -signal.SIGKILL
     assert not made & spaces()
 

@@ -89,7 +89,7 @@ def end(group: int) -> None:
     """Ask a process group to end, so that servers take their own children along; kill what is left of it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
-        for _ in range(150):
+        for _ in range(150):  # no `until`: what does not end is killed, and no failure
             time.sleep(0.1)
             os.killpg(group, 0)
         os.killpg(group, signal.SIGKILL)

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.waiting import until
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 BETWEEN = re.compile(r"(<!-- ways -->\n).*(<!-- end of ways -->)", re.DOTALL)
@@ -120,8 +122,7 @@ def one_more(parts: Any, logs: Path) -> None:
     for partition in range(4):
         after = {"request_id": 10**6 + 1 + partition, "user_id": partition, "ad_id": 1, "ts": late + 60_000}
         append(logs, "impressions", partition, {**after, "tags": []})
-    while parts.progress.examples == before:
-        time.sleep(0.005)
+    until(lambda: parts.progress.examples != before)
 
 
 def event() -> list[str]:
@@ -156,8 +157,7 @@ def row() -> list[str]:
             time.sleep(1)
             hook.on = True
             one_more(parts, logs)
-            while app.follower.current.manifest.version == version:
-                time.sleep(0.005)
+            until(lambda: app.follower.current.manifest.version != version)
             hook.on = False
             app.stop()
 

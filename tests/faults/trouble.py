@@ -44,6 +44,7 @@ from livectr.simulator.truth import PAGES
 from livectr.store.layout import Keyspace
 from livectr.trainer.quality.predictions import read_predictions
 from tests.faults.bad_records import BadRecords
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
@@ -132,7 +133,9 @@ class HealthIssue:
             *("--checkpoint", str(self.work / "checkpoint"), "--archive", str(self.work / "archive")),
             *("--users", str(USERS), "--ads", str(ADS)),
         )
-        self._until("referee", lambda: last_json_line(self.parts["referee"].tail()).get("judged", 0) > 0)
+        referee = self.parts["referee"]
+        judging = lambda: last_json_line(referee.tail()).get("judged", 0) > 0  # noqa: E731
+        self._until("the referee", judging, START_S, referee)
 
     def _part(self, name: str, *command: str) -> Part:
         part = Part(name, command, self.work / f"{name.replace(' ', '-')}.log")
@@ -149,7 +152,7 @@ class HealthIssue:
     def _start_redis(self) -> None:
         self._part("Redis", str(get_binary_path()), "--port", str(self._redis_port), "--save", "")
         self.redis: Any = redis.Redis.from_url(self.redis_url, socket_timeout=5)
-        self._until("Redis", self._redis_answers)
+        self._until("Redis", self._redis_answers, START_S, self.parts["Redis"])
 
     def _redis_answers(self) -> bool:
         try:
@@ -164,13 +167,16 @@ class HealthIssue:
             *("--listen", f"127.0.0.1:{self._ports[role]}"),
         )
 
-    def _until(self, name: str, done: Callable[[], bool], timeout_s: float = START_S) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not done():
+    def _until(
+        self, what: str, done: Callable[[], bool], patience_s: float, part: Part | None = None
+    ) -> None:
+        """Wait while every part lives. AssertionError: it lasts too long; with the end of the part's log."""
+
+        def turn() -> None:
             self.watch()
-            if time.monotonic() > deadline:
-                raise PartError(f"the {name} is not ready; its log ends:\n{self.parts[name].tail()}")
             time.sleep(0.1)
+
+        until(done, what, patience_s=patience_s, why=part.tail if part else str, turn=turn)
 
     def watch(self) -> None:
         """1: every part lives. One that does not is a failure, and is not watched any more."""
@@ -283,12 +289,10 @@ class HealthIssue:
         at = time.monotonic()
         getattr(self, name)()
         made = time.monotonic()
-        while not self._sound():
-            self.watch()
-            if time.monotonic() > made + RECOVER_S:
-                self.failures.append(f"{name}: no unmarked reply within {RECOVER_S:g} s")
-                break
-            time.sleep(0.2)
+        try:
+            self._until("an unmarked reply", self._sound, RECOVER_S)
+        except AssertionError as late:
+            self.failures.append(f"{name}: {late}")
         spent_s = {"at_s": at - self.began, "made_s": made - at, "recovered_s": time.monotonic() - made}
         self.log.append({"trouble": name, **{k: round(v, 2) for k, v in spent_s.items()}})
         referee = last_json_line(self.parts["referee"].tail())
@@ -304,12 +308,7 @@ class HealthIssue:
 
     def _end(self) -> dict[str, Any]:
         trainer = self.parts.pop("trainer")
-        deadline = time.monotonic() + DRAIN_S
-        while trainer.exit_code is None:
-            self.watch()
-            if time.monotonic() > deadline:
-                raise PartError(f"the trainer does not end:\n{trainer.tail()}")
-            time.sleep(0.2)
+        self._until("the trainer's end", lambda: trainer.exit_code is not None, DRAIN_S, trainer)
         if trainer.exit_code:
             self.failures.append(f"the trainer ended with {trainer.exit_code}: {trainer.tail()[-600:]}")
         reported = {}
@@ -373,7 +372,7 @@ def main() -> int:
         try:
             trouble.start()
             found = trouble.run(given.every, lambda line: console.print(line, markup=False, highlight=False))
-        except PartError as error:
+        except (PartError, AssertionError) as error:
             found = {"failures": trouble.failures or [str(error)], "troubles": trouble.log}
     if given.report:
         given.report.write_text(json.dumps(found, indent=2) + "\n")

@@ -12,6 +12,7 @@ from livectr.ingest.join.state import SourceState
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.clock import LAST
 from tests.ingest.joined_logs import Expected, rows_of
+from tests.waiting import until
 
 
 def open_ranks(pipe: Pipeline, url: str, world: int, state: SourceState | None = None) -> list[ExampleSource]:
@@ -40,6 +41,16 @@ def take_settled(sources: list[ExampleSource], limit: int = LAST) -> list[Expect
     ranks = [rank for *_, rank in sorted(offers)[:limit]]
     taken = [rows_of(source.pop(ranks.count(rank))) for rank, source in enumerate(sources)]
     return sorted(itertools.chain(*taken), key=lambda row: (row.order, row.partition))
+
+
+def take_some(sources: list[ExampleSource], limit: int) -> list[Expected]:
+    """Poll until a trainer may take examples; take at most `limit`."""
+
+    def poll() -> None:
+        for source in sources:
+            source.poll(0.01)
+
+    return until(lambda: take_settled(sources, limit), turn=poll)
 
 
 def drain(sources: list[ExampleSource]) -> list[Expected]:

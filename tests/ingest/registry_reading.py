@@ -8,8 +8,7 @@ from typing import Any
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.streams import Stream, Table
-from tests.ingest.reading import Read, assign, to_end
-from tests.waiting import left_s
+from tests.ingest.reading import Read, assign, poll_until, to_end
 
 
 def read_all(read: Read, stream: Stream | Table, url: str, letters: DeadLetters) -> list[dict[str, Any]]:
@@ -26,8 +25,5 @@ def letters_in(folder: Path) -> list[tuple[int, str, str]]:
 
 
 def until_rows(source: Any, count: int) -> int:
-    rows = 0
-    while rows < count:
-        assert left_s() > 1, f"{rows} rows came"
-        rows += sum(map(len, source.poll(0.2)))
-    return rows
+    """Poll until so many rows came, at least; returns their number."""
+    return sum(map(len, poll_until(source, lambda chunks: sum(map(len, chunks)) >= count)))

@@ -36,7 +36,7 @@ from tests.ingest.joined_logs import Expected, Log, Logs, expected, pipeline, ra
 from tests.ingest.ranks_reading import close as close_all
 from tests.ingest.ranks_reading import drain, open_ranks
 from tests.tiers import examples, few
-from tests.waiting import left_s, until
+from tests.waiting import until
 
 START_MS, STEP_MS = 1_000_000, 20_000
 """First event time, and the time between two events, of `random_logs`."""
@@ -227,17 +227,19 @@ def test_a_live_table_that_is_read_late_changes_nothing(
     def events() -> int:
         return sum(sum(source.stats.events.values()) for source in sources)
 
-    while writer.is_alive() or events() < count or len(rows) < 40:  # these leave before the end
-        assert left_s() > 1
+    def poll() -> None:
         for source in sources:
             source.poll(0.01)
-        rows += take_passed(sources)
+
+    def read() -> bool:
+        """All events were read, and 40 examples left before the end."""
+        rows.extend(take_passed(sources))
+        return not writer.is_alive() and events() >= count and len(rows) >= 40
+
+    until(read, turn=poll, why=lambda: (events(), len(rows)))
     for source in sources:
         source.finish()
-    while not all(source.ended for source in sources):
-        assert left_s() > 1
-        for source in sources:
-            source.poll(0.01)
+    until(lambda: all(source.ended for source in sources), turn=poll)
     rows += take_passed(sources)
     writer.join()
     close_all(sources)

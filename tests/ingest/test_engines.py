@@ -38,6 +38,7 @@ from tests.ingest.statistics_expressions import EXPRESSIONS as STATISTICS
 from tests.ingest.string_expressions import EXPRESSIONS as TEXT_EXPRESSIONS
 from tests.serving.every_operator import pipeline
 from tests.tiers import few
+from tests.waiting import until
 
 
 def same(a: Features, b: Features) -> bool:
@@ -70,9 +71,12 @@ def test_a_plan_runs_at_once_and_its_fused_plan_is_swapped_in(empty_cache: Path)
 
     def until_fused() -> list[Features]:
         found = [extract(BATCH)]
-        while extract.engine == "calls":
+
+        def turn() -> None:
             time.sleep(0.01)  # the compiler takes one core, at low priority
             found.append(extract(BATCH))
+
+        until(lambda: extract.engine != "calls", turn=turn)
         return [*found, extract(BATCH)]
 
     with ThreadPoolExecutor(2) as pool:

@@ -21,9 +21,8 @@ from livectr.local.kafka import create_topics
 from livectr.system.errors import CheckpointError, ConfigError
 from tests.ingest.joined_logs import Expected, expected, pipeline, random_logs, write_logs
 from tests.ingest.mixed_messages import messages
-from tests.ingest.ranks_reading import close, drain, open_ranks, take_settled
+from tests.ingest.ranks_reading import close, drain, open_ranks, take_settled, take_some
 from tests.tiers import examples, few
-from tests.waiting import left_s
 
 SEEDS = st.integers(0, 10_000)
 WITH_FOLDERS = examples(25, tried=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -119,11 +118,7 @@ def test_restarts_on_a_broker_with_mixed_messages(kafka_url: str, topic_name: Ca
     state: SourceState | None = None
     for world in (1, 2, 3, 1, 2):
         sources = open_ranks(pipe, kafka_url, world, state)
-        while not (taken := take_settled(sources, 17)):
-            assert left_s() > 1
-            for source in sources:
-                source.poll(0.01)
-        rows += taken
+        rows += take_some(sources, 17)
         state = SourceState.merge(SourceState.from_parts(source.snapshot().parts()) for source in sources)
         close(sources)
     last = open_ranks(pipe, kafka_url, 1, state)

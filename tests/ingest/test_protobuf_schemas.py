@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
@@ -16,6 +14,7 @@ from livectr.ingest.decode.rows import UnreadableError
 from livectr.system.errors import ConfigError, UserError
 from tests.confluent import Confluent
 from tests.ingest.protobuf_messages import COLUMNS, FIELDS, descriptor, message, message_class, proto
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("code", [200, 400, 422, 501])
@@ -136,8 +135,7 @@ def test_an_unknown_schema_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -
                 rows.batch([value], wanted)
         assert registry.asked == ["/schemas/ids/1"]
         registry.register("value", text, descriptor(text))
-        time.sleep(0.3)
-        assert rows.prepare(value, wanted) == value[:6]
+        assert until(lambda: rows.prepare(value, wanted)) == value[:6]
         assert rows.batch([value], wanted).batch.to_pylist() == [{"page": "p"}]
 
 

@@ -40,29 +40,29 @@ def main() -> None:
     weights = dict(step.weights())
     for name, state in Statistics(pipeline.plan).state().items():
         weights[FEATURES + name] = torch.from_numpy(state.copy())
-    content = {}
+    content: dict[str, ContentPrecompute] = {}
     if step.ams is not None:
         networks, stores = step.ams.networks, step.ams.stores
         content = {name: ContentPrecompute(name, networks[name], stores[name]) for name in networks}
     segments = [(s.name, s.dim) for s in step.spec.layout.segments]
     model = PublishedModel(pipeline.fingerprint, segments, seed=1)
     dim = sum(size for _, size in model.served("rank"))
-    rows = {}
+    published = {}
     for name, table in step.tables.items():
         keys, values = table.export(state=False)
-        rows[name] = keys, values[:, :dim]
+        published[name] = keys, values[:, :dim]
     publisher = Publisher(RedisStore(url, "livectr"), Control(), model)
     publisher.start(None)
     publisher.begin(
         VersionSnapshot(
             step=0,
-            rows=rows,
+            rows=published,
             table_rows={name: len(table) for name, table in step.tables.items()},
             dense=safetensors.torch.save(weights),
             content=content,
         )
     )
-    while publisher.busy:
+    while publisher.busy:  # no `until`: a pod has no tests
         publisher.observe([publisher.push.state])
         if publisher.push.state in (Push.FAILED, Push.LOST):
             raise RuntimeError("the version could not be published")

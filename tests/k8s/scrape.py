@@ -8,10 +8,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from urllib.request import urlopen
 
 from k8s.demo import NAMESPACE, Cluster
 from tests.k8s.traffic import pods
+from tests.waiting import until
 
 
 @contextmanager
@@ -31,16 +33,22 @@ def prometheus(cluster: Cluster) -> Iterator[str]:
 def until_all_answer(cluster: Cluster, address: str, scheme: str = "http") -> None:
     """Wait until metrics of all pods of trainer and servers are read by the scheme, and those of no other."""
     want = {name: len(pods(cluster, name)) for name in ("trainer", "rank", "prerank")}
-    end = time.monotonic() + 120
-    while True:
+    targets: list[dict[str, Any]] = []
+
+    def answering() -> dict[str, int]:
         with urlopen(f"{address}/api/v1/targets?state=active", timeout=30) as answer:
-            targets = json.load(answer)["data"]["activeTargets"]
+            targets[:] = json.load(answer)["data"]["activeTargets"]
         up = [
             each["labels"]["job"]
             for each in targets
             if each["health"] == "up" and each["scrapeUrl"].startswith(f"{scheme}://")
         ]
-        if {name: up.count(name) for name in want} == want:
-            return
-        assert time.monotonic() < end, (want, [(t["labels"], t["health"], t["lastError"]) for t in targets])
-        time.sleep(2)
+        return {name: up.count(name) for name in want}
+
+    until(
+        answering,
+        equals=want,
+        patience_s=120,
+        why=lambda: [(t["labels"], t["health"], t["lastError"]) for t in targets],
+        turn=lambda: time.sleep(2),
+    )

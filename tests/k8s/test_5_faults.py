@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from k8s.demo import LAB, NAMESPACE, Cluster, DemoError
 from tests.k8s.probes import IMAGE
 from tests.k8s.report import fact, note
 from tests.k8s.traffic import newer_version, pods, traffic, variant, without_failures
+from tests.waiting import until
 
 KINDS = ("rank", "prerank", "trainer", "redis", "valkey", "sentinel")
 KEPT = 'predictions = "/checkpoint/predictions"'
@@ -119,7 +121,7 @@ def evict(cluster: Cluster, name: str) -> int:
     """Evict a pod; the number of refusals before."""
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
-    for refusals in range(100):
+    for refusals in range(100):  # no `until`: refusals are counted
         try:
             cluster.kubectl("create", f"--raw={path}", "--filename=-", text=json.dumps(eviction))
         except DemoError as error:
@@ -143,10 +145,12 @@ def test_an_image_that_is_not_there_stops_at_the_first_pod(deployed: Cluster) ->
     """The former pods continue serving; `kubectl rollout undo` ends it."""
     with without_failures(deployed, "an image that is not there, and rollout undo"):
         set_image(deployed, "deployment/rank", "nowhere")
-        end = time.monotonic() + 120
-        while "ImagePull" not in (found := deployed.kubectl("get", "pods")):
-            assert time.monotonic() < end, found
-            time.sleep(1)
+        until(
+            lambda: "ImagePull" in deployed.kubectl("get", "pods"),
+            patience_s=120,
+            why=lambda: deployed.kubectl("get", "pods"),
+            turn=lambda: time.sleep(1),
+        )
         ready = deployed.kubectl("get", "deployment/rank", "--output=jsonpath={.status.readyReplicas}")
         assert int(ready) >= 2
         deployed.kubectl("rollout", "undo", "deployment/rank")
@@ -198,13 +202,15 @@ def idle_share(cluster: Cluster) -> float:
         f"/apis/metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/name=rank"
     )
     times: list[list[str]] = []
-    end = time.monotonic() + 300
-    while len(times) < 4:  # the first windows began before
-        assert time.monotonic() < end, times
-        time.sleep(2)
-        items = json.loads(cluster.kubectl("get", f"--raw={path}"))["items"]
+
+    def fourth_window() -> list[dict[str, Any]]:
+        """Usage of the pods once it is of a fourth time: the first windows began before."""
+        items: list[dict[str, Any]] = json.loads(cluster.kubectl("get", f"--raw={path}"))["items"]
         if items and (now := sorted(item["timestamp"] for item in items)) not in times:
             times.append(now)
+        return items if len(times) >= 4 else []
+
+    items = until(fourth_window, patience_s=300, why=lambda: times, turn=lambda: time.sleep(2))
     usage = [quantity(box["usage"]["cpu"]) for item in items for box in item["containers"]]
     requests = cluster.kubectl(
         "get",
@@ -230,20 +236,19 @@ def rate(cluster: Cluster, per_second: int) -> None:
     cluster.kubectl("patch", "deployment", "client", f"--patch={json.dumps(patch)}")
     cluster.kubectl("rollout", "status", "deployment/client", "--timeout=120s")
     cluster.kubectl("wait", "--for=delete", "--timeout=60s", *former)  # its log has other counts
-    end = time.monotonic() + 60
-    while True:
-        try:
-            traffic(cluster)
-        except (AssertionError, json.JSONDecodeError, DemoError):
-            assert time.monotonic() < end
-            time.sleep(1)
-        else:
-            return
+    until(
+        lambda: traffic(cluster),
+        patience_s=60,
+        despite=(AssertionError, json.JSONDecodeError, DemoError),
+        turn=lambda: time.sleep(1),
+    )
 
 
 def until_replicas(cluster: Cluster, count: int, timeout_s: float) -> None:
-    end = time.monotonic() + timeout_s
-    jsonpath = "--output=jsonpath={.spec.replicas}"
-    while cluster.kubectl("get", "deployment/rank", jsonpath) != str(count):
-        assert time.monotonic() < end, cluster.kubectl("describe", "hpa", "rank")
-        time.sleep(2)
+    until(
+        lambda: cluster.kubectl("get", "deployment/rank", "--output=jsonpath={.spec.replicas}"),
+        equals=str(count),
+        patience_s=timeout_s,
+        why=lambda: cluster.kubectl("describe", "hpa", "rank"),
+        turn=lambda: time.sleep(2),
+    )

@@ -11,6 +11,7 @@ import pytest
 
 from k8s.demo import ROOT, Cluster
 from tests.k8s.report import note
+from tests.waiting import until
 
 OVERLAY = ROOT / "k8s" / "overlays" / "canary"
 ROLES = ("rank", "prerank")
@@ -26,10 +27,12 @@ def tracks(cluster: Cluster, service: str) -> set[str]:
 
 def until_tracks(cluster: Cluster, *want: str) -> None:
     """Ask until pods of these tracks, and no others, get the requests; no request may fail."""
-    end = time.monotonic() + 120
-    while any(tracks(cluster, role) != set(want) for role in ROLES):
-        assert time.monotonic() < end, {role: tracks(cluster, role) for role in ROLES}
-        answered(cluster)
+    until(
+        lambda: {role: tracks(cluster, role) for role in ROLES},
+        equals={role: set(want) for role in ROLES},
+        patience_s=120,
+        turn=lambda: answered(cluster),
+    )
     for _ in range(5):
         answered(cluster)
 

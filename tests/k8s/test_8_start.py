@@ -13,6 +13,7 @@ import pytest
 from k8s.demo import QUERY, Cluster, DemoError
 from tests.k8s.probes import LABELS, NEVER_READY, end, pod, start, trainer_probe
 from tests.k8s.report import note
+from tests.waiting import until
 
 MILLION = (Path(__file__).parent / "million.py").read_text()
 STORE, PUBLISHER, SERVER = "probe-store", "probe-publisher", "probe-start"
@@ -60,12 +61,11 @@ def test_a_rank_pod_starts_with_a_million_rows(deployed: Cluster, published: str
     deployed.kubectl("apply", "--filename=-", text=manifest)
     started = "--for=jsonpath={.status.containerStatuses[0].started}=true"
     deployed.kubectl("wait", started, "--timeout=120s", f"pod/{SERVER}")  # a query would take its CPU
-    while True:
-        try:
-            answer = deployed.kubectl("exec", SERVER, "--container=server", "--", *query, "--json")
-            break
-        except DemoError as error:
-            assert time.monotonic() - began < 120, error
-            time.sleep(0.2)
+    answer = until(
+        lambda: deployed.kubectl("exec", SERVER, "--container=server", "--", *query, "--json"),
+        patience_s=120,
+        despite=DemoError,
+        turn=lambda: time.sleep(0.2),
+    )
     note("first answer of a rank pod, a million rows published", time.monotonic() - began)
     assert len(json.loads(answer)["results"]) == 3

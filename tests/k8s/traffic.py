@@ -14,6 +14,7 @@ from typing import Any
 
 from k8s.demo import NAMESPACE, OVERLAY, Cluster
 from tests.k8s.report import fact, note
+from tests.waiting import until
 
 VARIANT = """\
 apiVersion: kustomize.config.k8s.io/v1beta1
@@ -67,10 +68,12 @@ def variant(folder: Path, *, tag: str, nodes: int = 2, settings: str = "") -> Pa
 
 def traffic(cluster: Cluster) -> dict[str, Any]:
     """Counts of the client since its start, from its last line; waits for the first."""
-    end = time.monotonic() + 60
-    while not (lines := cluster.kubectl("logs", "deployment/client", "--tail=1").splitlines()):
-        assert time.monotonic() < end, "the client has written nothing for a minute"
-        time.sleep(1)
+    lines = until(
+        lambda: cluster.kubectl("logs", "deployment/client", "--tail=1").splitlines(),
+        "the client's first line",
+        patience_s=60,
+        turn=lambda: time.sleep(1),
+    )
     counts: dict[str, Any] = json.loads(lines[-1])
     return counts
 

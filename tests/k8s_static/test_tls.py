@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from livectr.system.metrics_server import metrics_server
 from livectr.system.tls import TlsFiles
 from tests.k8s_static.rendering import K8S, Manifest, manifests, of_kind, only
 from tests.serving.certificates import Authority
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 METRICS_NAME = "livectr-metrics"
 PLAIN, SECURE = (K8S / "components" / name / "prometheus.yml" for name in ("prometheus", "prometheus-tls"))
@@ -152,13 +151,11 @@ def test_a_real_prometheus_gets_the_metrics(tmp_path: Path) -> None:
 
 def health(web: int, process: subprocess.Popen[bytes], log: Path) -> dict[str, tuple[str, str]]:
     """Job → health and last error of its target, once all targets have been asked."""
-    while True:
-        assert process.poll() is None, log.read_text()
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{web}/api/v1/targets", timeout=left_s()) as answer:
-                targets = json.load(answer)["data"]["activeTargets"]
-        except OSError:
-            targets = []
-        if targets and all(target["health"] != "unknown" for target in targets):
-            return {t["labels"]["job"]: (t["health"], t["lastError"]) for t in targets}
-        time.sleep(0.1)
+
+    def asked() -> dict[str, tuple[str, str]]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{web}/api/v1/targets", timeout=left_s()) as answer:
+            targets = json.load(answer)["data"]["activeTargets"]
+        known = all(target["health"] != "unknown" for target in targets)
+        return {t["labels"]["job"]: (t["health"], t["lastError"]) for t in targets} if known else {}
+
+    return until(asked, despite=OSError, process=process, why=log.read_text)

@@ -23,6 +23,7 @@ from livectr.local.ports import free_ports
 from livectr.system.children import with_parent
 from tests.k8s_static.rendering import K8S
 from tests.serving.certificates import Authority
+from tests.waiting import until
 
 FOLDER = K8S / "components" / "redis"
 USERS = ("admin", "trainer", "server", "monitor")
@@ -118,15 +119,13 @@ class Valkeys:
 
     def until(self, done: Callable[[], bool]) -> None:
         """Wait as long as it takes. Fails when a process ends."""
-        while True:
+
+        def turn() -> None:
             for port, process in self.running.items():
                 assert process.poll() is None, self.log(port)
-            try:
-                if done():
-                    return
-            except redis.ConnectionError:
-                pass
             time.sleep(0.05)
+
+        until(done, despite=redis.ConnectionError, turn=turn)
 
     def client(self, port: int, user: str | None = "admin") -> redis.Redis:
         """Client of a port. A sentinel has no users."""

@@ -78,14 +78,14 @@ from livectr.serving.served import sinks
 from livectr.serving.served.log import ServedLog
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World
-from tests.serving.test_served_log import answer, written
+from tests.serving.served_answers import answer, written
+from tests.waiting import until
 
 sinks.REQUEST_S = 1.5
 one = answer(World(), "r")
 log = ServedLog(sys.argv[1], 1.0, pipeline)
 log.offer(one)
-while not written():
-    time.sleep(0.05)
+until(written)
 print("taken", flush=True)
 sys.stdin.readline()
 for turn in range(25):  # a message each
@@ -130,6 +130,7 @@ import sys, time
 from pathlib import Path
 from livectr.ingest.dead_letters.spool import Spool
 from livectr.ingest.dead_letters.topic import TopicSink
+from tests.waiting import until
 
 spool = Spool(Path(sys.argv[2]), most_bytes=1 << 30)
 sink = TopicSink(sys.argv[1], spool)
@@ -141,8 +142,7 @@ def write(offset):
 
 
 write(0)
-while spool.letters:
-    time.sleep(0.05)
+until(lambda: not spool.letters)
 print("taken", flush=True)
 sys.stdin.readline()
 for offset in range(1, 20):  # a batch each

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -12,7 +11,7 @@ import pytest
 
 from livectr.demo.demo import PIPELINE
 from livectr.demo.report import KEYS
-from tests.waiting import alive, left_s
+from tests.waiting import alive, left_s, until
 
 DEMO = [sys.executable, "-m", "livectr", "demo"]
 
@@ -41,7 +40,7 @@ def test_demo_on_files_whose_trainer_dies(tmp_path: Path) -> None:
     while "prerank server ready on 127.0.0.1:" not in lines[-1]:
         assert process.poll() is None, "".join(lines)
         lines.append(process.stdout.readline())
-    time.sleep(4)
+    until(lambda: list((keep / "checkpoint").glob("gen-*/MANIFEST.json")), process=process)
     trainers = [
         p
         for p in psutil.process_iter(["cmdline"])

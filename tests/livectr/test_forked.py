@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -14,7 +13,7 @@ import pytest
 
 from tests.commands import Command, run
 from tests.docs.forked import ForkedOnPath
-from tests.waiting import alive, left_s
+from tests.waiting import alive, left_s, until
 
 SHOWS = """
 import json, os, signal, sys
@@ -89,8 +88,7 @@ def test_a_shell_finds_a_command_that_is_forked(tmp_path: Path) -> None:
         assert "say --pipeline" in done.stderr and forked.commands == 3
         children = {child.pid for child in psutil.Process().children()}
         left = subprocess.Popen(["livectr", *simulate.split()[1:]], env=environment, cwd=tmp_path)
-        while forked.commands < 4:
-            time.sleep(0.01)
+        until(lambda: forked.commands >= 4)
         begun = [c for c in psutil.Process().children() if c.pid not in {*children, left.pid}]
         assert len(begun) == 1
         left.kill()

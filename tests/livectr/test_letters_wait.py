@@ -12,7 +12,7 @@ from livectr.local.kafka import Broker
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.commands import Command, run
 from tests.ingest.letter_keys import keys_in
-from tests.waiting import left_s
+from tests.waiting import until
 
 DEADLINE_S = 120
 PIPELINE = """
@@ -54,11 +54,15 @@ def test_commits_continue_while_letters_wait_and_a_kill_loses_none(tmp_path: Pat
         """Log `bad`, then enough rows that rows behind it are in a checkpoint."""
         nonlocal rows
         wanted = rows + 100
-        while committed(checkpoint) < wanted:
-            assert trainer.poll() is None and left_s() > 1, errors.read_text()
+
+        def append_more() -> None:
+            nonlocal rows, bad
             append(log, rows, 50, *bad)
             rows, bad = rows + 50, ()
             time.sleep(0.5)
+
+        enough = lambda: committed(checkpoint) >= wanted  # noqa: E731
+        until(enough, process=trainer, why=errors.read_text, turn=append_more)
 
     with Broker(data_dir=tmp_path / "kafka") as broker, errors.open("wb") as stderr:
         command = [sys.executable, "-m", "livectr", "train", "--pipeline", str(pipeline)]

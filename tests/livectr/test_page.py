@@ -29,7 +29,7 @@ from livectr.trainer.quality.predictions import read_predictions
 from tests.commands import Command
 from tests.commands import run as run_command
 from tests.livectr.page_tree import Element, Page
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 PIPELINE = str(Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py")
 LIVECTR = (sys.executable, "-m", "livectr")
@@ -283,22 +283,24 @@ def test_live_shows_a_run_that_continues(tmp_path: Path, redis_url: str) -> None
     train += ["--report", str(tmp_path / "report.json")]
     with Command(simulate, stdout=subprocess.DEVNULL) as traffic:
         try:
-            while not (tmp_path / "logs" / "impressions").exists():
-                time.sleep(0.1)
+            until(lambda: (tmp_path / "logs" / "impressions").exists())
             with Command(train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trainer:
                 try:
                     url, tags = f"http://127.0.0.1:{port}", set()
-                    while True:
-                        assert left_s() > 1 and trainer.poll() is None
-                        time.sleep(0.3)
-                        try:
-                            code, text, headers = fetched(url + "/content")
-                        except urllib.error.URLError:
-                            continue  # it does not listen yet
+
+                    def grown() -> bool:
+                        code, text, headers = fetched(url + "/content")
                         assert code == 200 and headers["X-Run-Ended"] == "0"
                         tags.add(headers["ETag"])
-                        if len(tags) > 3 and "Seconds from event to servable" in text:
-                            break
+                        return len(tags) > 3 and "Seconds from event to servable" in text
+
+                    until(
+                        grown,
+                        despite=urllib.error.URLError,  # it does not listen yet
+                        process=trainer,
+                        why=lambda: tags,
+                        turn=lambda: time.sleep(0.3),
+                    )
                     page = Page(fetched(url + "/")[1]).root
                     assert page.by_id("learning-curve").all("svg") and "if (true)" in fetched(url + "/")[1]
                     seconds = [float(row[2]) for row in page.by_id("freshness").all("table")[0].rows()[1:]]

@@ -9,7 +9,7 @@ import pytest
 
 from livectr.serving.errors import DeadlineError, OverloadError
 from livectr.serving.request.admission import Admission
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 
 def test_no_queue_refuses_at_once() -> None:
@@ -43,8 +43,7 @@ def test_a_full_queue_refuses_at_once() -> None:
     with admission.place(None):
         waiter = threading.Thread(target=wait)
         waiter.start()
-        while admission.waiting == 0:
-            time.sleep(0.001)
+        until(lambda: admission.waiting != 0)
         with pytest.raises(OverloadError), admission.place(time.monotonic() + left_s()):
             pass
     waiter.join()

@@ -129,8 +129,7 @@ def test_what_is_held_by_all_requests_is_bounded() -> None:
     waiter = threading.Thread(target=wait)
     with admission.place(None, 50):
         waiter.start()
-        while admission.waiting == 0:
-            time.sleep(0.001)
+        until(lambda: admission.waiting != 0)
         assert admission.bytes == 90
         with pytest.raises(OverloadError, match="max_active_bytes, 100"), admission.place(None, 11):
             pass

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from livectr.serving.options import ServeOptions
 from tests.commands import Command
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x", "y"]}
 USER = {"user_id": 3, "ts": NOW_MS}
@@ -73,8 +72,7 @@ def fronted(address: str, limits: WebLimits) -> Iterator[Front]:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()
-        while not server.started:
-            time.sleep(0.01)
+        until(lambda: server.started)
         yield Front(server.servers[0].sockets[0].getsockname()[1])
         server.should_exit = True
         thread.join()

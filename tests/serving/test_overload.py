@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -74,8 +73,7 @@ def test_a_freed_place_goes_to_who_waits(redis_url: str, world: World, serve: Se
     with app.admission.place(None):
         waiter = threading.Thread(target=lambda: outcomes.append(ask(app, 20)))
         waiter.start()
-        while app.admission.waiting == 0:
-            time.sleep(0.01)
+        until(lambda: app.admission.waiting != 0)
         assert (sample("livectr_active_requests"), sample("livectr_waiting_requests")) == (1, 1)
     waiter.join()
     assert outcomes == ["OK"]
@@ -101,8 +99,7 @@ def test_the_bytes_of_all_requests_are_bounded(redis_url: str, world: World, ser
         threads = [threading.Thread(target=ask_much) for _ in range(6)]
         for thread in threads:
             thread.start()
-        while len(codes) < 4:  # two wait, the others are refused at once
-            time.sleep(0.01)
+        until(lambda: len(codes) >= 4)  # two wait, the others are refused at once
         assert 14_000 < app.admission.bytes <= 20_000
     for thread in threads:
         thread.join()

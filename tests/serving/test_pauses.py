@@ -10,7 +10,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from livectr.serving.pauses import INTERVAL_S
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 PROCESS = """
 import sys
@@ -33,8 +33,7 @@ def test_a_stopped_process_counts_the_requests_that_would_have_waited() -> None:
         assert child.stdout is not None and child.stdout.readline() == "runs\n"
         process = psutil.Process(child.pid)
         process.suspend()
-        while process.status() != psutil.STATUS_STOPPED:
-            time.sleep(0.001)
+        until(lambda: process.status() == psutil.STATUS_STOPPED)
         time.sleep(STOP_S)
         process.resume()
         text, _ = child.communicate("end\n", timeout=left_s())

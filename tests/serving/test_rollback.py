@@ -145,7 +145,8 @@ def test_a_kept_version_is_served_again_until_the_release(
     assert metric_value(LOST_VERSIONS) == lost, "a rollback is no loss"
 
 
-def until(condition: Callable[[], bool]) -> Script:
+def rounds_until(condition: Callable[[], bool]) -> Script:
+    """Wait by yielding: the script runs inside of the trainer's loop, which a wait of its own would stop."""
     while not condition():
         yield "waits"
 
@@ -155,9 +156,9 @@ def operator(
 ) -> Script:
     """Commands of an operator while the trainer runs, which continues at each yield."""
     for portion in range(1, PORTIONS - 1):
-        yield from until(lambda: world.learned_and_served)
+        yield from rounds_until(lambda: world.learned_and_served)
         world.append(portion)
-    yield from until(lambda: world.learned_and_served)
+    yield from rounds_until(lambda: world.learned_and_served)
     before = world.served
     listed = world.says("list", "--checkpoint", str(world.checkpoint))
     assert f"│ Redis │ {before.version} │" in listed and listed.count("kept for rollback") == 2
@@ -187,7 +188,7 @@ def operator(
         def follows() -> bool:
             return bool(ranks.describe().version == world.served.version)
 
-        yield from until(follows)
+        yield from rounds_until(follows)
         of(expected(pipeline, world.checkpoint, newest))
         first = chosen()
 
@@ -196,8 +197,8 @@ def operator(
         assert said.startswith(f"version {held.version} is served: the model of generation {kept}, which")
         assert held.version > before.version and held.examples < before.examples
         assert held.run_id == before.run_id and held.row_set != before.row_set
-        yield from until(follows)
-        yield from until(lambda: ranks.describe().held == "worse since noon")
+        yield from rounds_until(follows)
+        yield from rounds_until(lambda: ranks.describe().held == "worse since noon")
         of(of_kept)
         second = chosen()
         assert second.version == held.version and list(second.score) != list(first.score)
@@ -220,19 +221,19 @@ def operator(
         assert "nowhere holds no checkpoint held since" in world.says("list", "--checkpoint", "nowhere")
 
         last = world.append(PORTIONS - 1)
-        yield from until(lambda: learned() == last)
-        yield from until(lambda: metric_value(PUBLISHED_VERSION) == held.version)
+        yield from rounds_until(lambda: learned() == last)
+        yield from rounds_until(lambda: metric_value(PUBLISHED_VERSION) == held.version)
         assert world.served == held, "the trainer learns and does not publish"
         of(of_kept)
 
         world.says("release")
-        yield from until(lambda: world.served.version > held.version)
+        yield from rounds_until(lambda: world.served.version > held.version)
         after = world.served
         assert after.examples == last and after.run_id == held.run_id and after.epoch > held.epoch
-        yield from until(follows)
+        yield from rounds_until(follows)
         of(expected(pipeline, world.checkpoint, world.generations[-1]))
         assert ranks.rank(CONTEXT, {"item": ITEMS}).version == after.version
-        yield from until(lambda: ranks.describe().held == "")
+        yield from rounds_until(lambda: ranks.describe().held == "")
 
 
 def test_a_trainer_that_starts_after_a_rollback_waits_for_the_release(

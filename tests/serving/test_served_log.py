@@ -18,18 +18,18 @@ from livectr.analysis.served.reading import ServedReader
 from livectr.cli import main
 from livectr.client.clients import RankClient, RecommendClient, column_of
 from livectr.ingest.addresses import connect_admin
-from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.plan.features import Features
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.serving.served.log import ServedLog, sampled
-from livectr.serving.served.record import Answer, Record, decode, digests
+from livectr.serving.served.record import Record, decode, digests
 from livectr.serving.served.sinks import TopicSink
 from livectr.system.errors import ConfigError, ConnectError
 from tests.metrics_page import metric_value
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World, publication
+from tests.serving.served_answers import answer, written
 from tests.waiting import left_s
 
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}
@@ -41,10 +41,6 @@ PIPELINE = str(Path(__file__).parent / "display_pipeline.py")
 def drops(reason: str) -> float:
     name = "livectr_served_log_dropped_total"
     return metric_value(name, reason=reason)
-
-
-def written() -> float:
-    return metric_value("livectr_served_log_records_total")
 
 
 @pytest.fixture(scope="module")
@@ -132,15 +128,6 @@ def test_equal_ids_are_sampled_alike_and_small_samples_are_in_large_ones() -> No
     assert tenth < third and all(sampled(i, 1.0) for i in ids)
     assert abs(len(tenth) / len(ids) - 0.1) < 0.01 and abs(len(third) / len(ids) - 0.3) < 0.015
     assert not sampled("a", 1e-12) and sampled("a", 1.0)
-
-
-def answer(world: World, request_id: str, count: int = 1) -> Answer:
-    """An answer of `count` equal candidates, none of whose fields is shared."""
-    nothing = Features(1, np.zeros(1, np.int32), np.empty(0, np.int64), np.empty((1, 0), np.float32))
-    own = world.extract(world.columns(3, [100] * count, [0] * count))
-    features = SharedFeatures(nothing, own, (), tuple(range(len(pipeline.fields))))
-    candidates = {"ad_id": [100] * count}
-    return Answer("rank", request_id, 1, "m", NOW_MS, {}, candidates, (), np.full(count, 0.25), features)
 
 
 def test_a_broker_that_is_away_costs_records_and_no_time(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
+
+from tests.waiting import until
 
 FILE = """\
 from dataclasses import replace
@@ -40,8 +41,7 @@ def break_off(*, ranks: int) -> None:
         if self._begun >= at and not sent:
             sent.append(True)
             os.kill(os.getppid() if supervised else os.getpid(), signal.SIGTERM)
-            while not self.stop():
-                time.sleep(0.01)
+            until(lambda: self.stop())
         return ends(self, round_)
 
     Training._ends = stopping  # type: ignore[method-assign]

@@ -20,6 +20,7 @@ from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.cut import Cut
 from tests.trainer.expiring_log import PIPELINE
+from tests.waiting import until
 
 POINTS = {
     "rows": (RowWriter, "write", True),
@@ -66,8 +67,9 @@ def keep_pace() -> None:
         nonlocal ahead
         assert self.push is not None
         ahead = ahead + 1 if self.push.working else 0
-        while ahead > AHEAD and self.push.working:
-            time.sleep(0.001)
+        if ahead > AHEAD:
+            push = self.push
+            until(lambda: not push.working, turn=lambda: time.sleep(0.001))
         advance(self, cut)
 
     Stages.advance = advanced  # type: ignore[method-assign]

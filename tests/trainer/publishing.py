@@ -13,6 +13,7 @@ from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Published, PublishedModel, VersionSnapshot
+from tests.waiting import until
 
 DIM = 3
 
@@ -54,9 +55,13 @@ class Trainer:
     def drain(self) -> Published | None:
         """The header exchange until nothing is under way."""
         done = None
-        while self.publisher.busy:
+
+        def exchange() -> None:
+            nonlocal done
             done = self.publisher.observe([self.publisher.push.state])
             time.sleep(0.001)
+
+        until(lambda: not self.publisher.busy, "the push", turn=exchange)
         return done
 
 

@@ -22,7 +22,7 @@ from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.boundary import Boundary, Left
 from tests.tiers import examples, few
 from tests.trainer.checkpoint_run import Run, content, reopen, restored_tables
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 Content = dict[str, tuple[bytes, bytes]]
 Write = Callable[[Path, bytes], None]
@@ -187,8 +187,7 @@ def test_training_does_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None
     assert not list(run.root.glob("gen-*/MANIFEST.json"))
     run.train()
     disk.free.set()
-    while not commits.written:
-        time.sleep(0.001)
+    until(lambda: commits.written)
     assert not commits.complete_checkpoint([True, False]), "another rank is not done"
     assert commits.complete_checkpoint([True]) and not commits.written
     assert len(list(run.root.glob("gen-*/MANIFEST.json"))) == 1
@@ -245,8 +244,7 @@ def test_a_full_disk_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.
     run.train()
     run.checkpoint.begin(run.state())
     with pytest.raises(DiskFullError, match="no space is left for the checkpoint"):
-        while not run.checkpoint.written:
-            time.sleep(0.001)
+        until(lambda: run.checkpoint.written)
     assert [path for path in sorted(run.root.rglob("*")) if path.parent.name == "rank-0"] == [
         path for path in whole if path.parent.name == "rank-0"
     ]

@@ -20,6 +20,7 @@ from livectr.trainer.commits import Committer, Due
 from livectr.trainer.publish.boundary import Boundary, Left
 from tests.tiers import examples
 from tests.trainer.checkpoint_run import Run, content, reopen, restored_tables
+from tests.waiting import until
 
 CHUNK = 7
 
@@ -114,8 +115,7 @@ def test_training_waits_for_what_changed_last(tmp_path: Path, monkeypatch: pytes
         return copied[0]
 
     def settle() -> None:
-        while not commits.written:
-            time.sleep(0.001)
+        until(lambda: commits.written)
         assert commits.complete_checkpoint([True])
         commits._next_checkpoint = commits._next_commit = 0.0
 

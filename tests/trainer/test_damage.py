@@ -30,7 +30,7 @@ from livectr.trainer.run import train
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.kills import kill_group
 from tests.trainer.processes import finish, start
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 IMPRESSIONS = 2_000
 BAD = 7
@@ -184,9 +184,12 @@ def kill_after(step: int, options: dict[str, object]) -> None:
     """
     root = Path(str(options["checkpoint"]))
     process = start(1, {**options, "max_steps": step + 20})
-    while (newest := newest_manifest(root) if root.exists() else None) is None or newest.step < step:
-        assert left_s() > 1, "it does not commit"
-        time.sleep(0.003)
+
+    def committed() -> bool:
+        newest = newest_manifest(root) if root.exists() else None
+        return newest is not None and newest.step >= step
+
+    until(committed, turn=lambda: time.sleep(0.003))
     with contextlib.suppress(ProcessLookupError):
         kill_group(process.pid)
     process.communicate(timeout=left_s())

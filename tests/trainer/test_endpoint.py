@@ -13,7 +13,7 @@ from livectr.local.ports import free_ports
 from livectr.trainer import telemetry
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 IMPRESSIONS = 3_000
 
@@ -40,11 +40,14 @@ def test_rank_0_alone_speaks_for_the_run(tmp_path: Path, redis_url: str) -> None
     before_s = time.time()
     process = start(2, options)
     try:
-        first = second = None
-        while not (value(first, "livectr_published_version") and value(first, "livectr_window_examples")):
-            assert process.poll() is None and left_s() > 1
-            time.sleep(0.2)
-            first, second = scrape(port), scrape(port + 1)
+
+        def learned() -> Samples | None:
+            page = scrape(port)
+            told = value(page, "livectr_published_version") and value(page, "livectr_window_examples")
+            return page if told else None
+
+        first = until(learned, process=process, turn=lambda: time.sleep(0.2))
+        second = scrape(port + 1)
         assert first is not None and second is not None
     finally:
         process.send_signal(signal.SIGTERM)  # torchrun passes it on and ends with an error of its own

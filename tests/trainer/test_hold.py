@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from threading import Event, Thread, current_thread
 
@@ -60,8 +59,7 @@ def test_a_version_under_way_is_not_flipped_over_a_hold(
 ) -> None:
     """The script looks at the hold, not a thread that has looked before."""
     trainer.publisher.begin(snapshot(2, KEYS[:10]))
-    while trainer.publisher.push.state is Push.PUSHING:
-        time.sleep(0.001)
+    until(lambda: trainer.publisher.push.state is not Push.PUSHING)
     assert "servers stay with version 1" in hold(redis_url, "livectr", "sale")
     assert trainer.drain() is None and trainer.publisher.hold == Hold.of(client.get("{livectr}:hold"))
     assert served(client).version == 1 and metric_value(PUBLISH_HELD, reason="operator") == 1

@@ -41,10 +41,12 @@ class Watching(Trainer):
 
     def idle_until_lost(self) -> None:
         """The header exchange of a run without events."""
-        while not self.publisher.full:
-            assert left_s() > 1, "the loss was not seen"
+
+        def exchange() -> None:
             assert self.publisher.observe([self.publisher.flag]) is None
             time.sleep(0.005)
+
+        until(lambda: self.publisher.full, "the loss", turn=exchange)
 
 
 @pytest.fixture
@@ -252,10 +254,13 @@ def test_two_ranks_without_events_publish_again(tmp_path: Path, redis_url: str, 
 def stable_manifest(client: redis.Redis) -> VersionManifest:
     """The manifest once it has not changed for two seconds."""
     text, since = None, time.monotonic()
-    while text is None or time.monotonic() - since < 2.0:
-        assert left_s() > 1
+
+    def stable() -> bool:
+        nonlocal text, since
         now = client.get(Keyspace().manifest)
         if now != text:
             text, since = now, time.monotonic()
-        time.sleep(0.02)
+        return text is not None and time.monotonic() - since >= 2.0
+
+    until(stable, why=lambda: text)
     return VersionManifest.from_json(text)

@@ -4,7 +4,6 @@ Steps are those of trainer.publish.publisher: 5 push, 6 flip.
 """
 
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +23,7 @@ from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import Push, VersionSnapshot
 from tests.redis_servers import SERVER_AND_CLUSTER
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 
 @SERVER_AND_CLUSTER
@@ -136,8 +135,7 @@ def test_a_zombie_between_push_and_flip_is_refused(
     """Between steps 5 and 6."""
     zombie = start(trainers, redis_url)
     zombie.publisher.begin(snapshot(1, np.arange(10)))
-    while zombie.publisher.push.state is Push.PUSHING:
-        time.sleep(0.001)
+    until(lambda: zombie.publisher.push.state is not Push.PUSHING)
     start(trainers, redis_url)
     with pytest.raises(FencedError):
         zombie.drain()

@@ -31,7 +31,7 @@ from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapsho
 from tests.tiers import few
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Fault, Proxy
-from tests.waiting import left_s
+from tests.waiting import left_s, until
 
 KEYS = np.arange(50)
 
@@ -137,12 +137,10 @@ def test_until_redis_can_be_asked_the_outcome_is_unknown(client: redis.Redis, pr
     trainer.publish(part(trainer, 1))
     proxy.arm(STEPS["flip"], "answer lost")
     trainer.publisher.begin(part(trainer, 18))
-    while not proxy.met.is_set():
-        trainer.publisher.observe([trainer.publisher.push.state])
-        time.sleep(0.001)
+    until(proxy.met.is_set, turn=lambda: trainer.publisher.observe([trainer.publisher.push.state]))
     proxy.go_away()
-    until = time.monotonic() + 0.7
-    while time.monotonic() < until:
+    end = time.monotonic() + 0.7
+    while time.monotonic() < end:  # all the time, so that nothing is waited for
         assert trainer.publisher.observe([trainer.publisher.push.state]) is None
         assert trainer.publisher.busy  # so that nothing is begun
         time.sleep(0.01)
@@ -261,9 +259,7 @@ def test_after_a_loss_with_an_unknown_flip_its_number_is_skipped(client: redis.R
     trainer.publish(part(trainer, 1))
     proxy.arm(STEPS["flip"], "answer lost")
     trainer.publisher.begin(part(trainer, 18))
-    while not proxy.met.is_set():
-        trainer.publisher.observe([trainer.publisher.push.state])
-        time.sleep(0.001)
+    until(proxy.met.is_set, turn=lambda: trainer.publisher.observe([trainer.publisher.push.state]))
     client.flushall()
     assert trainer.drain() is None and trainer.publisher.full
     assert trainer.publish(part(trainer, 82)).manifest.version == 3
@@ -301,6 +297,10 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
         control = Threads(number, barrier, slots)
         store = RedisStore(redis_url, "livectr")
         publisher = Publisher(store, control, PublishedModel("f", (("rank.v", DIM),), seed=1))
+
+        def exchange() -> None:
+            publisher.observe(control.gather(np.array([publisher.push.state]))[:, 0].tolist())
+
         try:
             publisher.start(None)
             for step in (1, 2, 3):
@@ -308,9 +308,7 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
                     store.rows.write = Raising(store.rows.write, redis.TimeoutError("slow"), after=True)
                 keys = KEYS + 1_000 * number
                 publisher.begin(VersionSnapshot(step, {"ad": (keys, rows_at(step, keys))}, {"ad": 50}, b""))
-                while publisher.busy:
-                    publisher.observe(control.gather(np.array([publisher.push.state]))[:, 0].tolist())
-                    time.sleep(0.001)
+                until(lambda: not publisher.busy, turn=exchange)
                 epochs[number].append(store.connection.epoch)
         except BaseException as error:
             failures.append(error)

@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.kills import IMPRESSIONS, OPTIONS, generation, kill_group, kill_one_rank, kill_somewhere
 from tests.trainer.processes import finish, start
 from tests.trainer.run_result import Result, assert_close, assert_same
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +183,7 @@ def test_sigterm_commits_and_ends_well(tmp_path: Path, source: str, unbroken: Re
     root = tmp_path / "checkpoint"
     options = {**OPTIONS, "source": source, "checkpoint": str(root), "publish_interval_s": 0.5}
     process = start(1, options)
-    while generation(root) == 0:
-        time.sleep(0.005)
+    until(lambda: generation(root) != 0)
     process.terminate()
     assert "asked to stop" in finish(process)
     stopped = newest_manifest(root)

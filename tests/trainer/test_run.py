@@ -33,6 +33,7 @@ from tests.metrics_page import REFUSED, scrape, trusting
 from tests.serving.certificates import Authority
 from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
+from tests.waiting import until
 
 IMPRESSIONS = 3_000
 
@@ -359,8 +360,7 @@ def test_an_emptied_redis_comes_back_from_the_running_trainer(
     emptied = threading.Event()
 
     def empty() -> None:
-        while client.get("{livectr}:manifest") is None:
-            time.sleep(0.005)
+        until(lambda: client.get("{livectr}:manifest") is not None)
         client.flushall()
         emptied.set()
 

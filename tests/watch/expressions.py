@@ -86,6 +86,7 @@ def answer(url: str, expression: Expression) -> list[float]:
 
     Raises:
         AssertionError: it refuses the expression.
+        OSError: it does not answer.
     """
     query = urllib.parse.urlencode({"query": expression.text})
     try:
@@ -97,15 +98,24 @@ def answer(url: str, expression: Expression) -> list[float]:
     return [value for _, text in samples if not math.isnan(value := float(text))]
 
 
+def wanted(absent: Mapping[str, str]) -> list[Expression]:
+    """Expressions that should have data where these sources of metrics are absent."""
+    return [e for e in (*of_dashboards(), *of_rules()) if not e.comes_from(absent)]
+
+
 def without_data(url: str, absent: Mapping[str, str]) -> list[Expression]:
     """Expressions that have no data though they should."""
-    wanted = [e for e in (*of_dashboards(), *of_rules()) if not e.comes_from(absent)]
-    return [expression for expression in wanted if not answer(url, expression)]
+    return [expression for expression in wanted(absent) if not answer(url, expression)]
 
 
 def main() -> int:
-    """Ask for all expressions."""
-    empty = without_data(sys.argv[1], ABSENT_IN_THE_LAB if "--lab" in sys.argv else ABSENT_ON_A_LAPTOP)
+    """Ask for all expressions; 1 if any has no data, 2 at once if Prometheus does not answer."""
+    url = sys.argv[1]
+    try:
+        empty = without_data(url, ABSENT_IN_THE_LAB if "--lab" in sys.argv else ABSENT_ON_A_LAPTOP)
+    except OSError as away:
+        print(f"Prometheus at {url} does not answer ({away})", file=sys.stderr)
+        return 2
     for expression in empty:
         print(f"EMPTY {expression.place}: {expression.text}")
     return 1 if empty else 0

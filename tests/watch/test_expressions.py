@@ -1,4 +1,4 @@
-"""`exprs.py` tells a Prometheus that does not answer from an expression without data."""
+"""`tests.watch.expressions` tells a Prometheus that does not answer from an expression without data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.waiting import left_s
 
 def test_a_prometheus_that_is_away_ends_it_at_the_first_question() -> None:
     address = f"http://127.0.0.1:{free_ports(1)}"
-    rules = ROOT / "k8s" / "rules" / "livectr.yaml"
     done = subprocess.run(
-        [sys.executable, ROOT / "k8s" / "lab" / "exprs.py", address, rules],
+        [sys.executable, "-m", "tests.watch.expressions", address],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=left_s(),

@@ -231,6 +231,34 @@ def test_nothing_forks() -> None:
             assert not re.search(r"preexec_fn=|\bos\.fork|multiprocessing", text), source
 
 
+def test_no_test_module_is_imported() -> None:
+    """What tests share lies beside them; programs that tests start as text import from there, too."""
+    pattern = re.compile(r"\b(?:from|import) tests(?:\.\w+)*(?:\.| import (?:\(\s*)?(?:\w+,\s*)*)test_\w+")
+    wrong = {
+        str(source.relative_to(ROOT)): found
+        for source in sources("tests")
+        if (found := pattern.findall(source.read_text()))
+    }
+    assert not wrong, wrong
+
+
+def test_tests_wait_in_one_way() -> None:
+    """`until` of tests/waiting.py ends with the test, and says what it saw."""
+    wrong = [
+        f"{source.relative_to(ROOT)}:{node.lineno}"
+        for source in sources("tests")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.While) and [ast.unparse(part)[:11] for part in node.body] == ["time.sleep("]
+    ]
+    assert not wrong, wrong
+
+
+def test_metrics_are_read_from_their_page() -> None:
+    """`metric_value` of tests/metrics_page.py reads what Prometheus gets, and no insides of its client."""
+    wrong = [str(source) for source in sources("tests") if re.search(r"\._value\.get\b", source.read_text())]
+    assert not wrong, wrong
+
+
 def test_no_registry_address_or_machine_path_is_committed() -> None:
     constraints = (ROOT / "constraints.txt").read_text()
     assert "http" not in constraints and " @ " not in constraints

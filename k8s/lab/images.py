@@ -40,7 +40,7 @@ def import_all(folder: Path) -> None:
 
 def _remove_nameless() -> None:
     """Remove images whose names other images have taken: each has GB, and the kubelet never does it here."""
-    ctr = ["ctr", "-a", SOCKET, "-n", "k8s.io", "images"]
+    ctr: list[str | Path] = ["ctr", "-a", SOCKET, "-n", "k8s.io", "images"]
     listed = [line.split() for line in run([*ctr, "list"]).splitlines()[1:]]
     named = {digest for name, _, digest, *_ in listed if not name.startswith("sha256:")}
     if old := [name for name, _, digest, *_ in listed if name.startswith("sha256:") and digest not in named]:

@@ -38,7 +38,8 @@ def test_lines_come_in_order_and_once(tmp_path: Path) -> None:
     written = [b"%d " % n + b"x" * 100_000 for n in range(100)]
     for number, line in enumerate(written):
         spool.append(line + b"\n")
-        assert spool.full == ((number + 1) * len(line) > 3 * SEGMENT_BYTES) or spool.bytes < 3 * SEGMENT_BYTES
+        assert spool.bytes == sum(map(len, written[: number + 1])) + number + 1
+        assert spool.full == (spool.bytes >= 3 * SEGMENT_BYTES)
     assert (spool.letters, spool.bytes) == (100, sum(map(len, written)) + 100)
     assert len(list(tmp_path.iterdir())) == 3
     assert lines_of(spool) == written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -69,7 +70,7 @@ def space(cluster: Cluster) -> Iterator[Cluster]:
 def test_names_of_services_resolve(space: Cluster) -> None:
     """The node adds a Service's rules when it comes to it: after its pods are ready."""
     for host in ("server", f"server.{SPACE}.svc.cluster.local"):
-        until(lambda host=host: reaches(space, "friend", host), f"{host} answers")
+        until(partial(reaches, space, "friend", host), f"{host} answers")
 
 
 def test_network_policies_are_enforced(space: Cluster) -> None:

@@ -69,7 +69,7 @@ def test_a_server_has_every_metric_before_the_first_request(
     for client in ("request", "follow"):
         sample("livectr_redis_seconds_count", client=client)
     sample("livectr_shed_requests_total", role="prerank")
-    assert sample("livectr_redis_memory_bytes") >= 0
+    sample("livectr_redis_memory_bytes")
 
 
 def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Callable[..., App]) -> None:

@@ -72,7 +72,7 @@ def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int
     are learned example by example; nothing back."""
     rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
     for rank in facts(runs[world], f"{name}.allreduce"):
-        assert bool(rank["bytes"].pop("items", 0)) is (name in ("both", "TwoTower"))
+        assert bool(rank["bytes"].pop("items", 0)) is (name == "both")
         assert bool(rank["bytes"].pop("online", 0)) is (name != "TwoTower")  # of small batches
         assert rank["bytes"].keys() == {"sizes", "keys", "labels", "dense", "sum", "check"}
         expected = 2 * (world - 1) / world * rows * rank["partial_size"] * 4
@@ -88,7 +88,7 @@ def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, 
     rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
     ranks = facts(runs[world], f"{name}.partial")
     for rank in ranks:
-        assert bool(rank["bytes"].pop("items", 0)) is (name in ("both", "TwoTower"))
+        assert bool(rank["bytes"].pop("items", 0)) is (name == "both")
         assert bool(rank["bytes"].pop("online", 0)) is (name != "TwoTower")  # of small batches
         assert rank["bytes"].keys() <= {
             "sizes",

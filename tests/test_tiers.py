@@ -1,16 +1,13 @@
-"""The two tiers of tests, and the waits of both."""
+"""The two tiers of tests."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.tiers import TRIED, Worlds, examples, few
-from tests.waiting import left_s, limited, until
 
 
 def test_few_members_of_a_product_stay() -> None:
@@ -45,23 +42,3 @@ def test_worlds_are_made_when_they_are_asked_for() -> None:
     worlds = Worlds(make)
     assert not made and [worlds[2], worlds[2], worlds[1]] == [Path("2"), Path("2"), Path("1")]
     assert made == [2, 1]
-
-
-def test_a_wait_lasts_as_long_as_its_test_and_says_what_it_waited_for() -> None:
-    looks: list[int] = []
-    until(lambda: len(looks) == 3, turn=lambda: looks.append(1))
-    assert looks == [1, 1, 1] and left_s() > 60
-    with limited(0.1):
-        assert left_s() == 1.0, "the end of a process still has a moment"
-        with pytest.raises(AssertionError, match=r"in vain for until\(lambda: False, [^\n]*\na log"):
-            until(lambda: False, why=lambda: "a log")
-        with pytest.raises(AssertionError, match="in vain for a sign"):
-            until(lambda: False, "a sign")
-    assert left_s() > 60
-
-
-def test_a_wait_ends_with_the_process_that_it_needs() -> None:
-    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as process:
-        with pytest.raises(AssertionError, match="the process ended with 3 before a sign"):
-            until(lambda: False, "a sign", process=process)
-        until(lambda: process.poll() == 3, process=process)

@@ -127,7 +127,7 @@ def test_a_broker_may_be_away_for_as_long_as_it_likes(tmp_path: Path) -> None:
             assert metric_value("livectr_dead_letter_spool_bytes") >= 50_000
             broker.start()
             assert first + sum(map(len, to_end(source, places))) == 3000
-            until(lambda: metric_value(waiting) == 0)
+            until(lambda: metric_value(waiting), equals=0)
             ended = DeadLetters(broker.url, spool=tmp_path / "ended")
             until(lambda: not list((tmp_path / "ended").iterdir()))
             ended.close()

@@ -10,6 +10,7 @@ import pytest
 
 from k8s.demo import Cluster, DemoError
 from tests.k8s.probes import end, probe, start
+from tests.waiting import until
 
 Edge = tuple[str, str, int]
 """Kind of pod, host, port."""

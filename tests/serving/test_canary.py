@@ -156,7 +156,7 @@ def test_a_pinned_version_goes_to_the_side_that_serves_it(client: RankClient, st
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     for _ in range(2):
         publish(stable)
-    until(lambda: client.describe().version == 3)  # of both sides: the user's side answers
+    until(lambda: client.describe().version, equals=3)  # of both sides: the user's side answers
     users, options = range(1, 51), CanaryOptions("b", 0.3)
     for user in users:
         reply = client.pinned(3).rank({"user_id": user}, {"ad_id": ADS})
@@ -261,7 +261,7 @@ def test_while_redis_is_away_users_stay_on_their_side(
     with RankClient(app.server.address) as client:
         before = sides(client, users)
         redis_server.stop()
-        until(lambda: sample("livectr_version_stale", side="canary") == 1)
+        until(lambda: sample("livectr_version_stale", side="canary"), equals=1)
         for user, side in before.items():
             reply = client.rank({"user_id": user}, {"ad_id": ADS})
             assert (reply.side, versions_of(reply)) == (side, {reply.version})
@@ -313,7 +313,7 @@ def test_metrics_tell_the_sides_apart(client: RankClient) -> None:
 
 def test_describe_lists_sides_and_kept_versions(client: RankClient, stable: Publication) -> None:
     publish(stable)
-    until(lambda: client.describe().version == 2)
+    until(lambda: client.describe().version, equals=2)
     described = client.describe()
     assert [(s.name, s.namespace, s.version, s.by) for s in described.sides] == [
         ("stable", "livectr", 2, "user"),

@@ -59,12 +59,12 @@ def rank(client: RankClient, **more: Any) -> int:
 def test_a_client_has_as_many_connections_as_it_is_told(apps: list[App], channels: int) -> None:
     """Threads share it."""
     port = apps[0].server.port
-    until(lambda: connections(port) == 0)
+    until(lambda: connections(port), equals=0)
     with RankClient(apps[0].server.address, 60.0, channels=channels) as client:
         with ThreadPoolExecutor(4) as threads:
             assert list(threads.map(lambda _: rank(client), range(32))) == [2] * 32
         assert connections(port) == channels
-    until(lambda: connections(port) == 0)
+    until(lambda: connections(port), equals=0)
 
 
 def test_a_call_may_have_a_deadline_of_its_own(apps: list[App]) -> None:
@@ -109,11 +109,11 @@ def test_a_slow_call_is_hedged_and_the_loser_cancelled(apps: list[App]) -> None:
     ):
         client.describe()  # connection 0
         client.describe()  # connection 1
-        until(lambda: network.connections == 2)
+        until(lambda: network.connections, equals=2)
         with slow.admission.place(None):
             assert rank(client) == 2  # asks for the columns at 0, then 1
             assert rank(client) == 2  # waits at 0, and is answered by 1
-            until(lambda: slow.admission.waiting == 0)  # cancelled while the place is taken
+            until(lambda: slow.admission.waiting, equals=0)  # cancelled while the place is taken
 
 
 def test_without_hedges_the_same_call_waits(apps: list[App]) -> None:
@@ -124,11 +124,11 @@ def test_without_hedges_the_same_call_waits(apps: list[App]) -> None:
     ):
         client.describe()
         client.describe()
-        until(lambda: network.connections == 2)
+        until(lambda: network.connections, equals=2)
         with ThreadPoolExecutor(2) as threads:
             with slow.admission.place(None):
                 asked = [threads.submit(rank, client) for _ in range(2)]
-                until(lambda: slow.admission.waiting == 1)
+                until(lambda: slow.admission.waiting, equals=1)
                 assert asked[0].done() + asked[1].done() <= 1
             assert [one.result() for one in asked] == [2, 2]
 

@@ -39,7 +39,7 @@ def test_a_version_that_is_not_loaded_is_listed_beside_the_served_one(
     lost = replace(publication.last, version=9, row_set="9-0", dense=("nowhere",), earlier={}, examples=70)
     redis.Redis.from_url(redis_url).set(Keyspace().manifest, lost.to_json())
     with RankClient(app.server.address) as client:
-        until(lambda: client.describe().versions[0].number == 9)
+        until(lambda: client.describe().versions[0].number, equals=9)
         versions = client.describe().versions
         assert [(v.number, v.served, v.examples) for v in versions] == [(9, False, 70), (2, True, 0)]
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 2

@@ -53,7 +53,7 @@ def test_evicted_rows_are_marked_until_everything_was_published(
         marked, right = running.marked, running.right
         until(lambda: running.right > right + 20)
         assert running.marked <= marked + 1  # one may have been under way
-    until(lambda: metric_value(metrics.RISKY_POLICY) == 0)  # INFO is read every other second
+    until(lambda: metric_value(metrics.RISKY_POLICY), equals=0)  # INFO is read every other second
 
 
 def test_one_evicted_row_is_seen_by_its_own_reader(

@@ -70,7 +70,7 @@ def test_calls_without_a_message_hold_every_thread(app: App) -> None:
             assert healthy(channel)
             for call in calls:
                 call.cancel()
-            until(lambda: app.server.calls == 0)
+            until(lambda: app.server.calls, equals=0)
             assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
 
 

@@ -103,7 +103,7 @@ def test_users_with_the_rights_of_the_manifests(redis_url: str, nodes: Cluster) 
             assert app.wait_ready(left_s())
             with traffic(app):
                 publish(publication)
-                until(lambda: served(app) == 2)
+                until(lambda: served(app), equals=2)
             assert not app.follower.health.reason
         finally:
             app.stop()

@@ -60,7 +60,7 @@ def test_an_emptied_redis_is_reported_until_it_is_complete_again(
         assert trouble("manifest") == 1
         # Evictions may be what took the manifest: they are counted meanwhile.
         metrics.REDIS_EVICTED_KEYS.set(-1)
-        until(lambda: metric_value(metrics.REDIS_EVICTED_KEYS) == 0)
+        until(lambda: metric_value(metrics.REDIS_EVICTED_KEYS), equals=0)
         with RankClient(app.server.address) as rank:
             assert "it was emptied" in rank.describe().trouble
         publication = trainer(redis_url)
@@ -146,7 +146,7 @@ def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, 
         assert other.last is not None
         collect_garbage(other.store, other.last)
         until(lambda: running.marked > 20)
-        until(lambda: trouble("rows") == 1)
+        until(lambda: trouble("rows"), equals=1)
     assert not list(client.scan_iter("livectr:*:1-0:sentinel"))
 
 
@@ -249,5 +249,5 @@ def test_a_version_without_its_blobs_is_reported(redis_url: str, client: redis.R
 
     publication.store.connection.write_blob = forget  # type: ignore[method-assign]
     publication.flip(rows(2), dense(2))
-    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=1)
     assert served(app) == 1

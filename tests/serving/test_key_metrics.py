@@ -89,7 +89,7 @@ def test_rows_with_initial_values_are_counted_by_field(redis_url: str, world: Wo
 
         rows = world.step.tables[TABLES["ad"]].export(state=False)[1][:1]
         trainer.publish({TABLES["ad"]: (np.array([5]), rows)}, world.step.weights(), world.items())
-        until(lambda: ask().version == 2)
+        until(lambda: ask().version, equals=2)
         risen = [rise(lambda: keys("ad"), ask) for _ in range(COUNTED_LOOKUPS)]
         assert set(risen) == {(0, 0), (3, 1)}, "5 has a published row since then"
 

@@ -53,7 +53,7 @@ def test_the_surplus_is_shed(redis_url: str, world: World, serve: Serve) -> None
     with app.admission.place(None), app.admission.place(None):
         for thread in threads:
             thread.start()
-        until(lambda: outcomes.total() == 8, why=lambda: outcomes)
+        until(lambda: outcomes.total(), equals=8, why=lambda: outcomes)
         # Two wait, eight were refused at once.
         assert outcomes == {"RESOURCE_EXHAUSTED": 8} and app.admission.waiting == 2
     for thread in threads:

@@ -169,7 +169,7 @@ def test_a_look_up_row_is_kept_until_a_version_lists_it(
             return int(client.info("commandstats")["cmdstat_mget"]["calls"]) - before
 
         # Only the history is read again. The server's own reads after a swap may still continue.
-        until(lambda: reads_of_a_request() == 1)
+        until(lambda: reads_of_a_request(), equals=1)
     before, moved = (
         sigmoid(world.logits("rank", world.columns(3, ADS, POSITIONS, profile=profile)))
         for profile in (None, [3, 99, "elsewhere"])

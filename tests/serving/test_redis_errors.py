@@ -126,7 +126,7 @@ def test_an_error_is_never_internal_and_nothing_dies(
     app: App, faulty: FaultyRedis, redis_url: str, fault: str, expected: str
 ) -> None:
     faulty.fault = fault
-    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=1)
     assert outcomes(app, ADS[10:20].tolist()) == {expected}
     assert outcomes(app, [int(ADS[0])]) == {"OK"}  # what is held needs no Redis
     if expected == "UNAVAILABLE":
@@ -143,9 +143,9 @@ def test_an_error_is_never_internal_and_nothing_dies(
     publication = trainer(redis_url)
     publication.version = 1
     publish(publication)
-    until(lambda: served(app) == 2)  # the follower lives
+    until(lambda: served(app), equals=2)  # the follower lives
     until(lambda: health(app) == SERVING)
-    until(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    until(lambda: outcomes(app, ADS[10:20].tolist(), 1), equals={"OK"})
 
 
 def test_only_requests_are_refused(app: App, faulty: FaultyRedis) -> None:
@@ -172,12 +172,12 @@ def test_the_watcher_may_not_subscribe_again(
     publication = trainer(redis_url)
     publication.version = 1
     publish(publication)
-    until(lambda: served(app) == 2)  # it looks on
+    until(lambda: served(app), equals=2)  # it looks on
     faulty.fault = ""
     publish(publication)
-    until(lambda: served(app) == 3)
+    until(lambda: served(app), equals=3)
     until(lambda: health(app) == SERVING)
-    until(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    until(lambda: outcomes(app, ADS[10:20].tolist(), 1), equals={"OK"})
 
 
 def test_a_busy_redis(app: App, redis_url: str) -> None:
@@ -187,12 +187,12 @@ def test_a_busy_redis(app: App, redis_url: str) -> None:
     script = threading.Thread(target=run_for_ever, args=(redis_url,))
     script.start()
     try:
-        until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
+        until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=1)
         assert outcomes(app, ADS[10:20].tolist()) == {"degraded"}
     finally:
         redis.Redis.from_url(redis_url).execute_command("SCRIPT KILL")
         script.join()
-    until(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    until(lambda: outcomes(app, ADS[10:20].tolist(), 1), equals={"OK"})
     assert health(app) == SERVING
 
 
@@ -206,13 +206,13 @@ def test_a_password_that_was_set_meanwhile(app: App, redis_url: str) -> None:
     client.config_set("requirepass", "secret")
     client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-    until(lambda: trouble("refused") == 1)
+    until(lambda: trouble("refused"), equals=1)
     assert outcomes(app, ADS[10:20].tolist()) == {"UNAVAILABLE"}
     assert outcomes(app, [int(ADS[0])]) == {"OK"}
     until(lambda: health(app) == NOT_SERVING)
     client.config_set("requirepass", "")
     until(lambda: health(app) == SERVING)
-    until(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    until(lambda: outcomes(app, ADS[10:20].tolist(), 1), equals={"OK"})
 
 
 @pytest.mark.parametrize("what", ["row", "floor"])
@@ -261,7 +261,7 @@ def test_the_follower_survives_any_exception(
         until(lambda: health(app) == NOT_SERVING)
         assert trouble("broken") == 1 and not app.follower.health.fatal
     publish(publication)
-    until(lambda: served(app) == 2)
+    until(lambda: served(app), equals=2)
     until(lambda: health(app) == SERVING)
     assert any("cannot be used" in record.getMessage() for record in caplog.records)
 

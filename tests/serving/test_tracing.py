@@ -135,7 +135,9 @@ def test_a_funnel_has_its_own_stages_and_a_failure_is_an_error(
                     client.recommend(
                         {**CONTEXT, "position": 1}, 3, 9, timeout_s=5.0
                     )  # on a loaded machine the wait begins late
-                until(lambda: app.admission.waiting == 0)  # the client's clock may end before the server's
+                until(
+                    lambda: app.admission.waiting, equals=0
+                )  # the client's clock may end before the server's
         app.stop()
     requests = [span for span in receiver.spans if span.name == "livectr.v1.Recommend/Recommend"]
     answered, late = requests

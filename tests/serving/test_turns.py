@@ -34,11 +34,11 @@ def test_a_waiting_reader_goes_before_the_next_writer() -> None:
         threads = [threading.Thread(target=read) for _ in range(3)]
         for thread in threads:
             thread.start()
-        until(lambda: lock._queued_readers == 3)
+        until(lambda: lock._queued_readers, equals=3)
         threads += [threading.Thread(target=write) for _ in range(3)]
         for thread in threads[3:]:
             thread.start()
-        until(lambda: lock._writers == 4)
+        until(lambda: lock._writers, equals=4)
         with pytest.raises(DeadlineError), lock.read(0.0):
             pass
     for thread in threads:
@@ -61,9 +61,9 @@ def test_a_waiting_writer_goes_before_later_readers() -> None:
     with lock.read():
         threads = [threading.Thread(target=write), threading.Thread(target=read)]
         threads[0].start()
-        until(lambda: lock._writers == 1)
+        until(lambda: lock._writers, equals=1)
         threads[1].start()
-        until(lambda: lock._queued_readers == 1)
+        until(lambda: lock._queued_readers, equals=1)
     for thread in threads:
         thread.join()
     assert order == ["writer", "reader"]

@@ -90,13 +90,13 @@ def test_a_version_of_another_format_is_refused(redis_url: str, serve: Serve) ->
     publish(publication)
     app = serve("rank", pipeline)
     publish(publication)
-    until(lambda: served(app) == 2)
+    until(lambda: served(app), equals=2)
     client = redis.Redis.from_url(redis_url)
     text = client.get("{livectr}:manifest")
     client.set("{livectr}:manifest", text.replace(f'"format":{FORMAT}'.encode(), b'"format":1'))
     with pytest.raises(MismatchError, match="run trainer and servers of one release"):
         serve("rank", pipeline)
-    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=1)
     with RankClient(app.server.address) as rank:
         assert rank.rank({"user_id": 1}, {"ad_id": ADS[:2].tolist()}).version == 2
 
@@ -111,7 +111,7 @@ def test_only_changed_rows_are_replaced(redis_url: str, serve: Serve) -> None:
         few = rows(2, USERS[:1], ADS[:10])
         few["user"] = np.append(few["user"][0], 77), np.full((2, 1), 2, np.float32)
         publication.publish(few, dense(2))
-        until(lambda: served(app) == 2)
+        until(lambda: served(app), equals=2)
         reply = client.rank({"user_id": 1}, {"ad_id": [*ADS[:10].tolist(), int(ADS[20])]})
         pctr = np.array(reply.pctr, np.float64)
         logits = np.log(pctr / (1 - pctr))
@@ -135,10 +135,10 @@ def test_erased_rows_are_forgotten(redis_url: str, serve: Serve) -> None:
         publication.erase_rows({"ad": ADS[:1]})
         assert logits(client) == [0.001, 0.001, 0.001]  # not flipped yet
         publication.flip({}, dense(1), erased={"ad": ADS[:1]})
-        until(lambda: served(app) == 2)
+        until(lambda: served(app), equals=2)
         assert logits(client) == [0.001, 0.001, 1.001]
         publication.publish(rows(1, USERS[:0], ADS[:1]), dense(1))
-        until(lambda: served(app) == 3)
+        until(lambda: served(app), equals=3)
         assert logits(client) == [0.001, 0.001, 0.001]
 
 
@@ -303,12 +303,12 @@ def test_another_pipeline_later_leaves_the_last_version(redis_url: str, serve: S
     publish(publication)
     app = serve("rank", pipeline)
     publication.as_of("someone else's")
-    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=1)
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
     publish(publication)
-    until(lambda: served(app) == 3)
-    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 0)
+    until(lambda: served(app), equals=3)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=0)
 
 
 def served_age_s() -> float:
@@ -326,7 +326,7 @@ def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url
     with RankClient(app.server.address) as client:
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
         redis_server.stop()
-        until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
+        until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=1)
         age_s = served_age_s()
         until(lambda: served_age_s() > age_s)  # versions grow old though nobody can look
         cached = client.rank({"user_id": 1}, {"ad_id": [1000]})
@@ -337,10 +337,10 @@ def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url
             publication = trainer(redis_url)
             publication.version = 1
             publish(publication)
-            until(lambda: served(app) == 2)
+            until(lambda: served(app), equals=2)
             reply = client.rank({"user_id": 1}, {"ad_id": [1000, 1001]})
             assert (versions_of(reply), reply.degraded) == ({2}, False)
-            until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 0)
+            until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=0)
 
 
 def test_a_new_version_is_read_as_soon_as_it_is_served(
@@ -361,7 +361,7 @@ def test_a_new_version_is_read_as_soon_as_it_is_served(
                 publication = trainer(redis_url)
                 publication.version = 1
                 publish(publication)
-                until(lambda: served(app) == 2)
+                until(lambda: served(app), equals=2)
                 assert not client.rank({"user_id": 1}, {"ad_id": [1000, 1001]}).degraded
         finally:
             continues.set()
@@ -379,10 +379,10 @@ def test_a_broken_blob_leaves_the_last_version(redis_url: str, serve: Serve) -> 
     publish(publication)
     app = serve("rank", pipeline)
     publication.publish(rows(2), {})  # no dense weights in it
-    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable") == 1)
+    until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=1)
     assert served(app) == 1
     publish(publication)
-    until(lambda: served(app) == 3)
+    until(lambda: served(app), equals=3)
 
 
 def test_a_deleted_manifest_changes_nothing(redis_url: str, serve: Serve) -> None:

@@ -86,9 +86,9 @@ def test_what_is_there_is_encoded_first_and_what_comes_later_follows(tmp_path: P
         run.holds(some)
         assert run.encoding.encoded == 499
         write(tmp_path, [line(900, picture((1, 2, 3)))], partition=0)
-        until(lambda: len(run.store) == 500)
+        until(lambda: len(run.store), equals=500)
         run.holds({**some, 900: (1, 2, 3)})
-        until(lambda: run.encoding.waiting == 0)
+        until(lambda: run.encoding.waiting, equals=0)
 
 
 def test_a_bounded_topic_leaves_no_thread_that_asks_again(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_topic_in_kafka(tmp_path: Path, kafka_url: str, topic_name: Callable[[
     with Run(tmp_path, new_store(tmp_path), url=kafka_url, content=content) as run:
         run.holds({n: colour_of(n) for n in range(20)})
         send(range(20, 25))
-        until(lambda: len(run.store) == 25)
+        until(lambda: len(run.store), equals=25)
         run.holds({n: colour_of(n) for n in range(25)})
     producer.close()
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 import pytest
 import redis
 
 from livectr.local.ports import free_ports
-from livectr.local.redis_servers import Servers, until
+from livectr.local.redis_servers import Servers
+from tests.waiting import until
 
 SERVER_AND_CLUSTER = pytest.mark.parametrize("redis_url", ["server", "cluster"], indirect=True)
 """Mark of a test that runs on a single server and on the session's cluster; the fixture makes it empty."""
+
+
+def until_redis(done: Callable[[], object]) -> None:
+    """Wait; a server that is not there yet, or has another role, counts as not done."""
+    until(done, despite=(redis.ConnectionError, redis.TimeoutError, redis.ResponseError))
 
 
 def stop_replicating(replica: redis.Redis, primary: redis.Redis) -> None:
@@ -19,7 +26,7 @@ def stop_replicating(replica: redis.Redis, primary: redis.Redis) -> None:
     replica.config_set("masteruser", "nobody")
     replica.config_set("masterauth", "nothing")
     primary.execute_command("CLIENT", "KILL", "TYPE", "replica")
-    until(lambda: replica.info("replication")["master_link_status"] == "down")
+    until_redis(lambda: replica.info("replication")["master_link_status"] == "down")
 
 
 class ClusterClient(redis.RedisCluster):
@@ -47,7 +54,7 @@ class Watched(Servers):
         self.start(
             self.replica, "--replicaof", f"127.0.0.1 {self.primary}", "--repl-diskless-sync-delay", "0"
         )
-        until(lambda: self.client(self.replica).info("replication").get("master_link_status") == "up")
+        until_redis(lambda: self.client(self.replica).info("replication").get("master_link_status") == "up")
         path = self.config("sentinel.conf")
         path.write_text(
             f"sentinel monitor {self.SERVICE} 127.0.0.1 {self.primary} 1\n"
@@ -55,7 +62,7 @@ class Watched(Servers):
             f"sentinel failover-timeout {self.SERVICE} 3000\n"
         )
         self.start(self.sentinel, str(path), "--sentinel")
-        until(lambda: self.client(self.sentinel).sentinel_masters()[self.SERVICE]["num-slaves"] == 1)
+        until_redis(lambda: self.client(self.sentinel).sentinel_masters()[self.SERVICE]["num-slaves"] == 1)
         return self
 
     def address(self) -> int:

@@ -30,6 +30,7 @@ from tests.serving.content_world import (
     pipeline,
     publication,
 )
+from tests.serving.display_requests import in_request_order, sigmoid
 from tests.waiting import until
 
 Serve = Callable[..., App]
@@ -43,16 +44,6 @@ FRESH = {200: [200, 9000, "cat1"], 201: [201, 9001, "cat2"]}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(make_store(tmp_path_factory.mktemp("content") / "images"))
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-logits.astype(np.float64)))
-
-
-def in_request_order(response: Any) -> np.ndarray:
-    pctr = np.empty(len(response.index))
-    pctr[list(response.index)] = list(response.pctr)
-    return pctr
 
 
 def publish(world: World, url: str) -> Any:

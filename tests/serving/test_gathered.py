@@ -15,6 +15,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.snapshot import served_columns
 from livectr.trainer.publish.version import PublishedModel
 from tests.serving.display_pipeline import pipeline
+from tests.serving.display_requests import in_request_order
 from tests.serving.display_world import HISTORY, NOW_MS, SEED, World
 from tests.serving.gathered_models import ADS, CONFIGS, CONTEXT, OTHERS, POSITIONS, SEEN, TAGS, Trained
 from tests.serving.publication import Publication
@@ -23,12 +24,6 @@ from tests.tiers import few
 from tests.waiting import until
 
 Serve = Callable[..., App]
-
-
-def in_request_order(response: object) -> np.ndarray:
-    pctr = np.empty(len(response.index))  # type: ignore[attr-defined]
-    pctr[list(response.index)] = list(response.pctr)  # type: ignore[attr-defined]
-    return pctr
 
 
 @pytest.mark.parametrize("name", CONFIGS | OTHERS)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.local.redis_servers import until
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.serving.version.reader import Reader
@@ -17,13 +16,12 @@ from livectr.store.layout import RowStatus
 from livectr.store.redis_client import connect_redis
 from livectr.trainer.publish import outcome
 from livectr.versions.holding import hold, release
-from tests.redis_servers import Watched, stop_replicating
+from tests.redis_servers import Watched, stop_replicating, until_redis
 from tests.serving.losses import traffic
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, served, trainer
 from tests.trainer.publishing import Trainer, rows_at, snapshot
-from tests.waiting import left_s
-from tests.waiting import until as wait_for
+from tests.waiting import left_s, until
 
 KEYS = np.arange(2000)
 
@@ -46,10 +44,10 @@ def test_traffic_continues_through_a_failover(watched: Watched) -> None:
         hold(watched.url, "livectr", "a try")
         assert Hold.of(watched.client(watched.primary).get("{livectr}:hold")) is not None
         release(watched.url, "livectr")
-        until(lambda: watched.client(watched.primary).wait(1, 100) == 1)
+        until_redis(lambda: watched.client(watched.primary).wait(1, 100) == 1)
         with traffic(app) as running:
             watched.kill(watched.primary)
-            wait_for(lambda: watched.address() == watched.replica)
+            until(lambda: watched.address() == watched.replica)
 
             def published() -> bool:
                 try:
@@ -58,10 +56,10 @@ def test_traffic_continues_through_a_failover(watched: Watched) -> None:
                     return False
                 return True
 
-            until(published)
-            wait_for(lambda: served(app) == publication.version)
+            until_redis(published)
+            until(lambda: served(app) == publication.version)
             before = running.right
-            wait_for(lambda: running.right > before + 20)
+            until(lambda: running.right > before + 20)
     finally:
         app.stop()
 
@@ -75,7 +73,7 @@ def test_a_promoted_replica_that_lacks_the_last_version(watched: Watched) -> Non
         assert first is not None
         reader.ping()
         primary, replica = watched.client(watched.primary), watched.client(watched.replica)
-        until(lambda: primary.wait(1, 100) == 1)
+        until_redis(lambda: primary.wait(1, 100) == 1)
         stop_replicating(replica, primary)
         second = writer.publish(snapshot(2, KEYS))
         assert second is not None and reader.manifest() == second.manifest.to_json()
@@ -84,7 +82,7 @@ def test_a_promoted_replica_that_lacks_the_last_version(watched: Watched) -> Non
         sentinel = watched.client(watched.sentinel)
         sentinel.execute_command("SENTINEL REMOVE", Watched.SERVICE)
         sentinel.execute_command("SENTINEL MONITOR", Watched.SERVICE, "127.0.0.1", watched.replica, 1)
-        until(lambda: reader.manifest() == first.manifest.to_json())
+        until_redis(lambda: reader.manifest() == first.manifest.to_json())
         rows, status = reader.rows(first.manifest, {"ad": KEYS}, patient=True)["ad"]
         assert not status.any() and (rows == rows_at(1, KEYS)).all()
         assert writer.publish(snapshot(3, KEYS[:5])) is None

@@ -13,7 +13,6 @@ import redis
 
 from livectr.config.sources import resolve
 from livectr.local.ports import free_ports
-from livectr.local.redis_servers import until
 from livectr.secrets import has_password, with_password
 from livectr.store.layout import without_password
 from livectr.store.redis_client import connect_redis
@@ -21,6 +20,7 @@ from livectr.store.redis_url import check_redis_url, is_clustered, parse_address
 from livectr.system.children import with_parent
 from livectr.system.errors import ConfigError
 from tests.k8s_static.valkeys import server_program
+from tests.redis_servers import until_redis
 from tests.serving.certificates import Authority
 
 PASSWORD = "p@ss /?&"
@@ -123,10 +123,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, di
         return redis.Redis("127.0.0.1", ports[name], ssl=True, ssl_ca_certs=str(authority.ca), **user)
 
     try:
-        until(lambda: all(client(name).ping() for name in ports))
+        until_redis(lambda: all(client(name).ping() for name in ports))
         client("cluster").execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-        until(lambda: client("cluster").cluster("INFO")["cluster_state"] == "ok")
-        until(lambda: client("sentinel").sentinel_masters()["ads"]["flags"] == "master")
+        until_redis(lambda: client("cluster").cluster("INFO")["cluster_state"] == "ok")
+        until_redis(lambda: client("sentinel").sentinel_masters()["ads"]["flags"] == "master")
         (folder / "password").write_text(PASSWORD + "\n")
         yield folder, ports
     finally:

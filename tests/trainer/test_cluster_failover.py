@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from livectr.local.redis_servers import Cluster, until
+from livectr.local.redis_servers import Cluster
 from livectr.serving.version.breaker import DownError
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import RowStatus
@@ -18,7 +18,7 @@ from livectr.trainer.publish.push import Share
 from livectr.trainer.publish.store_errors import FencedError
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Push
-from tests.redis_servers import stop_replicating
+from tests.redis_servers import stop_replicating, until_redis
 from tests.trainer.publishing import Trainer, rows_at, snapshot
 
 KEYS = np.arange(3000)
@@ -64,7 +64,7 @@ def reader(cluster: Cluster) -> Iterator[Reader]:
 def lag(cluster: Cluster, port: int) -> None:
     """Let the replica of a primary miss what follows."""
     primary, replica = cluster.client(port), cluster.client(cluster.spare[port])
-    until(lambda: primary.wait(1, 100) == 1)
+    until_redis(lambda: primary.wait(1, 100) == 1)
     stop_replicating(replica, primary)
 
 
@@ -74,7 +74,7 @@ def fail_over(cluster: Cluster, port: int) -> None:
     cluster.kill(port)
     replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
     others = [cluster.client(other) for other in cluster.processes]
-    until(lambda: all(f":{cluster.spare[port]}@".encode() in myself(node) for node in others))
+    until_redis(lambda: all(f":{cluster.spare[port]}@".encode() in myself(node) for node in others))
 
 
 def myself(node: object) -> bytes:
@@ -120,10 +120,10 @@ def test_rows_that_a_node_lost_after_the_flip(
     done = trainer.publish(snapshot(2, KEYS))
     assert done is not None and assert_never_wrong(reader, done.manifest) == len(KEYS)
     fail_over(cluster, port)
-    until(lambda: reader.find_issue(done.manifest) is not None)
+    until_redis(lambda: reader.find_issue(done.manifest) is not None)
     assert 0 < assert_never_wrong(reader, done.manifest) < len(KEYS)
     assert reader.manifest() == done.manifest.to_json(), "the manifest's node has lost nothing"
-    until(lambda: not trainer.store.is_complete(done.manifest))
+    until_redis(lambda: not trainer.store.is_complete(done.manifest))
     assert trainer.publish(snapshot(3, KEYS[:5])) is None, "a delta on rows that are lost"
     publish_until_whole(trainer, reader, 4)
 
@@ -146,7 +146,7 @@ def test_rows_that_a_node_lost_in_the_middle_of_a_push(
     assert trainer.publish(snapshot(2, KEYS)) is None
     monkeypatch.undo()
     assert reader.manifest() == first.manifest.to_json()
-    until(lambda: assert_never_wrong(reader, first.manifest) == len(KEYS))
+    until_redis(lambda: assert_never_wrong(reader, first.manifest) == len(KEYS))
     publish_until_whole(trainer, reader, 3)
 
 
@@ -161,7 +161,7 @@ def test_a_zombie_whose_epoch_comes_back(cluster: Cluster, trainers: list[Traine
     successor = trainers[1]
     assert successor.publish(snapshot(2, KEYS)) is not None
     fail_over(cluster, port)
-    until(lambda: reader.manifest() == first.manifest.to_json())
+    until_redis(lambda: reader.manifest() == first.manifest.to_json())
     with pytest.raises(FencedError):
         for step in range(3, 9):
             zombie.publish(snapshot(step, KEYS))
@@ -182,9 +182,9 @@ def test_a_successor_finds_a_push_whose_traces_at_the_manifest_were_lost(
     port = cluster.owner(b"{livectr}:manifest")
     lag(cluster, port)
     first.publisher.begin(snapshot(2, KEYS))
-    until(lambda: first.publisher.push.state is Push.PUSHED)
+    until_redis(lambda: first.publisher.push.state is Push.PUSHED)
     fail_over(cluster, port)
-    until(lambda: reader.manifest() == m.to_json())
+    until_redis(lambda: reader.manifest() == m.to_json())
     cursor = Cursor(m.version, m.epoch, m.row_set, m.step, m.run_id)
     trainers.append(Trainer(cluster.url, cursor))
     assert not trainers[1].store.client.exists("{livectr}:pushing"), "the mark was lost"
@@ -200,7 +200,7 @@ def test_requests_meet_a_dead_node(cluster: Cluster, trainers: list[Trainer], re
     done = trainer.publish(snapshot(1, KEYS))
     assert done is not None
     port = of_rows(cluster)
-    until(lambda: cluster.client(port).wait(1, 100) == 1)
+    until_redis(lambda: cluster.client(port).wait(1, 100) == 1)
     assert not reader.rows(done.manifest, {"ad": KEYS})["ad"][1].any()
     cluster.kill(port)
     with pytest.raises(DownError):
@@ -213,5 +213,5 @@ def test_requests_meet_a_dead_node(cluster: Cluster, trainers: list[Trainer], re
         except DownError:
             return False
 
-    until(answers)  # the nodes have elected the replica by themselves
+    until_redis(answers)  # the nodes have elected the replica by themselves
     publish_until_whole(trainer, reader, 2)

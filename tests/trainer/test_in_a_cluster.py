@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.local.redis_servers import Cluster, until
+from livectr.local.redis_servers import Cluster
 from livectr.serving.version.reader import Reader
 from livectr.store.keyspace import BUCKETS, spread_tag
 from livectr.store.layout import RowStatus
@@ -20,7 +20,7 @@ from livectr.store.manifest import VersionManifest
 from livectr.store.measured_cluster import MeasuredCluster
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_errors import LostError
-from tests.redis_servers import ClusterClient
+from tests.redis_servers import ClusterClient, until_redis
 from tests.trainer.publishing import Trainer, rows_at, snapshot, start
 
 KEYS = np.arange(3000)
@@ -212,7 +212,7 @@ def test_a_slot_that_moves_is_read_and_written_to(
     nodes[target].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[source])
     for node in (nodes[source], nodes[target], *nodes):
         node.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[source])
-    until(lambda: all(_owner(node, slot) == ids[source] for node in nodes))
+    until_redis(lambda: all(_owner(node, slot) == ids[source] for node in nodes))
 
 
 def _owner(node: redis.Redis, slot: int) -> str:

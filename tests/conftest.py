@@ -28,8 +28,12 @@ from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
 from livectr.local.redis_servers import Cluster
-from tests import waiting
-from tests.tiers import TRIED
+
+# Assertions of helpers say the values that they compared, as those of test modules do.
+pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))
+
+from tests import waiting  # noqa: E402
+from tests.tiers import TRIED  # noqa: E402
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]

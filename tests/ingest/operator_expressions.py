@@ -18,14 +18,12 @@ I64, I32, F32, F64 = (
     root("f32", "float32"),
     root("f64", "float64"),
 )
-
 BOOL, TEXT, TS, DATA = (
     root("bool", "bool"),
     root("text", "string"),
     root("ts", "int64"),
     root("data", "binary"),
 )
-
 L64, LF, LTEXT = root("l64", "list<int64>"), root("lf", "list<float32>"), root("ltext", "list<string>")
 L32, LBOOL = root("l32", "list<int32>"), root("lbool", "list<bool>")
 ROOTS = (I64, I32, F32, F64, BOOL, TEXT, TS, DATA, L64, LF, LTEXT, L32, LBOOL)

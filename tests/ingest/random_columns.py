@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
-from tests.ingest.operator_expressions import (
-    TS,
-)
+from tests.ingest.operator_expressions import TS
 
 NUMBER = {
     "int64": st.one_of(st.integers(-3, 70), st.integers(-(2**63), 2**63 - 1)),

@@ -17,7 +17,6 @@ def root(name: str, dtype: str) -> Expr:
 
 I64, I32, F32, F64 = (root(name, name) for name in ("int64", "int32", "float32", "float64"))
 BOOL, TEXT, L64 = root("bool", "bool"), root("text", "string"), root("l64", "list<int64>")
-
 Past = list[Any]
 
 
@@ -65,5 +64,4 @@ STATISTICS: dict[str, tuple[Callable[..., np.ndarray], list[Expr]]] = {
         [op.frequency(I64), op.frequency(I32), op.frequency(BOOL), op.frequency(TEXT), op.frequency(I64 % 3)],
     ),
 }
-
 EXPRESSIONS = {name: nodes for name, (_, nodes) in STATISTICS.items()}

@@ -14,11 +14,8 @@ from livectr.kernels.table.table import DynamicTable
 LAYOUT = RowLayout(
     (Segment("w", 1, FTRL(l1=0.001)), Segment("v", 5, AdaGrad(), 0.1), Segment("a", 3, Adam(), 0.1))
 )
-
 FIELDS = [("user", "user"), ("ad", "ad"), ("seen", "ad"), ("none", "none"), ("liked", "ad")]
-
 Offsets = npt.NDArray[np.int32]
-
 Keys = npt.NDArray[np.int64]
 
 

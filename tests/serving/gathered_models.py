@@ -26,7 +26,6 @@ CONFIGS: dict[str, ModelConfig] = {
     "xDeepFM": XDeepFM(dim=4, cin=(4, 3), hidden=(8,)),
     "DCN": DCN(dim=4, layers=3, hidden=(8,)),
 }
-
 OTHERS: dict[str, ModelConfig] = {
     "LR": LR(),
     "FM": FM(dim=5),

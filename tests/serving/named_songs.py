@@ -14,11 +14,8 @@ from livectr.trainer.des.step import DesStep
 from tests.serving.publication import Publication
 
 impressions = Stream("shows", key="user", columns={"user": "string", "song": "string", "label": "int64"})
-
 songs = Table("songs", key="song", columns={"song": "string", "genre": "string"})
-
 log = labelled(impressions, label="label").lookup(songs)
-
 pipeline = Pipeline(
     log,
     sparse={"user": log.user, "song": log.song, "genre": songs.genre},
@@ -26,7 +23,6 @@ pipeline = Pipeline(
     prerank=TwoTower(user=("user",), item=("song", "genre"), dim=4, hidden=(8,), out=4),
     items=songs,
 )
-
 NAMES = ["Für Elise", "Bolero", "夜曲", "Clair de lune"]
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import (
     bucketize,
     clip,

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from bench.zipf import zipf
 from livectr.ingest.language.content import Content
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.models import ModelConfig, TwoTower

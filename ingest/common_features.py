@@ -26,7 +26,7 @@ from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns
 from livectr.ingest.extract.statistics import Statistics, name_of
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.language.expr import Expr, RecentRef, is_vector, width_of
-from livectr.ingest.language.streams import roots_of
+from livectr.ingest.language.roots import roots_of
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan

@@ -21,7 +21,9 @@ from livectr.ingest.language.content import Content, check_contents
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
 from livectr.ingest.language.policies import TablePolicy, by_table
 from livectr.ingest.language.promotion import Promotion
-from livectr.ingest.language.streams import Lookup, Stream, Table, View, roots_of
+from livectr.ingest.language.roots import roots_of
+from livectr.ingest.language.streams import Stream, View
+from livectr.ingest.language.tables import Lookup, Table
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.model_checks import check_contest, check_models, check_names, check_towers
 from livectr.ingest.plan.root_checks import check_root

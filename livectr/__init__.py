@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from livectr.ingest.language.event_times import EventTime
     from livectr.ingest.language.policies import TablePolicy
     from livectr.ingest.language.promotion import Promotion
-    from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+    from livectr.ingest.language.streams import Stream, label_join, labelled, recent
+    from livectr.ingest.language.tables import Table
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
     from livectr.library.embeddings import read_embeddings
@@ -50,7 +51,7 @@ _HOMES = {
     "RecommendClient": "livectr.client.clients",
     "RecommendItems": "livectr.client.clients",
     "Stream": "livectr.ingest.language.streams",
-    "Table": "livectr.ingest.language.streams",
+    "Table": "livectr.ingest.language.tables",
     "TablePolicy": "livectr.ingest.language.policies",
     "Trained": "livectr.library.training",
     "UserError": "livectr.system.errors",

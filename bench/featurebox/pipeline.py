@@ -9,7 +9,8 @@ from bench.featurebox.features import features
 from bench.featurebox.schema import LABEL, LOG, LOG_COLUMNS, TABLES
 from livectr.ingest import operators
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.models.lr import LR
 

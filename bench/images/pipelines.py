@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bench.images.workload import CLICKED_IMAGES, IMAGE, Ads
 from livectr.ingest.language.content import Content
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models import DICM
 from livectr.models.dicm import Basic

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bench.images.pipelines import model
 from livectr.ingest.language.content import Content
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import bucketize, clip, cross, hour, log1p, weekday
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models.embedding import EmbeddingModel

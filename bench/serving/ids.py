@@ -4,7 +4,8 @@
 """
 
 from bench.serving.sizes import AD, USER, VISIT
-from livectr.ingest.language.streams import Stream, Table, label_join
+from livectr.ingest.language.streams import Stream, label_join
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
 

@@ -16,7 +16,7 @@ from livectr.ingest.content.store import digest_of
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.keys import key_of
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.sources.source import open_source
 from livectr.system.errors import ConfigError

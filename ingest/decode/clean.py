@@ -24,7 +24,9 @@ from livectr.ingest.decode.json_rows import Bad, JsonRows
 from livectr.ingest.decode.texts import Texts
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes, event_times
-from livectr.ingest.language.streams import Stream, Table, roots_of
+from livectr.ingest.language.roots import roots_of
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.ingest.limits import LIMITS
 from livectr.ingest.plan.dag import FeaturePlan
 

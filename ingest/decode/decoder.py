@@ -33,7 +33,8 @@ from livectr.ingest.decode.registered import NO_REGISTRY, RegisteredRows, is_reg
 from livectr.ingest.decode.registered_messages import RegisteredMessages
 from livectr.ingest.decode.rows import Decoded, Parsed
 from livectr.ingest.decode.texts import Texts
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 
 _I64 = npt.NDArray[np.int64]

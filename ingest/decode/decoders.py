@@ -9,7 +9,8 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.decode.clean import Mask
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.registered import RegisteredRows
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.ingest.limits import LIMITS, RecordLimits
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.language.streams import roots_of
+from livectr.ingest.language.roots import roots_of
 from livectr.ingest.plan.dag import FeaturePlan
 
 

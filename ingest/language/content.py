@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.system.errors import ConfigError
 
 

@@ -18,11 +18,8 @@ from livectr.ingest.language.delays import Delayed, wait_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
 from livectr.ingest.language.hidden import mark
-from livectr.ingest.language.roots import needs_statistics as needs_statistics
-from livectr.ingest.language.roots import roots_of as roots_of
-from livectr.ingest.language.tables import AsOf
-from livectr.ingest.language.tables import Lookup as Lookup
-from livectr.ingest.language.tables import Table as Table
+from livectr.ingest.language.roots import needs_statistics, roots_of
+from livectr.ingest.language.tables import AsOf, Lookup, Table
 from livectr.kernels.stream.join import MAX_BYTES
 from livectr.system.byte_units import parse_bytes
 from livectr.system.durations import duration_ms

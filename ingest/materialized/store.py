@@ -23,7 +23,7 @@ import pyarrow as pa
 from livectr.ingest.join.label_join import LEAST_DEDUP_MS
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
-from livectr.ingest.language.streams import roots_of
+from livectr.ingest.language.roots import roots_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import ConfigError
 

@@ -22,7 +22,7 @@ from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
-from livectr.ingest.language.streams import needs_statistics
+from livectr.ingest.language.roots import needs_statistics
 from livectr.ingest.materialized.parts import Part, built
 from livectr.ingest.materialized.store import (
     GROUP_ROWS,

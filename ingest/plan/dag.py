@@ -18,7 +18,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr, is_vector, width_of
 from livectr.ingest.language.hidden import hint, refuse
 from livectr.ingest.language.resources import Array, Resource
-from livectr.ingest.language.streams import roots_of
+from livectr.ingest.language.roots import roots_of
 from livectr.ingest.operators.key import key
 from livectr.ingest.operators.strings import is_grams
 from livectr.ingest.plan.layout import Layout

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.promotion import Promotion
-from livectr.ingest.language.streams import Table, roots_of
+from livectr.ingest.language.roots import roots_of
+from livectr.ingest.language.tables import Table
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.system.errors import ConfigError
 

@@ -21,7 +21,8 @@ from livectr.ingest.chunks import Chunk, Position, TopicPartition
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
 from livectr.ingest.decode.decoders import Decoding
 from livectr.ingest.decode.messages import MessageList
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.part_file import SUFFIXES, Part, UnreadableError, column_names, open_part
 from livectr.system.errors import ConfigError, MismatchError

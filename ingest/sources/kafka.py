@@ -31,7 +31,8 @@ from livectr.ingest.decode.decoders import Decoding
 from livectr.ingest.decode.messages import MessageList, Messages
 from livectr.ingest.decode.registered import RegisteredRows
 from livectr.ingest.decode.registry import SchemaRegistry
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.kafka_batches import bound_batches
 from livectr.ingest.sources.kafka_blocks import RecordBlock, use_blocks

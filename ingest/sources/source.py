@@ -15,7 +15,8 @@ from livectr.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from livectr.ingest.dead_letters.letters import DeadLetters
-    from livectr.ingest.language.streams import Stream, Table
+    from livectr.ingest.language.streams import Stream
+    from livectr.ingest.language.tables import Table
 
 
 class Source(Protocol):

@@ -13,7 +13,7 @@ from livectr.guess.columns import shortened
 from livectr.guess.times import shown
 from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED
 from livectr.ingest.language.event_times import LIKELY
-from livectr.ingest.language.streams import needs_statistics, roots_of
+from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
 
 RIGHT, DOUBTFUL, WRONG = "✓", "!", "✗"

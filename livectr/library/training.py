@@ -17,7 +17,8 @@ from livectr.config.parsing import parse
 from livectr.config.settings import SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
 from livectr.ingest.join.label_join import used_columns
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.library.tables import check_columns, to_pipeline, to_table
 from livectr.simulator.sinks import open_sink

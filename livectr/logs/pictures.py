@@ -17,7 +17,7 @@ from livectr.ingest.content.topic import ContentTopic
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.content import Content
 from livectr.ingest.language.keys import hash_strings
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.system.errors import ConfigError
 
 I64 = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.library.tables import root_columns
 from livectr.store.layout import Keyspace, decode_history, decode_lookup_rows, without_password

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.request.parse import ColumnSpec
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.serving.errors import foreign_values

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_columns import I32
 from livectr.serving.request.lookup_table import NEVER, LookupRoot, LookupTable

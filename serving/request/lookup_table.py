@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
 from livectr.serving.request.lookup_columns import FIRST, I32, LARGEST_BYTES, Column, column_of, grown
 from livectr.store.layout import I64, decode_lookup_rows

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.serving.request.lookup_columns import FIRST, I32
 from livectr.serving.request.lookup_table import NEVER, LookupRoot, Row
 from livectr.store.layout import I64, decode_lookup_rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from livectr.ingest.language.expr import width_of
-from livectr.ingest.language.streams import roots_of
+from livectr.ingest.language.roots import roots_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.models.base import ModelConfig

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.serving.request.lookup_table import LookupTable
 from livectr.serving.request.user_table import UserTable
 from livectr.store.hold import Hold

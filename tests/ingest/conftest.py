@@ -10,7 +10,8 @@ from kafka import KafkaProducer
 
 from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.ingest.sources.source import Source, open_source
 from livectr.local.kafka import create_topics
 from tests.ingest.reading import Read, Send

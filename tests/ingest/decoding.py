@@ -14,7 +14,8 @@ from livectr.ingest.chunks import Chunk
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason, RecordPlace
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.messages import MessageList
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 
 COLUMNS = {
     "user_id": "int64",

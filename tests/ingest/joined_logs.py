@@ -15,7 +15,8 @@ from livectr.ingest.join.label_join import LEAST_DEDUP_MS
 from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.keys import key_of
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import ACCEPTED, CLICK, DUPLICATE, IMPRESSION, LATE_POSITIVE
 from livectr.kernels.stream.row_budget import KEY_BYTES

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from tests.ingest.reading import Read, assign, poll_until, to_end
 
 

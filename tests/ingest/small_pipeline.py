@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import bucketize, cross, hour, log1p
 from livectr.ingest.pipeline import Field, Pipeline
 

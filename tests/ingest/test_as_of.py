@@ -26,7 +26,8 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.event_times import EventTime
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.tables import Table
 from livectr.ingest.sources.background import BackgroundSource
 from livectr.ingest.sources.kafka import KafkaSource
 from livectr.kernels.stream.clock import LAST

@@ -7,7 +7,8 @@ import pytest
 from livectr.ingest.common_features import WORTHWHILE, Common, CommonExtractor, CommonFeatures
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.language.streams import Stream, label_join, labelled, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import bucketize, cross, hour, length, log1p, quantile_bins, zscore
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.kernels.keys.groups import Bytes, group_rows

@@ -17,7 +17,8 @@ from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.decode.clean import compile_filter
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.messages import MessageList
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.system.errors import ConfigError
 from tests.ingest.decoding import ARROW, GOOD, ROW, STREAM, USED, Letters, arrow, decode, event
 from tests.tiers import examples

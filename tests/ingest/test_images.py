@@ -21,7 +21,8 @@ from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.language.keys import key_of
-from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.language.streams import Stream, label_join, labelled, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.models import LR
 from livectr.simulator.simulate import SimulateOptions, simulate

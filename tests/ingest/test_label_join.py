@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from livectr.ingest.join.label_join import required_columns
 from livectr.ingest.join.payload import Payload
 from livectr.ingest.language.delays import Delayed
-from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.language.streams import Stream, label_join, labelled, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from tests.ingest.joined_logs import WINDOW_MS, expected_partition, pipeline, random_logs
 from tests.ingest.partition_reader import Reader

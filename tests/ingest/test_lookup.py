@@ -10,7 +10,7 @@ from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.row_log import RowLog
 from livectr.ingest.join.saved_rows import SavedRows
 from livectr.ingest.language.keys import key_of
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from tests.tiers import examples
 
 COLUMNS = {"id": "string", "age": "int32", "tags": "list<string>", "photo": "binary"}

@@ -17,7 +17,8 @@ from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.delays import Delayed
-from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.language.streams import Stream, label_join, labelled, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.materialized import reader as basic_reader
 from livectr.ingest.materialized import writer as materialize
 from livectr.ingest.materialized.features import BYTES_TOPIC, ExampleFeatures, MaterializedFeatures

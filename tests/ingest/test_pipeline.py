@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.language.streams import Stream, label_join, labelled, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import hour
 from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
 from livectr.system.errors import ConfigError

@@ -10,7 +10,8 @@ import pytest
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.event_times import EventTime
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.local.kafka import create_topics
 from tests.confluent import Confluent
 from tests.ingest.protobuf_messages import COLUMNS, FIELDS, descriptor, filled, message, proto

@@ -17,7 +17,8 @@ from livectr.ingest.addresses import registry_options
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.decode.registry import SchemaRegistry
 from livectr.ingest.language.event_times import EventTime
-from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.language.tables import Table
 from livectr.ingest.sources.source import open_source
 from livectr.local.kafka import create_topics
 from livectr.system.errors import ConfigError, ConnectError

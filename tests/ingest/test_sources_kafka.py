@@ -10,7 +10,7 @@ from kafka import KafkaProducer
 from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.chunks import Position
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.local.kafka import create_topics
 from tests.ingest.reading import Read, Send, arrow, assign, event, poll_until, rows, stream, to_end
 from tests.tiers import few

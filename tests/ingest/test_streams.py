@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from livectr.ingest.language.expr import ColumnRef, RecentRef
-from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.language.streams import Stream, label_join, labelled, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import frequency
 from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError

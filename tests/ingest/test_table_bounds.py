@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from livectr.ingest import metrics
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.tables import Table
 from livectr.kernels.stream.row_budget import KEY_BYTES
 from livectr.system.errors import ConfigError
 from tests.ingest.joined_logs import expected, pipeline, random_logs, write_logs

@@ -1,6 +1,7 @@
 """Click logs of many users and ads, whose rows a test lets outgrow its memory."""
 
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import cross
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM, TwoTower

@@ -16,7 +16,8 @@ from livectr.cli import main
 START_MS = 1_700_000_000_000
 LABELLED = """
 from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.tables import Table
 from livectr.models import LR
 
 shown = Stream("shown", key="user", time="ts", columns={
@@ -27,7 +28,8 @@ pipeline = Pipeline(log, sparse=sparse, dense={"price": log.price}, rank=LR())
 """
 JOINED = """
 from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.language.streams import Stream, Table, label_join
+from livectr.ingest.language.streams import Stream, label_join
+from livectr.ingest.language.tables import Table
 from livectr.models import LR
 
 ids = {"request": "int64", "user": "int64", "ad": "int64", "ts": "int64"}

@@ -15,7 +15,8 @@ from livectr.ingest.content.store import ContentStore
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.content import Content
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models import DICM, DNN, EmbeddingModel, TwoTower
 from livectr.models.configs import model_configs

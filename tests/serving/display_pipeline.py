@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import bucketize, clip, cross, hour, log1p, lower, split
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models import DeepFM, TwoTower

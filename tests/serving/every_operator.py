@@ -12,7 +12,8 @@ from itertools import count
 from livectr.ingest import operators as op
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import Operator
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from livectr.ingest.language.keys import hash_strings
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, TwoTower
 from livectr.models.configs import model_configs

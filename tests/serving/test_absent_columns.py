@@ -8,7 +8,8 @@ import pytest
 from livectr.client.clients import column_of
 from livectr.ingest import operators as op
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
 from livectr.serving.errors import RequestError

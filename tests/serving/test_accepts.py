@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from livectr.ingest.language.streams import Stream, Table, label_join, labelled
+from livectr.ingest.language.streams import Stream, label_join, labelled
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, TwoTower
 from livectr.serving.request.accepts import (

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.serving.errors import RefusedError
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
 from livectr.serving.request.lookup_table import LookupRoot, LookupTable

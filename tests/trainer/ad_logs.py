@@ -8,7 +8,8 @@ from pathlib import Path
 from kafka import KafkaProducer
 
 from livectr.ingest.language.delays import Delayed
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.tables import Table
 from livectr.ingest.operators import bucketize, cross, frequency, hour, log1p, quantile_bins, zscore
 from livectr.ingest.pipeline import Pipeline
 from livectr.local.kafka import create_topics

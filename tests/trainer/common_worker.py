@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from livectr.ingest.common_features import Common, CommonFeatures
-from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.models import FM, LR, DeepFM, ModelConfig, TwoTower

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from livectr.ingest.language.content import Content
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.models.embedding import EmbeddingModel
 from livectr.models.encoders import Encoder
 

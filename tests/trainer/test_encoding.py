@@ -16,7 +16,7 @@ from livectr.ingest.content.store import ContentStore
 from livectr.ingest.content.topic import ContentTopic
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.language.content import Content
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.local.kafka import create_topics
 from livectr.system.errors import ConfigError
 from livectr.trainer.comm.control import Control

@@ -12,7 +12,7 @@ import redis
 
 from livectr.ingest.content.refresh_rule import RefreshRule
 from livectr.ingest.join.lookup import LookupTable
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.serving.version.items import ItemVectors
 from livectr.store.manifest import VersionManifest
 from livectr.trainer import telemetry

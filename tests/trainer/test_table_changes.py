@@ -18,7 +18,7 @@ from livectr.ingest.join import lookup
 from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.saved_rows import KEY, ROW, TIME, SavedRows
 from livectr.ingest.join.state import Changes, SourceState
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.kernels.stream.row_budget import KEY_BYTES
 from livectr.trainer.checkpoint.changes import TimedRowLog
 from livectr.trainer.checkpoint.checkpoint import Checkpointer

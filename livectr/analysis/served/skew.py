@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.language.expr import Expr, RecentRef, is_vector, width_of
-from livectr.ingest.language.streams import needs_statistics, roots_of
+from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.serving.served.record import F32, U32
 

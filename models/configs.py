@@ -21,7 +21,7 @@ class _Plan(Protocol):
     def fields(self) -> tuple[str, ...]: ...
 
 
-class ModelledPipeline(Protocol):
+class _Pipeline(Protocol):
     """Part of a pipeline that says which models it has, and which content they read.
 
     Attributes:
@@ -37,7 +37,7 @@ class ModelledPipeline(Protocol):
     def plan(self) -> _Plan: ...
 
 
-def model_configs(pipeline: ModelledPipeline) -> dict[str, ModelConfig]:
+def model_configs(pipeline: _Pipeline) -> dict[str, ModelConfig]:
     """Configurations of a pipeline's models, by role, in the order of their values in a table row.
 
     Raises:
@@ -55,7 +55,7 @@ def model_configs(pipeline: ModelledPipeline) -> dict[str, ModelConfig]:
     return configs
 
 
-def _check_content(pipeline: ModelledPipeline, configs: Mapping[str, ModelConfig]) -> None:
+def _check_content(pipeline: _Pipeline, configs: Mapping[str, ModelConfig]) -> None:
     """Raises ConfigError where a model expects other vectors than its content's sub-model makes."""
     of = {field: name for name, content in pipeline.content.items() for field in content.fields}
     for role, config in configs.items():

@@ -18,6 +18,7 @@ def loaded(network: Network, tensors: Mapping[str, Tensor], prefix: str, about: 
     """Give a network its weights. They are no longer learned.
 
     Args:
+        network: changed in place, and returned.
         tensors: by name; other networks' are left out.
         prefix: begin of the names of the network's tensors.
         about: the network, as an error names it.

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.language.streams import Table
+from livectr.ingest.language.tables import Table
 from livectr.serving.request.lookup_table import LookupRoot, LookupTable
 from livectr.store.layout import encode_lookup_row
 

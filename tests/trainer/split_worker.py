@@ -89,10 +89,10 @@ def measured(shared: Collectives) -> dict[str, Any]:
     for name in ("again", "resumed"):
         auto = step(None, shared)
         auto.load_dense({**state, **exchange_state(before, shared.world)})
-        found[f"{name}, undecided"] = auto.undecided
+        found[f"{name}, undecided"] = auto.choice.undecided
         auto.step(*own)
         before = found[name] = list(auto.route.field_exchange)
-        found["fastest"] = auto.cost.fastest(sizes, auto.placement.split_fields(fields))
+        found["fastest"] = auto.routed.cost.fastest(sizes, auto.spec.placement.split_fields(fields))
     return found
 
 

@@ -141,7 +141,7 @@ def test_balanced_ranks_resumed_by_another_number(
     options = {**OPTIONS, "source": source, "checkpoint": str(root), "placement": "balanced"}
     manifest = newest_manifest(root)
     assert manifest is not None
-    each = row_bytes(DesStep(ad_pipeline(), seed=1).layout)
+    each = row_bytes(DesStep(ad_pipeline(), seed=1).spec.layout)
     total = sum(manifest.table_rows.values()) * each
     reported = finish(
         start(4, {**options, "rank_memory": manifest.table_rows["user"] * each - 1, "max_steps": 50})

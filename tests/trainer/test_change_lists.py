@@ -197,7 +197,8 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
         table.find_or_insert(keys[start_at : start_at + 5_000])
         store.evict()
     assert table.dram_rows < rows / 4
-    step = SimpleNamespace(tables={"ad": table}, layout=layout, tiers=store)
+    spec, storage = SimpleNamespace(layout=layout), SimpleNamespace(tiers=store)
+    step = SimpleNamespace(tables={"ad": table}, spec=spec, storage=storage)
     taker = Snapshotter(*cast("tuple[Any, ...]", (None, step, None, None, None, None)))
     tracemalloc.start()
     try:

@@ -5,21 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
 from livectr.trainer.publish.boundary import Boundary, Left
-from livectr.trainer.publish.items import ItemCopier
 from livectr.trainer.publish.snapshot import Snapshotter
-from livectr.trainer.publish.values import ValueCopier
-from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.stream.order_log import ChosenExchange, lines
-
-if TYPE_CHECKING:
-    from livectr.trainer.publish.publisher import Publisher
 
 
 @dataclass(frozen=True)
@@ -63,44 +56,38 @@ class CommitState:
             ahead: begin to copy the next checkpoint.
             publish: begin a version, if one may be published.
         """
-        others = parts.heads.tables if parts.heads is not None else {}
-        boundary = Boundary.mark(parts.step, parts.source, others)
+        source, progress, control = parts.stream.source, parts.progress, parts.control
+        boundary = Boundary.mark(parts.step, source, parts.unpublished)
         began_s = time.monotonic()
         wanted = checkpoint and parts.checkpoint is not None
-        held = str(parts.control.broadcast_json(held_by(parts.publisher, parts.gate)))
+        held = str(control.broadcast_json(parts.holds.reason()))
         champion = "rank"
         if parts.pipeline.challengers:
-            champion = parts.control.broadcast_json(parts.contest.champion if parts.contest else "")
+            champion = control.broadcast_json(parts.evaluation.champion if parts.evaluation else "")
+        snapshots = parts.snapshots
+        if snapshots is not None:
+            statistics, now_ms = parts.stream.feed.statistics, progress.event_ms
+            snapshots = snapshots.at(statistics, champion, now_ms=now_ms, first_ms=progress.first_ms)
         return CommitState(
-            steps=parts.progress.steps,
-            examples=parts.progress.examples,
+            steps=progress.steps,
+            examples=progress.examples,
             boundary=boundary,
-            tables={**parts.step.tables, **others},
+            tables=parts.tables,
             began_s=began_s,
             checkpoint=_checkpoint_state(parts, boundary, held, _order(parts)) if wanted else None,
-            snapshots=_snapshotter(parts, champion),
+            snapshots=snapshots,
             champion=champion,
             held=held,
-            left=Left.of(parts.source),
+            left=Left.of(source),
             ahead=ahead,
             publish=publish,
         )
 
 
-def held_by(publisher: Publisher | None, gate: PublishGate | None) -> str:
-    """Reason for which no version may be published; "": versions may be published. Rank 0 knows it."""
-    if publisher is None:
-        return ""
-    if publisher.released() and gate is not None:
-        gate.accept()
-    if publisher.hold is not None:
-        return f"operator: {publisher.hold.reason}"
-    return f"publish gate: {' and '.join(gate.held)}" if gate is not None and gate.held else ""
-
-
 def _order(parts: Parts) -> bytes:
     """Lines of the order log since the last call. Collective; rank 0's are written."""
-    own = {p: [(n, d.as_json()) for n, d in made] for p, made in parts.source.take_decisions().items()}
+    decisions = parts.stream.source.take_decisions().items()
+    own = {p: [(n, d.as_json()) for n, d in made] for p, made in decisions}
     ranks = parts.control.gather_json(own)
     began, cuts = parts.cuts.take()
     chosen = parts.step.choice.take()
@@ -110,33 +97,29 @@ def _order(parts: Parts) -> bytes:
 
 def _checkpoint_state(parts: Parts, boundary: Boundary, held: str, order: bytes) -> CheckpointState:
     """Content of a generation; dead letters and predictions until here are on disk afterwards."""
-    parts.dead_letters.flush()
-    progress, log, source, heads = parts.progress, parts.log, parts.source, parts.heads
-    letters = parts.dead_letters.counts_before(source.positions())
-    own = {**source.counted(), "dead_letters": letters}
+    progress, log, source, letters = parts.progress, parts.log, parts.stream.source, parts.stream.letters
+    letters.flush()
+    own = {**source.counted(), "dead_letters": letters.counts_before(source.positions())}
     cursor = progress.cursor
     if cursor is not None:  # without a publisher nobody lists what Redis lacks
         cursor = replace(cursor, row_set="", served=0, served_row_set="")
+    states = {part.kind: part.state() for part in parts.each if part.kind}
     return CheckpointState(
         step=progress.steps,
         examples=progress.examples,
         predictions=log.sync() if log is not None else 0,
         cursor=asdict(cursor) if cursor is not None else None,
-        tables={**parts.step.tables, **(heads.tables if heads is not None else {})},
+        tables=parts.tables,
         marks=boundary.tables,
-        dense=parts.step.state_dense() | (heads.state_dense() if heads is not None else {}),
-        statistics=parts.feed.statistics.state(),
-        items=parts.items.state() if parts.items is not None else {},
-        scores=parts.labels.state() if parts.labels is not None else {},
-        contest=parts.contest.state() if parts.contest is not None else {},
-        gate=parts.gate.state() if parts.gate is not None else {},
-        record=parts.record.state() if parts.record is not None else {},
-        quality=parts.gate.report() | {"held": held} if parts.gate is not None else {},
+        dense={name: tensor for learner in parts.learners for name, tensor in learner.dense().items()},
+        statistics=parts.stream.feed.statistics.state(),
+        parts=states,
+        quality=parts.holds.measured(held),
         source=source.snapshot(whole=False).parts(),
         changes=source.changes(),
         history_mark=boundary.histories,
-        policies=parts.policies.state() | (heads.policies() if heads is not None else {}),
-        tracked=parts.policies.tracked | (heads.tracked if heads is not None else set()),
+        policies={name: state for learner in parts.learners for name, state in learner.usage().items()},
+        tracked={name for learner in parts.learners for name in learner.tracked},
         row=parts.step.spec.layout.describe(),
         field_keys=progress.keys_by_field(),
         counts=summed([progress.earlier, own]),
@@ -145,33 +128,4 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str, order: bytes)
         products=parts.step.spec.settings.library,
         seen=progress.seen,
         order=order,
-    )
-
-
-def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
-    """Copies the changes of a version; None if nothing is published."""
-    if parts.publisher is None:
-        return None
-    step, source, statistics, control = parts.step, parts.source, parts.feed.statistics, parts.control
-    items = ItemCopier(
-        step,
-        source,
-        parts.extraction.extract,
-        statistics,
-        control,
-        refresh=parts.item_refresh,
-        now_ms=parts.progress.event_ms,
-        first_ms=parts.progress.first_ms,
-    )
-    return Snapshotter(
-        parts.pipeline,
-        step,
-        control,
-        statistics,
-        ValueCopier(source, control, parts.publisher.store.space),
-        items,
-        champion,
-        refreshes=parts.refreshes,
-        now_ms=parts.progress.event_ms,
-        first_ms=parts.progress.first_ms,
     )

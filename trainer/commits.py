@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -31,12 +31,11 @@ from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
-from livectr.trainer.commit_state import CommitState, held_by
+from livectr.trainer.commit_state import CommitState
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.boundary import Boundary, overgrown
 from livectr.trainer.publish.spool import CopyAhead
 from livectr.trainer.publish.version import Push
-from livectr.trainer.quality.gate import PublishGate
 
 if TYPE_CHECKING:
     from livectr.trainer.publish.publisher import Publisher
@@ -70,7 +69,7 @@ class Committer:
         publish_interval_s: least time between commits. A commit that found the previous push under way is
             repeated as soon as that push has ended.
         checkpoint_interval_s: least time between checkpoints.
-        gate: holds versions of a model failing the gate; rank 0's.
+        held: reason for which no version may be published, or "" (trainer.holds); rank 0 knows it.
 
     Attributes:
         dirty: the next version has something to say.
@@ -87,9 +86,9 @@ class Committer:
         *,
         publish_interval_s: float,
         checkpoint_interval_s: float,
-        gate: PublishGate | None = None,
+        held: Callable[[], str] = lambda: "",
     ) -> None:
-        self._control, self._gate = control, gate
+        self._control, self._hold = control, held
         self._held = ""  # reason for which the last commit published nothing
         self._checkpoint, self._publisher = checkpoint, publisher
         self._publish_interval_s, self._checkpoint_interval_s = publish_interval_s, checkpoint_interval_s
@@ -118,7 +117,7 @@ class Committer:
         missed = self._missed and self._publisher is not None and not self._publisher.busy
         if not self.wanted or (now < self._next_commit and not missed):
             return Due.NOTHING
-        if self._held and not held_by(self._publisher, self._gate):
+        if self._held and not self._hold():
             return Due.RELEASED
         writing = self._checkpoint is not None and self._checkpoint.busy
         if now < self._next_checkpoint or writing:
@@ -371,7 +370,7 @@ class Committer:
                 return
             if began:
                 time.sleep(0.5)
-            held = self._control.broadcast_json(held_by(self._publisher, self._gate))
+            held = self._control.broadcast_json(self._hold())
             began = self._commit_whole(replace(state, began_s=time.monotonic(), held=held))
 
     def _commit_whole(self, state: CommitState) -> bool:

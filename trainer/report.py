@@ -8,18 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.join.stats import OF_PROCESS
 from livectr.system.disk import writing
 from livectr.system.errors import UserError
 from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
-
-QUALITY = (
-    "auc", "gauc", "logloss", "calibration", "skipped_users",
-    "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
-)  # fmt: skip
-"""Fields that a report has in common with trainer.quality.metrics.Quality."""
 
 
 @dataclass(frozen=True)
@@ -107,51 +100,41 @@ class Report:
             path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
-def report_of(
-    parts: Parts,
-    rows: dict[str, TopicRows],
-    seconds: float,
-    published: Mapping[str, Any],
-    *,
-    complete: bool,
-) -> Report:
+def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, complete: bool) -> Report:
     """Gather the report of a run; ranks other than 0 know no quality. Collective.
 
     Args:
-        rows: rows of every topic, over all ranks.
         seconds: time that the run took.
         published: versions and rows of this process, as nested counters.
         complete: the run came to its end.
     """
-    progress, step = parts.progress, parts.step
-    stats = asdict(parts.source.stats)
+    progress, step, stream = parts.progress, parts.step, parts.stream
+    stats, tables = asdict(stream.source.stats), step.tables
     own = {
-        "stream": {**stats, "bytes_read": stats["bytes_read"] | parts.extraction.examples.bytes_read},
+        "stream": {**stats, "bytes_read": stats["bytes_read"] | stream.extraction.examples.bytes_read},
         "counts": summed(
             [
                 progress.earlier,
-                {**{name: stats[name] for name in OF_PROCESS}, "dead_letters": parts.dead_letters.counts},
+                {**{name: stats[name] for name in OF_PROCESS}, "dead_letters": stream.letters.counts},
                 published,
             ]
         ),
         "precision": step.precision,
-        "tables": {name: len(table) for name, table in step.tables.items()},
-        "table_bytes": {name: table.nbytes for name, table in step.tables.items()},
+        "tables": {name: len(table) for name, table in tables.items()},
+        "table_bytes": {name: table.nbytes for name, table in tables.items()},
         "field_keys": progress.keys_by_field(),
     }
     shares = parts.control.gather_json(own)
     counts = summed([share["counts"] for share in shares])
-    stream = summed([share["stream"] for share in shares]) | {name: counts[name] for name in OF_PROCESS}
-    roles = _quality(parts)
-    rank: dict[str, Any] = roles.get("rank", {})
-    last = parts.publisher.last if parts.publisher is not None else None
+    totals = summed([share["stream"] for share in shares]) | {name: counts[name] for name in OF_PROCESS}
+    lines = {name: value for part in parts.each for name, value in part.report().items()}
     return Report(
         examples_trained=progress.examples,
         steps=progress.steps,
         seconds=seconds,
         examples_per_second=(progress.examples - progress.examples_before) / max(seconds, 1e-9),
         world=parts.control.world,
-        events=sum(stream.get("events", {}).values()),
+        events=sum(totals.get("events", {}).values()),
         dead_letters=sum(counts["dead_letters"].values()),
         published_versions=counts["published"]["versions"],
         published_rows=counts["published"]["rows"],
@@ -159,32 +142,10 @@ def report_of(
         complete=complete,
         products=step.spec.settings.library,
         precision=", ".join(sorted({share["precision"] for share in shares})),
-        **{name: rank[name] for name in QUALITY if name in rank},
-        last_20_percent=rank.get("last_20_percent", {}),
-        prerank=roles.get("prerank", {}),
-        contest=parts.contest.report() if parts.contest is not None else {},
-        challengers={
-            role: measures for role, measures in roles.items() if role in parts.pipeline.challengers
-        },
-        shadows={role: measures for role, measures in roles.items() if role in parts.pipeline.shadows},
-        stream=stream,
-        rows={topic: counted.as_json() for topic, counted in rows.items()},
-        hints=parts.watch.hints(),
+        stream=totals,
         table_rows=summed([share["tables"] for share in shares]),
         field_keys=summed([share["field_keys"] for share in shares]),
         table_bytes=summed([share["table_bytes"] for share in shares]),
         dead_letter_reasons=counts["dead_letters"],
-        version=last.version if last is not None else None,
-        freshness=parts.publisher.delays.report() if parts.publisher is not None else {},
+        **lines,
     )
-
-
-def _quality(parts: Parts) -> dict[str, dict[str, Any]]:
-    """Role → its measures over the run and over the last fifth of it; empty without a prediction log."""
-    if parts.log is None:
-        return {}
-    by_role = {role: parts.log.report(role) for role in parts.step.models}
-    return {
-        role: {**measures["all"].as_dict(), "last_20_percent": measures["last"].as_dict()}
-        for role, measures in by_role.items()
-    }

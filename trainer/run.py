@@ -139,7 +139,7 @@ class Training:
         self.stop = stop
         self._offsets = offsets
         self._fed = parts.progress.resumed
-        self._backlog = Backlog(parts.source)
+        self._backlog = Backlog(parts.stream.source)
         self._positions: list[
             tuple[str, int, int]
         ] = []  # of the newest checkpoint, or the one that is written
@@ -154,7 +154,7 @@ class Training:
         with parts.monitor:
             while True:
                 round_ = stages.cut.round(self._flags())
-                parts.watch.check(round_.flags)
+                parts.stream.watch.check(round_.flags)
                 if parts.control.rank == 0:
                     self._backlog.observe(round_.flags)
                 commits.copy()
@@ -178,9 +178,9 @@ class Training:
                 if round_.cut is not None:
                     commits.changed()
                 version = parts.publisher.last if parts.publisher else None
-                notes = [note for note in (self._backlog.line(), parts.watch.line()) if note]
+                notes = [note for note in (self._backlog.line(), parts.stream.watch.line()) if note]
                 parts.monitor.show(parts.progress.examples, version, "  ·  ".join(notes))
-            rows = parts.watch.finish()
+            parts.stream.watch.finish()
             stages.drain()
             if round_.ended:
                 stages.report.finish()
@@ -194,17 +194,15 @@ class Training:
                 self._record(sample=parts.options.run_log is not None and parts.publisher is not None)
             parts.monitor.gauges()
         complete = round_.ended or self._enough() or not stopped
-        return report_of(parts, rows, time.monotonic() - started, commits.counts, complete=complete)
+        return report_of(parts, time.monotonic() - started, commits.counts, complete=complete)
 
     def _state(self, *, checkpoint: bool, ahead: bool = False, publish: bool = True) -> CommitState:
         """State of this step boundary. Collective. Raises InternalError if the ranks' networks differ."""
         parts = self.parts
-        replicas = dict(parts.step.dense.replicated())
-        if parts.heads is not None:
-            replicas |= {f"heads.{name}": t for name, t in parts.heads.step.dense.replicated().items()}
+        replicas = {name: t for learner in parts.learners for name, t in learner.replicated().items()}
         check_replicas(parts.control, replicas)
         if checkpoint:
-            self._positions = [(*place, at.offset) for place, at in parts.source.positions().items()]
+            self._positions = [(*place, at.offset) for place, at in parts.stream.source.positions().items()]
         return CommitState.of(parts, checkpoint=checkpoint, ahead=ahead, publish=publish)
 
     def _commit_offsets(self) -> None:
@@ -218,17 +216,17 @@ class Training:
     def _flags(self) -> Flags:
         """Header of this rank's next round."""
         parts = self.parts
-        self._fed = self._fed or any(parts.source.stats.events.values())
-        rows, unusable = parts.watch.totals
+        self._fed = self._fed or any(parts.stream.source.stats.events.values())
+        rows, unusable = parts.stream.watch.totals
         behind, unread = self._backlog.own
         return Flags(
             rows=rows,
             behind=behind,
             unread=unread,
             unusable=unusable,
-            suspect=parts.watch.suspect,
+            suspect=parts.stream.watch.suspect,
             stop=self.stop(),
-            quiet=parts.source.quiet and (self._fed or parts.control.world > 1),
+            quiet=parts.stream.source.quiet and (self._fed or parts.control.world > 1),
             due=self.stages.commits.due if parts.control.rank == 0 else Due.NOTHING,
             publish=self.stages.commits.push,
             sample=parts.record is not None and parts.record.due,
@@ -247,7 +245,7 @@ class Training:
         if not sample:
             return
         earlier = parts.progress.earlier.get("dead_letters", {})
-        share = gathered(parts.control, parts.monitor.tables, parts.dead_letters.counts, earlier)
+        share = gathered(parts.control, parts.monitor.tables, parts.stream.letters.counts, earlier)
         if parts.record is not None:
             parts.record.sample(self._moment, share)
 
@@ -272,5 +270,5 @@ class Training:
         # A rank may own no partition with events; examples are counted over all ranks.
         fed = parts.control.world == 1 or parts.progress.examples > 0
         if fed and all(flags.quiet for flags in round_.flags):
-            parts.source.finish()
+            parts.stream.source.finish()
         return round_.ended

@@ -26,13 +26,11 @@ While the push holds a version, commits write checkpoints only. The last commit 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from livectr.trainer import telemetry
 from livectr.trainer.commits import Committer
@@ -40,24 +38,16 @@ from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.step import DesStep
+from livectr.trainer.learner import Learner
 from livectr.trainer.progress import Progress
-from livectr.trainer.quality.contest import Contest
-from livectr.trainer.quality.final_labels import FinalLabels
-from livectr.trainer.quality.gate import PublishGate
-from livectr.trainer.quality.monitor import Monitor
-from livectr.trainer.quality.predictions import PredictionLog, Records, records, roles_of
-from livectr.trainer.quality.run_record import RunRecord
-from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
+from livectr.trainer.quality.evaluation import Evaluation
 from livectr.trainer.stream.batcher import Batcher
 from livectr.trainer.stream.cut import Cut
 from livectr.trainer.stream.feed import Batch, Feed
-from livectr.trainer.tables.policies import Policies
 
 if TYPE_CHECKING:  # redis is imported where something is published
     from livectr.trainer.publish.publisher import Publisher
     from livectr.trainer.publish.push import PushStage
-
-F32 = npt.NDArray[np.float32]
 
 
 class Stage(Protocol):
@@ -161,12 +151,12 @@ class FetchStage:
 
 
 class LearnStage:
-    """Step of Algorithm 1 between the table policies: admission before it, expiry after it. Collective."""
+    """Learns a batch: the heads first, whose scores weigh the main model's examples. Collective."""
 
     depth = in_flight = 0
 
-    def __init__(self, step: DesStep, policies: Policies, heads: Heads | None = None) -> None:
-        self._step, self._policies, self._heads = step, policies, heads
+    def __init__(self, main: Learner, heads: Heads | None = None) -> None:
+        self._main, self._heads = main, heads
 
     def __call__(self, ready: Exchanged | None) -> Learned | None:
         if ready is None:
@@ -174,84 +164,46 @@ class LearnStage:
         lessons = None
         if self._heads is not None and ready.finals is not None:
             batch, prepared = ready.finals
-            lessons = dict.fromkeys(self._step.models, self._heads.learn(prepared, batch))
-        self._policies.before(ready.batch.time_ms)
-        result = self._step.learn(ready.prepared, lessons)
-        self._policies.after()
+            lessons = dict.fromkeys(self._main.step.models, self._heads.learn(prepared, batch))
+        result = self._main.learn(ready.prepared, ready.batch.time_ms, lessons)
         return Learned(ready.batch, result)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ReportStage:
-    """Counts a learned batch; rank 0 also logs its predictions and measures their quality.
+    """Counts a learned batch; rank 0 also evaluates it. Late positives are not counted as examples.
 
-    Late positives are no examples: they are neither counted nor scored, but give an example its final label.
-
-    Args:
-        rank: this rank; on others than 0 there is no log and there are no items.
-        log: predictions, if they are kept.
-        items: examples of each item, if the pipeline has items.
+    Attributes:
+        evaluation: of rank 0.
         publisher: learns the event times of the next version.
-        labels: scores whose label windows have not passed; None where every label is final.
-        contest: champion and challengers; None without challengers.
-        gate: holds versions of a model failing the gate; None: nothing is published.
-        record: writes the run log; None: no run log.
     """
 
-    rank: int
     progress: Progress
-    monitor: Monitor
-    log: PredictionLog | None
-    items: ItemCounts | None
+    evaluation: Evaluation | None
     publisher: Publisher | None
-    labels: FinalLabels | None = None
-    contest: Contest | None = None
-    gate: PublishGate | None = None
-    record: RunRecord | None = None
     depth = in_flight = 0
 
     def __call__(self, learned: Learned | None) -> None:
         if learned is None:
             return
-        batch, result = learned.batch, learned.result
+        batch, began_ms = learned.batch, self.progress.began_ms
         self.progress.add(batch)
-        if self.rank != 0 or not len(batch):
+        if self.evaluation is None or not len(batch):
             return
-        logits: Mapping[str, F32] = {role: z[batch.sequence] for role, z in result.logits.items()}
-        label = result.label[batch.sequence]
-        seen = np.full(len(batch), NOT_COUNTED, np.uint32)
-        if self.items is not None:
-            seen[~batch.late] = self.items.seen(batch.item[~batch.late])
-        named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
-        scored = records(**named, seen=seen, logits=logits, label=label)
         telemetry.EXAMPLES.inc(batch.examples)
         # Records that a run finds at its start are backfill: their age says nothing about the system.
-        backfill = batch.time_ms < self.progress.began_ms
+        backfill = batch.time_ms < began_ms
         telemetry.BACKFILL_EXAMPLES.inc(int(np.count_nonzero(backfill & ~batch.late)))
-        self._measure(scored if self.labels is None else self.labels.add(scored, batch.late, batch.order))
+        self.evaluation.add(batch, learned.result, self.progress.steps)
         if self.publisher is not None:
             # A late positive is its click's event, at whose mark it leaves.
             times_ms = np.where(batch.late, batch.order, batch.time_ms)
-            self.publisher.trained(times_ms[times_ms >= self.progress.began_ms])
+            self.publisher.trained(times_ms[times_ms >= began_ms])
 
     def finish(self) -> None:
         """At the end of the logs: the labels of all examples are final."""
-        if self.labels is not None:
-            self._measure(self.labels.finish())
-
-    def _measure(self, scored: Records) -> None:
-        """Log and measure examples with their final labels."""
-        if self.log is not None:
-            self.log.append(scored)
-        logits = {role: scored[role] for role in roles_of(scored)}
-        self.monitor.add(scored["time_ms"], scored["user"], logits, scored["label"], is_cold(scored["seen"]))
-        if self.record is not None:
-            self.record.add(scored, self.progress.steps)
-        if self.gate is not None:
-            champion = self.contest.champion if self.contest is not None else "rank"
-            self.gate.add(logits[champion], scored["label"])
-        if self.contest is not None:
-            self.contest.add(logits, scored["label"], self.progress.steps)
+        if self.evaluation is not None:
+            self.evaluation.finish(self.progress.steps)
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ class _Scores:
         self._items: ItemCounts | None = None
         if pipeline.items is not None:
             self._items = ItemCounts()
-            self._items.load(restored.items())
+            self._items.load(restored.state(ItemCounts.kind))
         self._held: list[Records] = [np.empty(0, layout([ROLE]))]
         self._places: list[Places] = [np.empty(0, PLACE)]
         self._late: list[npt.NDArray[np.bool_]] = [np.empty(0, np.bool_)]

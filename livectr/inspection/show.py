@@ -116,7 +116,7 @@ def show_checkpoint(folder: Path) -> None:
         Manifest,
     )
     from livectr.trainer.checkpoint.restored import Restored
-    from livectr.trainer.quality.champion import champion_of
+    from livectr.trainer.quality.champion import CONTEST, champion_of
 
     refuse_objects(folder)
     manifests = sorted(folder.glob(f"gen-*/{MANIFEST}"))
@@ -153,7 +153,7 @@ def show_checkpoint(folder: Path) -> None:
     console.print(table)
     if newest is not None:
         console.print(_facts("pipeline", newest.identity))
-        champion = {"champion": champion_of(Restored(folder, newest).contest())} if whole else {}
+        champion = {"champion": champion_of(Restored(folder, newest).state(CONTEST))} if whole else {}
         console.print(_facts("published", champion | (newest.cursor or {"version": "none"})))
 
 

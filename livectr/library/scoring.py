@@ -41,7 +41,7 @@ from livectr.store.layout import CONTENT
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
-from livectr.trainer.quality.champion import champion_of
+from livectr.trainer.quality.champion import CONTEST, champion_of
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -122,7 +122,7 @@ class CheckpointScorer:
     ) -> None:
         self._plan = pipeline.plan
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
-        self.champion = champion_of(restored.contest())
+        self.champion = champion_of(restored.state(CONTEST))
         configs = model_configs(pipeline)
         roles = (self.champion, PRERANK) if prerank and PRERANK in configs else (self.champion,)
         layout = values_only(row_segments(configs), roles, pipeline.row_values)

@@ -51,7 +51,7 @@ from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.publish.store_errors import FencedError, LostError
 from livectr.trainer.publish.values import ValueCopier
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
-from livectr.trainer.quality.champion import champion_of
+from livectr.trainer.quality.champion import CONTEST, champion_of
 
 if TYPE_CHECKING:
     from livectr.ingest.join.examples import ExampleSource
@@ -186,7 +186,7 @@ def _snapshot(
         statistics,
         ValueCopier(source, control, store.space),
         ItemCopier(step, source, Extractor(pipeline.plan), statistics, control),
-        champion_of(restored.contest()),
+        champion_of(restored.state(CONTEST)),
     )
     segments = [(s.name, s.dim) for s in step.spec.layout.segments]
     model = PublishedModel(pipeline.fingerprint, segments, restored.manifest.identity["seed"])

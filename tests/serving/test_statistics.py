@@ -68,7 +68,7 @@ def columns(ads: list[int], tags: list[int]) -> pa.RecordBatch:
 @torch.no_grad()
 def logits(parts: Parts, role: str, batch: pa.RecordBatch) -> np.ndarray:
     """Logits of the trained model, with the statistics after its last step."""
-    features = parts.extraction.extract(batch, parts.feed.statistics)
+    features = parts.stream.extraction.extract(batch, parts.stream.feed.statistics)
     assert np.abs(features.dense[:, 1:]).min(axis=0).max() > 0, "the statistics must matter"
     step = parts.step
     (values,) = step.front.infer(features.offsets, features.keys, features.rows)
@@ -124,7 +124,7 @@ def names(op: str) -> list[str]:
 def test_a_version_without_them_is_another_pipelines(tmp_path: Path, redis_url: str) -> None:
     with trained(write_files(tmp_path, 200), redis_url) as parts:
         dense = parts.step.weights()
-        state = parts.feed.statistics.state()
+        state = parts.stream.feed.statistics.state()
     complete = {**dense, **{FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}}
     assert RankScorer(PIPELINE, complete).statistics.arrays[0].tolist() == next(iter(state.values())).tolist()
     with pytest.raises(MismatchError, match="another pipeline"):

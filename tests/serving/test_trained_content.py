@@ -105,8 +105,9 @@ def test_a_challenger_may_look_at_pictures(
     )
     with connect() as collectives, ExitStack() as resources:
         parts, stages = build(contested, options, collectives, resources)
-        assert parts.contest is not None
-        parts.contest.policy.champion = champion  # as a checkpoint would have it; the window is not full
+        contest = parts.evaluation.contest if parts.evaluation is not None else None
+        assert contest is not None
+        contest.policy.champion = champion  # as a checkpoint would have it; the window is not full
         assert Training(parts, stages).run().contest["champion"] == champion
         trained = World(make_store(tmp_path / "same"), parts.step)
         rank = serve("rank", contested)

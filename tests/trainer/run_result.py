@@ -12,6 +12,7 @@ from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.delayed.heads import PREFIX, Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.quality.seen import ItemCounts
 from tests.trainer.ad_logs import ad_pipeline
 
 
@@ -27,15 +28,15 @@ class Result:
         tables = dict(step.tables)
         if any(name.startswith(PREFIX) for name in manifest.table_rows):
             heads = Heads(ad_pipeline(delayed="es_dfm"), step)
-            restored.load_tables(heads.tables)
-            tables |= heads.tables
+            restored.load_tables(heads.learner.tables)
+            tables |= heads.learner.tables
         self.step = manifest.step
         self.tables = {name: by_key(table) for name, table in tables.items()}
         self.dense = {name: tensor.numpy() for name, tensor in restored.dense().items()}
         # By operator: the digest behind it knows the topics' names.
         statistics = restored.statistics().items()
         self.statistics = {name.split("-")[0]: array.tobytes() for name, array in statistics}
-        self.items = {name: array.tobytes() for name, array in restored.items().items()}
+        self.items = {name: array.tobytes() for name, array in restored.state(ItemCounts.kind).items()}
         self.predictions = read_predictions(root / "predictions")
         sources = restored.source()
         self.positions = {p: dict(state.values) for p, state in sources.partitions.items()}

@@ -16,7 +16,7 @@ from livectr.models import DIN, FM, LR, DeepFM, TwoTower
 from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.quality.champion import ChampionPolicy
+from livectr.trainer.quality.champion import CONTEST, ChampionPolicy
 from livectr.trainer.quality.metrics import example_losses
 from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.run import TrainOptions, train
@@ -53,9 +53,8 @@ class Result:
         manifest = newest_manifest(root)
         assert manifest is not None
         report = json.loads((root.parent / "report").read_text())
-        return Result(
-            report["contest"], Restored(root, manifest).contest(), read_predictions(root / "predictions")
-        )
+        state = Restored(root, manifest).state(CONTEST)
+        return Result(report["contest"], state, read_predictions(root / "predictions"))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +142,7 @@ def test_late_labels_are_waited_for(tmp_path: Path) -> None:
     manifest = newest_manifest(root)
     assert manifest is not None
     policy = replayed(read_predictions(root / "predictions"), ["rank", "deep"], rule)
-    state = Restored(root, manifest).contest()
+    state = Restored(root, manifest).state(CONTEST)
     assert policy.counted == 1_500 and policy.changes
     assert (policy.state()["numbers"] == state["numbers"]).all()
     assert report.contest["champion"] == policy.champion

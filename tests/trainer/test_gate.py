@@ -62,7 +62,7 @@ def test_a_window_has_the_measures_of_its_examples() -> None:
     newest = slice(700, None)
     assert gate.measures.auc == pytest.approx(auc(logit[newest], label[newest]), abs=1e-3)
     assert gate.measures.calibration == pytest.approx(calibration(logit[newest], label[newest]), rel=1e-6)
-    assert gate.report() == {
+    assert gate.measured() == {
         "window": 1_000,
         "auc": round(gate.measures.auc, 6),
         "calibration": round(gate.measures.calibration, 6),
@@ -268,7 +268,7 @@ def test_a_bad_time_of_a_log_is_not_published_and_nothing_of_it_is_lost(
     last = manifests[-1]
     manifest = newest_manifest(root)
     assert manifest is not None
-    state, replay = Restored(root, manifest).gate(), PublishGate(RULE)
+    state, replay = Restored(root, manifest).state(PublishGate.kind), PublishGate(RULE)
     replay.load(state)
     assert held(replay) == [] and manifest.quality["window"] == RULE.window
     assert state["numbers"].tolist() == [RULE.window, EXAMPLES % (RULE.window // PANES), PANES, 0]

@@ -10,7 +10,7 @@ import pytest
 import redis
 import torch
 
-import livectr.trainer.build
+import livectr.trainer.main_step
 from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.device import EmulatedDevice
@@ -98,7 +98,7 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
         made.append(GpuTables(RUN_BUDGET, EmulatedDevice))
         return made[-1]
 
-    monkeypatch.setattr(livectr.trainer.build, "gpu_tables", emulated)
+    monkeypatch.setattr(livectr.trainer.main_step, "gpu_tables", emulated)
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     cached = TrainOptions(source, checkpoint=str(tmp_path / "gpu"), publish=redis_url, **common)  # type: ignore[arg-type]

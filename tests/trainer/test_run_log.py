@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -228,14 +229,17 @@ def test_another_file_is_not_written_over(tmp_path: Path) -> None:
 def test_a_log_that_was_changed_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "run.log"
     log = RunLog(file, {})
+    log.begin()
     log.write("start", 0, {})
     length = log.sync()
     log.close()
-    RunLog(file, {}, length).close()
+    with closing(RunLog(file, {})) as reopened:
+        reopened.resume(length)
     assert file.stat().st_size == length
     file.write_bytes(file.read_bytes()[: length - 9] + b"x" * 20)
-    with pytest.raises(ConfigError, match="is not what was written"):
-        RunLog(file, {}, length)
+    with closing(RunLog(file, {})) as reopened, pytest.raises(ConfigError, match="is not what was written"):
+        reopened.resume(length)
     file.unlink()
-    RunLog(file, {}, length).close()
+    with closing(RunLog(file, {})) as reopened:
+        reopened.resume(length)
     assert "it begins again" in caplog.text and len(lines(file)) == 1

@@ -13,10 +13,7 @@
         histories.safetensors         histories that changed, or all
         rows.safetensors              rows of look-up tables with a time that came, or all
         statistics.safetensors        running statistics of features; rank 0 only
-        items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
-        scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
-        contest.safetensors           champion and its window (trainer.quality.contest); rank 0 only
-        gate.safetensors              window of the publish gate (trainer.quality.gate); rank 0 only
+        items.safetensors, …          state of each part (trainer.part), by its kind; rank 0 only
         order.bin                     part of the order log (trainer.stream.order_log); rank 0 only
 
 A generation exists once its manifest does. It may name files of earlier generations: rows of tables

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from livectr.kernels.stream.known import Places
+from livectr.trainer.part import Arrays
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -89,15 +90,9 @@ class CheckpointState:
         changes: of the source, which are not in `source`; None: no changes.
         history_mark: generation of the histories that was closed at this step boundary.
         statistics: name → state (ingest.extract.statistics); the same on every rank, so rank 0 writes it.
-        items: state of trainer.quality.seen.ItemCounts, which rank 0 writes; empty: nothing is counted.
-        scores: state of trainer.quality.final_labels.FinalLabels, which rank 0 writes; empty: labels are
-            final at once.
-        contest: state of trainer.quality.contest.Contest, which rank 0 writes; empty: there are no
-            challengers.
-        gate: state of trainer.quality.gate.PublishGate, which rank 0 writes; empty: nothing is published.
+        parts: kind → state of a part (trainer.part), which rank 0 writes; in the order of their files.
         unpublished: table → keys of this rank that changed after the version that Redis holds (the cursor's
             `served`).
-        record: state of trainer.quality.run_record.RunRecord, which rank 0 writes; empty: no run log.
         quality: measures of the newest window of rank 0, and the reason for which versions are held.
         policies: state of this rank's table policies (trainer.tables.policies).
         row: layout of a table row (kernels.table.layout.RowLayout.describe).
@@ -119,17 +114,13 @@ class CheckpointState:
     marks: Mapping[str, int]
     dense: Mapping[str, torch.Tensor]
     source: Mapping[str, bytes]
-    statistics: Mapping[str, npt.NDArray[Any]]
+    statistics: Arrays
     changes: SourceChanges | None = None
     history_mark: int = 0
-    items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    scores: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    contest: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    gate: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    record: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    unpublished: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    parts: Mapping[str, Arrays] = field(default_factory=dict)
+    unpublished: Arrays = field(default_factory=dict)
     quality: Mapping[str, Any] = field(default_factory=dict)
-    policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    policies: Arrays = field(default_factory=dict)
     row: tuple[str, ...] = ()
     tracked: Collection[str] = ()
     field_keys: Mapping[str, int] = field(default_factory=dict)

@@ -31,9 +31,9 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, unpublished, policies, dense, source, known, histories, rows, statistics, items, scores,
-            contest, gate, record, order (trainer.checkpoint.order_parts), or predictions
-            (trainer.checkpoint.prediction_parts).
+        kind: tables, unpublished, policies, dense, source, known, histories, rows, statistics, order
+            (trainer.checkpoint.order_parts), predictions (trainer.checkpoint.prediction_parts), or that of a
+            part (trainer.part).
         rows: rows, and keys that were erased.
     """
 

@@ -19,9 +19,6 @@ from livectr.trainer.checkpoint.prediction_parts import PredictionParts
 from livectr.trainer.checkpoint.table_chain import TableChain
 from livectr.trainer.checkpoint.writer import File, Writer
 
-ONCE = ("items", "scores", "contest", "gate", "record")
-"""Kinds that rank 0 writes."""
-
 
 class RankFiles:
     """Files of one rank.
@@ -74,9 +71,7 @@ class RankFiles:
             files.append(self._writer.tensors(path, "unpublished", keys, rows))
         if self._rank == 0:
             files.append(self._tensors(folder, "statistics", content.statistics))
-            for kind, state in ((kind, getattr(content, kind)) for kind in ONCE):
-                if state:
-                    files.append(self._tensors(folder, kind, state))
+            files += [self._tensors(folder, kind, state) for kind, state in content.parts.items()]
             files += self.order.write(folder, content.step, content.order)
         return files + (self._log.write(folder) if self._log is not None else [])
 

@@ -23,8 +23,6 @@ from livectr.trainer.placement.placement import owners_by_key
 
 if TYPE_CHECKING:
     from livectr.trainer.checkpoint.stored import Stored
-    from livectr.trainer.des.step import DesStep
-    from livectr.trainer.tables.policies import Policies
 
 
 @dataclass(frozen=True)
@@ -44,15 +42,6 @@ class Restored:
     def of(place: Folder | Stored, manifest: Manifest) -> Restored:
         """Generation of a folder or an object store."""
         return Restored(place.root, manifest, None if isinstance(place, Folder) else place)
-
-    def load(self, step: DesStep, policies: Policies) -> None:
-        """Fill the tables, networks and policies of a step. Collective."""
-        self.load_tables(
-            step.tables, step.spec.placement.split, rank=step.rank, world=step.spec.placement.world
-        )
-        step.storage.drop()
-        policies.load(self.policies())
-        step.load_dense(self.dense())
 
     def load_tables(
         self, tables: Mapping[str, Table], split: Collection[str] = (), *, rank: int = 0, world: int = 1
@@ -143,29 +132,10 @@ class Restored:
 
     def statistics(self) -> dict[str, npt.NDArray[Any]]:
         """Name → state of the running statistics."""
-        return self._arrays("statistics")
+        return self.state("statistics")
 
-    def items(self) -> dict[str, npt.NDArray[Any]]:
-        """State of trainer.quality.seen.ItemCounts; {} where nothing was counted."""
-        return self._arrays("items")
-
-    def scores(self) -> dict[str, npt.NDArray[Any]]:
-        """State of trainer.quality.final_labels.FinalLabels; {} where labels are final at once."""
-        return self._arrays("scores")
-
-    def contest(self) -> dict[str, npt.NDArray[Any]]:
-        """State of trainer.quality.contest.Contest; {} without challengers."""
-        return self._arrays("contest")
-
-    def gate(self) -> dict[str, npt.NDArray[Any]]:
-        """State of trainer.quality.gate.PublishGate; {} where nothing was published."""
-        return self._arrays("gate")
-
-    def record(self) -> dict[str, npt.NDArray[Any]]:
-        """State of trainer.quality.run_record.RunRecord; {} without a run log."""
-        return self._arrays("record")
-
-    def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
+    def state(self, kind: str) -> dict[str, npt.NDArray[Any]]:
+        """State that rank 0 wrote, of a part (trainer.part) by its kind; {} if there is none."""
         tensors: dict[str, npt.NDArray[Any]] = {}
         for entry in self._files(kind):
             tensors.update(self._tensors(entry))

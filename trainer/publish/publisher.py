@@ -40,6 +40,7 @@ from livectr.store.hold import Hold
 from livectr.store.manifest import Freshness, VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
+from livectr.trainer.part import Part
 from livectr.trainer.publish.delays import Delays
 from livectr.trainer.publish.draft import Draft, Learning, ShareNotice
 from livectr.trainer.publish.garbage import GarbageCollector
@@ -60,7 +61,7 @@ COLLECT_AFTER_S = 5.0
 I64 = npt.NDArray[np.int64]
 
 
-class Publisher:
+class Publisher(Part):
     """Publishes versions of one rank; `start`, `begin` and `observe` run alike on every rank.
 
     Args:
@@ -274,6 +275,10 @@ class Publisher:
         """Let the look-out compare Redis with the last version."""
         if self._lookout is not None:
             self._lookout.watch(self.last, self.lineage.text)
+
+    def report(self) -> dict[str, object]:
+        version = self.last.version if self.last is not None else None
+        return {"version": version, "freshness": self.delays.report()}
 
     def begin_again(self) -> None:
         """Let the next version hold everything, in a fresh row set. Alike on every rank; not while busy."""

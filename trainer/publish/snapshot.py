@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,12 @@ class Snapshotter:
     now_ms: int = 0
     first_ms: int = 0
     copied: CopyAhead | None = None
+
+    def at(self, statistics: Statistics, champion: str, *, now_ms: int, first_ms: int) -> Snapshotter:
+        """Snapshotter of a later step boundary; see the class."""
+        items = replace(self.items, statistics=statistics, now_ms=now_ms, first_ms=first_ms)
+        now = replace(self, statistics=statistics, champion=champion, now_ms=now_ms, first_ms=first_ms)
+        return replace(now, items=items)
 
     def ahead(self, boundary: Boundary) -> CopyAhead | None:
         """Begin to copy all rows ahead of a complete version; None: rows have no lasting numbers (SSD)."""

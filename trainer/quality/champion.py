@@ -27,6 +27,8 @@ import numpy.typing as npt
 from livectr.ingest.language.promotion import PANES, Promotion
 
 F64 = npt.NDArray[np.float64]
+CONTEST = "contest"
+"""Kind of the file of a policy's state in a checkpoint."""
 
 
 @dataclass(frozen=True)

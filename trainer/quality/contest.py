@@ -9,25 +9,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.pipeline import Pipeline
 from livectr.trainer import telemetry
-from livectr.trainer.quality.champion import ChampionPolicy, Change
+from livectr.trainer.part import F32, Arrays, Part, Scored
+from livectr.trainer.quality.champion import CONTEST, ChampionPolicy, Change
 from livectr.trainer.quality.metrics import Labels, example_losses
+from livectr.trainer.setup import Setup
 
 LOG = logging.getLogger(__name__)
-F32 = npt.NDArray[np.float32]
 
 
-class Contest:
+class Contest(Part):
     """Champion and challengers of a pipeline.
 
     Attributes:
         policy: decides (trainer.quality.champion).
         since: step after which the champion is the champion; 0: from the start.
     """
+
+    kind = CONTEST
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.policy = ChampionPolicy(list(pipeline.contenders), pipeline.promotion)
@@ -36,26 +38,22 @@ class Contest:
         self._show()
 
     @staticmethod
-    def of(pipeline: Pipeline, state: Mapping[str, npt.NDArray[Any]], rank: int) -> Contest | None:
-        """Contest of a run on rank 0; None without challengers, and on other ranks.
-
-        Args:
-            state: of the checkpoint; empty in a new run.
-        """
-        if rank != 0:
+    def of(setup: Setup) -> Contest | None:
+        """Contest of a run on rank 0; None without challengers, and on other ranks."""
+        if setup.rank != 0:
             return None
-        if not pipeline.challengers:
+        if not setup.pipeline.challengers:
             telemetry.CHAMPION.labels("rank").set(1)
             return None
-        contest = Contest(pipeline)
-        if state:
-            contest.load(state)
-        return contest
+        return Contest(setup.pipeline)
 
     @property
     def champion(self) -> str:
         """Role of the model that is published."""
         return self.policy.champion
+
+    def measure(self, scored: Scored) -> None:
+        self.add(scored.logits, scored.records["label"], scored.step)
 
     def add(self, logits: Mapping[str, F32], label: Labels, step: int) -> None:
         """Add examples with final labels.
@@ -74,14 +72,13 @@ class Contest:
 
     def report(self) -> dict[str, Any]:
         """Champion, the step since which it is the champion, and the number of changes."""
-        return {"champion": self.champion, "since_step": self.since, "changes": self.policy.changes}
+        changes = self.policy.changes
+        return {"contest": {"champion": self.champion, "since_step": self.since, "changes": changes}}
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """State for a checkpoint: equal for equal states."""
+    def state(self) -> Arrays:
         return self.policy.state() | {"since": np.array([self.since])}
 
-    def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Resume from a `state`."""
+    def load(self, state: Arrays) -> None:
         self.policy.load(state)
         self.since = int(state["since"][0])
         self._show()

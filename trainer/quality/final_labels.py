@@ -18,9 +18,8 @@ bounds both. It takes about 50 bytes, 4 for each model, and 192 of the index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,9 @@ from livectr.kernels.keys.keys import combine_keys
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.join import ACCEPTED, CLICK, IMPRESSION, PENDING, JoinIndex
 from livectr.kernels.stream.known import COLUMNS
+from livectr.trainer.part import Arrays, Part
 from livectr.trainer.quality.predictions import Records, layout
+from livectr.trainer.setup import Setup
 
 I64 = npt.NDArray[np.int64]
 PART_ROWS = 1 << 16
@@ -40,13 +41,15 @@ UNBOUNDED = 1 << 60
 _JOIN, _ROWS, _KNOWN = "join.", "record.", "known."
 
 
-class FinalLabels:
+class FinalLabels(Part):
     """Scores that wait for the end of their label windows.
 
     Args:
         window_ms: label window.
         roles: models that score.
     """
+
+    kind = "scores"
 
     def __init__(self, window_ms: int, roles: Iterable[str]) -> None:
         self._window_ms = window_ms
@@ -57,6 +60,12 @@ class FinalLabels:
         self._schema = pa.schema(list(kinds.items()))
         self._rows = RowLog(self._schema, part_rows=PART_ROWS)
         self._order = -LAST
+
+    @staticmethod
+    def of(setup: Setup, roles: Iterable[str]) -> FinalLabels | None:
+        """Labels of a run on rank 0; None where every label is final at once, and on other ranks."""
+        view = setup.pipeline.log
+        return FinalLabels(view.window_ms, roles) if setup.rank == 0 and view.provisional else None
 
     def __len__(self) -> int:
         return self._join.pending
@@ -101,7 +110,7 @@ class FinalLabels:
         self._rows.drop(bound)
         return records
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> Arrays:
         """State for a checkpoint: equal for equal states."""
         join = self._join.export()
         waits = np.flatnonzero(join["state"] == PENDING)
@@ -116,8 +125,7 @@ class FinalLabels:
         state |= {_KNOWN + name: values for name, values in self._join.known().items()}
         return state | {_ROWS + name: np.ascontiguousarray(records[name]) for name in self._schema.names}
 
-    def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Resume from a `state`; these must be new."""
+    def load(self, state: Arrays) -> None:
         join = {name.removeprefix(_JOIN): v for name, v in state.items() if name.startswith(_JOIN)}
         self._order = int(join.pop("order")[0])
         self._join.restore(join, {name: state[_KNOWN + name] for name in COLUMNS})

@@ -25,7 +25,6 @@ AUC is counted in BINS bins of the logit; two examples of a bin are a tie. The e
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.trainer import telemetry
-from livectr.trainer.options import TrainOptions
+from livectr.trainer.part import F32, Arrays, Part, Scored
 from livectr.trainer.quality.metrics import Labels
+from livectr.trainer.setup import Setup
 
 LOG = logging.getLogger(__name__)
 PANES = 10
@@ -45,7 +45,6 @@ SIGMAS = 4.0
 BINS, LIMIT = 2048, 12.0
 REASONS = ("auc", "calibration", "clicks")
 """Bounds of a rule, and reasons for which versions are held."""
-F32 = npt.NDArray[np.float32]
 I64 = npt.NDArray[np.int64]
 
 
@@ -92,7 +91,7 @@ class Measures:
         return self.clicks / self.examples if self.examples else np.nan
 
 
-class PublishGate:
+class PublishGate(Part):
     """Gate of a run, on rank 0.
 
     Attributes:
@@ -100,6 +99,8 @@ class PublishGate:
         usual, usual_rate: usual AUC and click rate; NaN before the first full window.
         measures: of the newest window, once it was full.
     """
+
+    kind = "gate"
 
     def __init__(self, rule: GateRule) -> None:
         self.rule = rule
@@ -111,22 +112,19 @@ class PublishGate:
         self._counts = np.zeros((PANES, 2, BINS), np.int64)  # the last is the open pane
         self._predicted = np.zeros(PANES)
         self._closed = 0  # panes that were closed, at most PANES
+        self._show(self.measures)  # unknown figures are there from the start, as NaN
 
     @staticmethod
-    def of(options: TrainOptions, state: Mapping[str, npt.NDArray[Any]], rank: int) -> PublishGate | None:
-        """Gate of a run on rank 0; None where nothing is published, and on other ranks.
-
-        Args:
-            state: of the checkpoint; empty in a new run.
-        """
-        if rank != 0 or options.publish is None:
+    def of(setup: Setup) -> PublishGate | None:
+        """Gate of a run on rank 0; None where nothing is published, and on other ranks."""
+        options = setup.options
+        if setup.rank != 0 or options.publish is None:
             return None
         bounds = options.publish_gate_auc, options.publish_gate_calibration, options.publish_gate_clicks
-        gate = PublishGate(GateRule(*bounds, options.publish_gate_window))
-        if state:
-            gate.load(state)
-        gate._show(gate.measures)  # unknown figures are there from the start, as NaN
-        return gate
+        return PublishGate(GateRule(*bounds, options.publish_gate_window))
+
+    def measure(self, scored: Scored) -> None:
+        self.add(scored.logits[scored.champion], scored.records["label"])
 
     def add(self, logit: F32, label: Labels) -> None:
         """Add examples in order.
@@ -153,8 +151,7 @@ class PublishGate:
         self.usual_rate = self.measures.rate
         self._hold(())
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """State for a checkpoint: equal for equal states."""
+    def state(self) -> Arrays:
         now = self.measures
         held = [reason in self.held for reason in REASONS]
         measures = [now.auc, now.auc_error, now.predicted, now.clicks, now.examples]
@@ -166,20 +163,20 @@ class PublishGate:
             "predicted": self._predicted.copy(),
         }
 
-    def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def load(self, state: Arrays) -> None:
         """Resume from a `state`; of another window's, `usual` alone is kept."""
         held = [name for name, is_held in zip(REASONS, state["figures"], strict=False) if is_held]
         self.usual, self.usual_rate, *figures = state["figures"].tolist()[len(REASONS) :]
         window, filled, closed, excused = state["numbers"].tolist()
-        if window != self.rule.window:
-            return
-        self._filled, self._closed, self._excused = filled, closed, bool(excused)
-        self._counts, self._predicted = state["counts"].copy(), state["predicted"].copy()
-        area, error, predicted, clicks, examples = figures
-        self.measures = Measures(area, error, predicted, int(clicks), int(examples))
-        self._hold(tuple(reason for reason in held if getattr(self.rule, reason)))
+        if window == self.rule.window:
+            self._filled, self._closed, self._excused = filled, closed, bool(excused)
+            self._counts, self._predicted = state["counts"].copy(), state["predicted"].copy()
+            area, error, predicted, clicks, examples = figures
+            self.measures = Measures(area, error, predicted, int(clicks), int(examples))
+            self._hold(tuple(reason for reason in held if getattr(self.rule, reason)))
+        self._show(self.measures)
 
-    def report(self) -> dict[str, Any]:
+    def measured(self) -> dict[str, Any]:
         """Measures for people: {} before the first full window."""
         if self._closed < PANES:
             return {}

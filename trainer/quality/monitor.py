@@ -9,25 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from livectr.store.manifest import VersionManifest
 from livectr.trainer import telemetry
+from livectr.trainer.part import Part, Scored
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
+from livectr.trainer.quality.seen import is_cold
 
 LOG = logging.getLogger(__name__)
 GAUGES_EVERY_S = 5.0
 GAUGES_PAUSE = 30.0
 """Seconds without new gauges for each second that they took: they take about 3 % of the time at most."""
 LOG_EVERY_S = 10.0
-
-I64 = npt.NDArray[np.int64]
-F32 = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 
 
 class Table(Protocol):
@@ -39,7 +35,7 @@ class Table(Protocol):
     def __len__(self) -> int: ...
 
 
-class Monitor:
+class Monitor(Part):
     """Monitor of one rank; a context manager, since a live line holds the terminal.
 
     Args:
@@ -71,18 +67,10 @@ class Monitor:
         self._next_line = time.monotonic() + self._line_every_s
         self._before = (time.monotonic(), 0)
 
-    def add(
-        self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: Labels, cold: npt.NDArray[np.bool_]
-    ) -> None:
-        """Add predictions of examples with final labels.
-
-        Args:
-            time_ms, user: int64[B].
-            logits: role → f32[B].
-            label: [B] in {0, 1}.
-            cold: bool[B], the item was cold.
-        """
-        self.window.add(time_ms, user, logits, label, cold)
+    def measure(self, scored: Scored) -> None:
+        examples = scored.records
+        cold = is_cold(examples["seen"])
+        self.window.add(examples["time_ms"], examples["user"], scored.logits, examples["label"], cold)
 
     def gauges(self) -> None:
         """Bring the Prometheus gauges up to date."""

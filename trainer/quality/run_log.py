@@ -35,35 +35,48 @@ class RunLog:
     """Append-only file of lines.
 
     Args:
-        path: the file; it is made.
+        path: the file; it is made. `begin` or `resume` come before its first line.
         head: fields of the first line, which a new log begins with.
-        length: bytes that a checkpoint names; None: a new run, whose log begins again.
 
     Raises:
-        ConfigError: the file is no run log, so that it is not written over; or it ends inside of a line where
-            the checkpoint's log ended.
+        ConfigError: the file is no run log, so that it is not written over.
     """
 
-    def __init__(self, path: Path, head: Mapping[str, Any], length: int | None = None) -> None:
+    def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-        self._path = path
+        self._path, self._head = path, head
         self._file = path.open("r+b", buffering=0)
-        size = self._file.seek(0, os.SEEK_END)
-        try:
-            self._check(size)
-            if length is not None and size < length:
-                LOG.warning(
-                    "the run log %s has %d bytes where the checkpoint counts %d: it begins again",
-                    path, size, length,
-                )  # fmt: skip
-                length = None
-            self._cut(length or 0)
-        except ConfigError:
+        if self._size and not is_run_log(self._file.read(200)):
             self._file.close()
-            raise
-        if not length:
-            self.write("run", 0, {"format": FORMAT, "version": VERSION, **head})
+            raise ConfigError(f"{path} is no run log, and is not written over; name another file.")
+
+    def begin(self) -> None:
+        """Begin again, with the first line."""
+        self._cut(0)
+        self.write("run", 0, {"format": FORMAT, "version": VERSION, **self._head})
+
+    def resume(self, length: int) -> None:
+        """Cut the log back to the bytes that a checkpoint names; a shorter log begins again, with a warning.
+
+        Raises:
+            ConfigError: the log ends inside of a line where the checkpoint's log ended.
+        """
+        size = self._size
+        if size < length:
+            LOG.warning(
+                "the run log %s has %d bytes where the checkpoint counts %d: it begins again",
+                self._path, size, length,
+            )  # fmt: skip
+            self.begin()
+            return
+        self._file.seek(length - 1)
+        if self._file.read(1) != b"\n":
+            raise ConfigError(
+                f"the run log {self._path} is not what was written; bring it back, or move it away to go "
+                "on without what it holds"
+            )
+        self._cut(length)
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Append a line; `values` are JSON values."""
@@ -80,21 +93,11 @@ class RunLog:
     def close(self) -> None:
         self._file.close()
 
-    def _check(self, size: int) -> None:
-        """Raise ConfigError for a file of another kind."""
-        self._file.seek(0)
-        if size and not is_run_log(self._file.read(200)):
-            raise ConfigError(f"{self._path} is no run log, and is not written over; name another file.")
+    @property
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
 
     def _cut(self, length: int) -> None:
-        """Cut the log back to so many bytes."""
-        if length:
-            self._file.seek(length - 1)
-            if self._file.read(1) != b"\n":
-                raise ConfigError(
-                    f"the run log {self._path} is not what was written; bring it back, or move it away to go "
-                    "on without what it holds"
-                )
         self._file.truncate(length)
         self._file.seek(length)
 

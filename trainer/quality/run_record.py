@@ -17,10 +17,10 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
-from livectr.trainer.options import TrainOptions
-from livectr.trainer.quality.predictions import Records
+from livectr.trainer.part import Arrays, Part, Scored
 from livectr.trainer.quality.run_log import RunLog
 from livectr.trainer.quality.windows import BIN_WIDTH, BINS, FIRST_LOGIT, Windows
+from livectr.trainer.setup import Setup
 
 LENGTH = "length"
 OFTENEST_S, RAREST_S, AGE_SHARE = 1.0, 300.0, 300
@@ -48,7 +48,7 @@ class Moment:
     examples: int
 
 
-class RunRecord:
+class RunRecord(Part):
     """Record of a run on rank 0.
 
     Args:
@@ -56,19 +56,15 @@ class RunRecord:
         pipeline: its fingerprint and fields are in the first line.
         roles: models.
         began_ms: time at which the run's first process began.
-        state: of the checkpoint; empty in a new run.
+
+    Raises:
+        ConfigError: the file is no run log.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        pipeline: Pipeline,
-        roles: Iterable[str],
-        began_ms: int,
-        state: Mapping[str, npt.NDArray[Any]],
-    ) -> None:
+    kind = "record"
+
+    def __init__(self, path: Path, pipeline: Pipeline, roles: Iterable[str], began_ms: int) -> None:
         self._windows = Windows(roles)
-        length = int(state[LENGTH][0]) if state else None
         bins = {"first_logit": FIRST_LOGIT, "width": BIN_WIDTH, "count": BINS}
         head = {
             "began_ms": began_ms,
@@ -77,39 +73,31 @@ class RunRecord:
             "fields": [field.name for field in pipeline.fields],
             "bins": bins,
         }
-        self._log = RunLog(path, head, length)
-        self._resumed = bool(state)
-        if state:
-            self._windows.load({name: values for name, values in state.items() if name != LENGTH})
+        self._log = RunLog(path, head)
+        self._resumed = False
         self._began_ms = began_ms
         self._next_sample = time.monotonic() + OFTENEST_S
         self._shown: VersionManifest | None = None
         self._delays: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]] = []
 
     @staticmethod
-    def of(
-        pipeline: Pipeline,
-        options: TrainOptions,
-        roles: Iterable[str],
-        began_ms: int,
-        state: Mapping[str, npt.NDArray[Any]],
-    ) -> RunRecord | None:
-        """Record of a run; None without a run log, and for no roles: on other ranks than 0."""
-        roles = tuple(roles)
-        if options.run_log is None or not roles:
+    def of(setup: Setup, roles: Iterable[str], began_ms: int) -> RunRecord | None:
+        """Record of a run on rank 0; None without a run log, and on other ranks."""
+        path = setup.options.run_log
+        if setup.rank != 0 or path is None:
             return None
-        return RunRecord(Path(options.run_log), pipeline, roles, began_ms, state)
+        return RunRecord(Path(path), setup.pipeline, roles, began_ms)
 
     def start(self, moment: Moment, world: int) -> None:
         """Say that a process of the run begins."""
-        if not self._resumed:  # a run that kept no log until here
+        if not self._resumed:  # a new run, or one that kept no log until here
+            self._log.begin()
             self._windows.before = moment.examples
         self._log.write("start", moment.step, {"examples": moment.examples, "world": world})
 
-    def add(self, scored: Records, step: int) -> None:
-        """Add examples with final labels, records[B]."""
-        for window in self._windows.add(scored):
-            self._log.write("window", step, window)
+    def measure(self, scored: Scored) -> None:
+        for window in self._windows.add(scored.records):
+            self._log.write("window", scored.step, window)
 
     def finish(self, step: int) -> None:
         """Close the open window: no more examples will come."""
@@ -148,9 +136,15 @@ class RunRecord:
         """Write the report of this process, a dataclass."""
         self._log.write("end", step, {"report": asdict(report)})  # type: ignore[call-overload]
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> Arrays:
         """State for a checkpoint; the log until here is on disk afterwards."""
         return self._windows.state() | {LENGTH: np.array([self._log.sync()])}
+
+    def load(self, state: Arrays) -> None:
+        """Resume from a `state`. Raises ConfigError; see `RunLog.resume`."""
+        self._log.resume(int(state[LENGTH][0]))
+        self._windows.load({name: values for name, values in state.items() if name != LENGTH})
+        self._resumed = True
 
     def close(self) -> None:
         self._log.close()

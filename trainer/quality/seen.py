@@ -6,11 +6,11 @@ checkpoint keeps them, so that a resumed run continues counting. Rank 0 counts, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
+
+from livectr.trainer.part import Arrays, Part
+from livectr.trainer.setup import Setup
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -29,12 +29,19 @@ def is_cold(seen: U32) -> npt.NDArray[np.bool_]:
     return seen < COLD
 
 
-class ItemCounts:
+class ItemCounts(Part):
     """Item → examples so far, 16 bytes an item, as two sorted arrays: all older items, and the newest."""
+
+    kind = "items"
 
     def __init__(self) -> None:
         self._known = [_none(), _none()]
         self._fresh = [_none(), _none()]
+
+    @staticmethod
+    def of(setup: Setup) -> ItemCounts | None:
+        """Counts of a run on rank 0; None without an items table, and on other ranks."""
+        return ItemCounts() if setup.rank == 0 and setup.pipeline.items is not None else None
 
     def __len__(self) -> int:
         return len(self._known[0]) + len(self._fresh[0])
@@ -73,13 +80,12 @@ class ItemCounts:
         found[hit] = counts[at[hit]]
         return np.asarray(np.minimum(found, NOT_COUNTED - 1), np.uint32)
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> Arrays:
         """State for a checkpoint: items int64[n], rising, and counts int64[n]."""
         self._merge()
         return {"items": self._known[0], "counts": self._known[1]}
 
-    def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Resume from a `state`."""
+    def load(self, state: Arrays) -> None:
         self._known = [state["items"].copy(), state["counts"].copy()]
         self._fresh = [_none(), _none()]
 

@@ -20,13 +20,14 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import DataError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
+from livectr.trainer.part import Part
 from livectr.trainer.stream.header import Flags
 
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 5.0
 
 
-class DataWatch:
+class DataWatch(Part):
     """Watches the rows that one rank reads.
 
     Args:
@@ -51,6 +52,7 @@ class DataWatch:
         self._next_look = time.monotonic() + LOOK_EVERY_S
         self._hints: dict[str, str] = {}
         self._totals = (0, 0)
+        self._topics: dict[str, TopicRows] = {}
 
     @property
     def totals(self) -> tuple[int, int]:
@@ -83,21 +85,21 @@ class DataWatch:
             self._next_look = time.monotonic() + LOOK_EVERY_S
             self._warn(self._counts(), final=False)
 
-    def finish(self) -> dict[str, TopicRows]:
+    def finish(self) -> None:
         """Judge all rows at the end. Collective.
-
-        Returns:
-            Topic → rows of all ranks.
 
         Raises:
             DataError: too few rows are usable; on every rank alike.
         """
-        return self._judge(final=not self._resumed)
+        self._judge(final=not self._resumed)
 
-    def hints(self) -> list[str]:
-        """Likely mistakes in the data of all ranks (`ingest.hints`); each is warned of once. Collective."""
+    def report(self) -> dict[str, Any]:
+        """Rows of all ranks by topic; likely mistakes in their data (`ingest.hints`), each is warned of once.
+        Collective.
+        """
         self._warn(summed(self._control.gather_json(self._counts())), final=True)
-        return list(self._hints.values())
+        rows = {topic: counted.as_json() for topic, counted in self._topics.items()}
+        return {"rows": rows, "hints": list(self._hints.values())}
 
     def line(self) -> str:
         """Text with the unusable rows of all ranks and this rank's commonest complaint; "" without any."""
@@ -107,12 +109,11 @@ class DataWatch:
         commonest = self._letters.rows.commonest
         return f"{unusable:,} of {rows:,} rows unusable" + (f": {commonest}" if commonest else "")
 
-    def _judge(self, *, final: bool) -> dict[str, TopicRows]:
-        topics = merged(self._control.gather_json(self._letters.rows.as_json()))
-        message = complaint(topics, self._letters.place, min_usable=self._min_usable, final=final)
+    def _judge(self, *, final: bool) -> None:
+        self._topics = merged(self._control.gather_json(self._letters.rows.as_json()))
+        message = complaint(self._topics, self._letters.place, min_usable=self._min_usable, final=final)
         if message is not None:
             raise DataError(message, everywhere=True)
-        return topics
 
     def _counts(self) -> dict[str, Any]:
         """Counters of this rank since the process started."""

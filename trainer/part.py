@@ -1,0 +1,62 @@
+"""Part of a run: it hangs on the stages, and owns its state, its measures and its lines of the report.
+
+    trainer.build                  makes one ordered list of parts, and loads their states
+    trainer.quality.evaluation     gives every part the examples whose labels are final
+    trainer.commit_state           puts their states into the checkpoint
+    trainer.report                 puts their lines into the report
+
+A part's metrics are declared in the `telemetry` module of its folder, its settings in trainer.options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Examples with final labels, as they were scored before they were learned.
+
+    Attributes:
+        records: records[B] (trainer.quality.predictions).
+        logits: role → f32[B], columns of the records.
+        step: number of the step that brought them.
+        champion: role of the ranking model that is published.
+    """
+
+    records: npt.NDArray[np.void]
+    logits: Mapping[str, F32]
+    step: int
+    champion: str
+
+
+class Part:
+    """Part without state, measures and lines; a part overrides what it has.
+
+    Attributes:
+        kind: of its file in a checkpoint, which rank 0 writes; "": it has no state.
+    """
+
+    kind: ClassVar[str] = ""
+
+    def state(self) -> Arrays:
+        """State for a checkpoint: equal for equal states."""
+        return {}
+
+    def load(self, state: Arrays) -> None:
+        """Resume from a `state`; the part is new."""
+
+    def measure(self, scored: Scored) -> None:
+        """Take examples in the global order, on rank 0."""
+
+    def report(self) -> Mapping[str, Any]:
+        """Fields of trainer.report.Report; a part of all ranks may be collective here."""
+        return {}

@@ -1,0 +1,70 @@
+"""Test-then-train evaluation of a run: scores of learned examples, with their final labels, for its parts.
+
+    batch, logits ─► records ─► final labels ─► every part's `measure`
+                 items: examples so far   labels: scores wait for late clicks
+
+Late positives are no examples: they are not scored, but give an example its final label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from livectr.trainer.des.result import StepResult
+from livectr.trainer.part import F32, Part, Scored
+from livectr.trainer.quality.contest import Contest
+from livectr.trainer.quality.final_labels import FinalLabels
+from livectr.trainer.quality.predictions import Records, records, roles_of
+from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
+from livectr.trainer.stream.feed import Batch
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Evaluation on rank 0.
+
+    Attributes:
+        parts: get examples with final labels, in this order.
+        items: examples of each item; None: the pipeline has no items.
+        labels: scores whose label windows have not passed; None: every label is final at once.
+        contest: champion and challengers; None: no challengers.
+    """
+
+    parts: Sequence[Part]
+    items: ItemCounts | None = None
+    labels: FinalLabels | None = None
+    contest: Contest | None = None
+
+    @property
+    def champion(self) -> str:
+        """Role of the ranking model that is published."""
+        return self.contest.champion if self.contest is not None else "rank"
+
+    def add(self, batch: Batch, result: StepResult, step: int) -> None:
+        """Evaluate a batch of B > 0 examples and late positives.
+
+        Args:
+            result: scores of the batch before it was learned.
+            step: number of the step that has learned it.
+        """
+        logits: Mapping[str, F32] = {role: z[batch.sequence] for role, z in result.logits.items()}
+        seen = np.full(len(batch), NOT_COUNTED, np.uint32)
+        if self.items is not None:
+            seen[~batch.late] = self.items.seen(batch.item[~batch.late])
+        named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
+        scored = records(**named, seen=seen, logits=logits, label=result.label[batch.sequence])
+        self._give(scored if self.labels is None else self.labels.add(scored, batch.late, batch.order), step)
+
+    def finish(self, step: int) -> None:
+        """Evaluate what waits, at the end of the logs: the labels of all examples are final."""
+        if self.labels is not None:
+            self._give(self.labels.finish(), step)
+
+    def _give(self, scored: Records, step: int) -> None:
+        logits = {role: scored[role] for role in roles_of(scored)}
+        examples = Scored(scored, logits, step, self.champion)
+        for part in self.parts:
+            part.measure(examples)

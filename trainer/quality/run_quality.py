@@ -1,0 +1,62 @@
+"""Quality of a run: its predictions go into the log, and are measured at its end for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from livectr.trainer.part import Part, Scored
+from livectr.trainer.quality.predictions import PredictionLog
+from livectr.trainer.setup import Setup
+
+MEASURES = (
+    "auc", "gauc", "logloss", "calibration", "skipped_users",
+    "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
+)  # fmt: skip
+"""Measures of the ranking model that are fields of the report themselves."""
+
+
+@dataclass(frozen=True)
+class RunQuality(Part):
+    """Quality of every model over the run, on rank 0.
+
+    Attributes:
+        log: predictions; its length and digest are in the checkpoint's manifest.
+        roles: models.
+        challengers, shadows: names of those among them.
+    """
+
+    log: PredictionLog
+    roles: Collection[str]
+    challengers: Collection[str]
+    shadows: Collection[str]
+
+    @staticmethod
+    def of(setup: Setup, roles: Collection[str]) -> RunQuality | None:
+        """Quality of a run on rank 0; None where no predictions are kept, and on other ranks.
+
+        Raises:
+            ConfigError: the log's file is no prediction log.
+        """
+        if setup.rank != 0 or not setup.options.logged:
+            return None
+        log = setup.closed(PredictionLog(setup.options.prediction_file, roles))
+        return RunQuality(log, roles, setup.pipeline.challengers, setup.pipeline.shadows)
+
+    def measure(self, scored: Scored) -> None:
+        self.log.append(scored.records)
+
+    def report(self) -> dict[str, Any]:
+        found: dict[str, dict[str, Any]] = {}
+        for role in self.roles:
+            over = self.log.report(role)
+            found[role] = {**over["all"].as_dict(), "last_20_percent": over["last"].as_dict()}
+        rank = found.get("rank", {})
+        return {
+            **{name: rank[name] for name in MEASURES if name in rank},
+            "last_20_percent": rank.get("last_20_percent", {}),
+            "prerank": found.get("prerank", {}),
+            "challengers": {role: values for role, values in found.items() if role in self.challengers},
+            "shadows": {role: values for role, values in found.items() if role in self.shadows},
+        }

@@ -27,14 +27,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
+from livectr.trainer.checkpoint.telemetry import (
+    CHECKPOINT_SECONDS,
+    CHECKPOINT_TIMESTAMP,
+    CHECKPOINT_WRITE_SECONDS,
+)
 from livectr.trainer.comm.control import Control
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.boundary import Boundary, overgrown
 from livectr.trainer.publish.spool import CopyAhead
+from livectr.trainer.publish.telemetry import PUBLISH_COPY_SECONDS
 from livectr.trainer.publish.version import Push
 
 if TYPE_CHECKING:
@@ -185,7 +190,7 @@ class Committer:
             self._checkpoint.begin(self._completed(state, state.checkpoint, begins=publish))
             self._checkpointed, self.unsaved = state.boundary, False
             self._began_s = state.began_s
-            telemetry.CHECKPOINT_SECONDS.observe(time.monotonic() - state.began_s)
+            CHECKPOINT_SECONDS.observe(time.monotonic() - state.began_s)
         if self._publisher is not None and publish:
             # 5 push in the background
             assert state.snapshots is not None
@@ -199,7 +204,7 @@ class Committer:
             self._ahead, self._at_once = None, False
             needed = self._checkpoint.oldest_version if self._checkpoint is not None else None
             self._publisher.begin(snapshot, learned=state.examples, committed=committed, needed=needed)
-            telemetry.PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
+            PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
         self._forget(state)
         if self._checkpoint is not None and state.ahead:
             self._checkpoint.ahead(state.boundary.tables)
@@ -254,8 +259,8 @@ class Committer:
 
     def _pause_checkpoints(self) -> None:
         took_s = time.monotonic() - self._began_s
-        telemetry.CHECKPOINT_WRITE_SECONDS.observe(took_s)
-        telemetry.CHECKPOINT_TIMESTAMP.set_to_current_time()
+        CHECKPOINT_WRITE_SECONDS.observe(took_s)
+        CHECKPOINT_TIMESTAMP.set_to_current_time()
         pause_s = max(self._checkpoint_interval_s, CHECKPOINT_PAUSE * took_s)
         self._next_checkpoint = time.monotonic() + pause_s
 

@@ -32,7 +32,7 @@ import livectr.ingest.operators
 import livectr.serving.metrics
 import livectr.store.measured_redis
 import livectr.system.build_info
-import livectr.trainer.telemetry
+import livectr.trainer.build
 from livectr import operator_page
 from livectr.config.settings import SETTINGS
 from tests.docs.forked import ForkedOnPath
@@ -51,7 +51,7 @@ DECLARE_METRICS = (
     livectr.system.build_info,
     livectr.store.measured_redis,
     livectr.serving.metrics,
-    livectr.trainer.telemetry,
+    livectr.trainer.build,
 )
 FULL_ONLY = "make demo SECONDS"  # blocks with it are run by `make test-full`: test_demo.py runs the demo, too
 SIMULATED = re.compile(r"(livectr logs simulate .*--seconds )(\d\d)\b")

@@ -11,7 +11,8 @@ from rich.console import Console
 from livectr.demo.live import Screen, State
 from livectr.demo.scrape import scrape
 from livectr.local.ports import free_ports
-from livectr.trainer import telemetry
+from livectr.trainer.publish.telemetry import PUBLISHED_VERSION
+from livectr.trainer.quality.telemetry import AUC, CALIBRATION, COLD_GAUC, GAUC, LOGLOSS
 
 KNOWN = State(
     elapsed_s=30,
@@ -43,16 +44,16 @@ def port() -> Iterator[int]:
 
 def test_figures_of_the_trainer_come_from_its_metrics(port: int) -> None:
     by_model = {
-        "auc": telemetry.AUC,
-        "gauc": telemetry.GAUC,
-        "cold_gauc": telemetry.COLD_GAUC,
-        "logloss": telemetry.LOGLOSS,
-        "calibration": telemetry.CALIBRATION,
+        "auc": AUC,
+        "gauc": GAUC,
+        "cold_gauc": COLD_GAUC,
+        "logloss": LOGLOSS,
+        "calibration": CALIBRATION,
     }
     for number, gauge in enumerate(by_model.values(), start=1):
         gauge.labels("rank").set(number)
         gauge.labels("compared").set(10 * number)
-    telemetry.PUBLISHED_VERSION.set(7)
+    PUBLISHED_VERSION.set(7)
     samples = scrape(port)
     assert samples
     state = State(shadow="compared")

@@ -31,8 +31,8 @@ from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
+from livectr.trainer.publish.telemetry import LOST_VERSIONS, PUBLISHED_VERSION
 from livectr.trainer.run import Training, train
-from livectr.trainer.telemetry import LOST_VERSIONS, PUBLISHED_VERSION
 from livectr.versions import listing
 from tests.metrics_page import metric_value
 from tests.trainer.planted_log import CARDINALITY, PARTITIONS, contest_pipeline, write_log

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from livectr.kernels.table.table import DynamicTable
 from livectr.system.errors import CheckpointError, MismatchError, UserError
-from livectr.trainer import telemetry
+from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, READ, Manifest, check_identity
 from livectr.trainer.comm.control import Control

@@ -19,8 +19,8 @@ from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.quality.champion import CONTEST, ChampionPolicy
 from livectr.trainer.quality.metrics import example_losses
 from livectr.trainer.quality.predictions import Records, read_predictions
+from livectr.trainer.quality.telemetry import CHAMPION, CHAMPION_CHANGES, CONTEST_EXAMPLES, CONTEST_LOGLOSS
 from livectr.trainer.run import TrainOptions, train
-from livectr.trainer.telemetry import CHAMPION, CHAMPION_CHANGES, CONTEST_EXAMPLES, CONTEST_LOGLOSS
 from tests.metrics_page import metric_value
 from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files

@@ -18,11 +18,11 @@ from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import Manifest, newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.options import TrainOptions
+from livectr.trainer.publish.telemetry import PUBLISH_HELD
 from livectr.trainer.quality.gate import PANES, GateRule, PublishGate
 from livectr.trainer.quality.metrics import auc, calibration
 from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.run import train
-from livectr.trainer.telemetry import PUBLISH_HELD
 from tests.metrics_page import metric_value
 from tests.tiers import few
 from tests.trainer.planted_log import PARTITIONS, contest_pipeline, write_log

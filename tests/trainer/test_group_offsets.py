@@ -16,10 +16,10 @@ from kafka.structs import OffsetAndMetadata
 from livectr.ingest.addresses import connect_admin, kafka_servers
 from livectr.local.kafka import Broker, create_topics
 from livectr.system.errors import ConfigError
-from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
+from livectr.trainer.stream import telemetry
 from livectr.trainer.stream.group_offsets import GroupOffsets
 from tests.kafka_tools import described_group
 from tests.metrics_page import metric_value

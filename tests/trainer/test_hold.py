@@ -17,9 +17,9 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_errors import FencedError, HeldError
+from livectr.trainer.publish.telemetry import LOST_VERSIONS, PUBLISH_HELD
 from livectr.trainer.publish.version import PublishedModel, Push
 from livectr.trainer.publish.watch import PublishedWatch
-from livectr.trainer.telemetry import LOST_VERSIONS, PUBLISH_HELD
 from livectr.versions.holding import hold, release
 from tests.metrics_page import metric_value
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot, start

@@ -15,7 +15,7 @@ from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.language.tables import Table
 from livectr.serving.version.items import ItemVectors
 from livectr.store.manifest import VersionManifest
-from livectr.trainer import telemetry
+from livectr.trainer.content import telemetry
 from livectr.trainer.content.item_drift import ItemDrift
 from livectr.trainer.content.item_refresh import ItemPlan, ItemRefresh, item_refresh_of
 from livectr.trainer.publish.items import ItemBlobs, Items

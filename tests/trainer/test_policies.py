@@ -13,10 +13,10 @@ from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.system.errors import ConfigError, MismatchError
-from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
+from livectr.trainer.tables import telemetry
 from livectr.trainer.tables.policies import SEARCHES, SLICE, Policies
 from tests.metrics_page import metric_value
 from tests.tiers import examples

@@ -15,9 +15,9 @@ from livectr.ingest.content.store import ContentStore
 from livectr.models.embedding import EmbeddingModel, SubNetwork
 from livectr.store import vectors as blob_vectors
 from livectr.store.vectors import decode_vectors
-from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content import precompute as sweep
+from livectr.trainer.content import telemetry
 from livectr.trainer.content.precompute import ContentPrecompute, StoppedError
 from livectr.trainer.publish.version import Push
 from tests.metrics_page import metric_value

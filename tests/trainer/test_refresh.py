@@ -17,8 +17,8 @@ from livectr.serving.version.id_vectors import IdVectors, joined
 from livectr.store.manifest import VersionManifest
 from livectr.store.vectors import decode_vectors
 from livectr.system.errors import ConfigError
-from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
+from livectr.trainer.content import telemetry
 from livectr.trainer.content.refresh import ContentRefresh, RefreshPlan, refreshes_of
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.version import Published

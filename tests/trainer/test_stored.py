@@ -18,7 +18,7 @@ import livectr
 from livectr.cli import main
 from livectr.system.errors import CheckpointError, ConfigError, ConnectError, MismatchError
 from livectr.system.object_store import ObjectStore
-from livectr.trainer import telemetry
+from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.age import check_age
 from livectr.trainer.checkpoint.folder import write_manifest
 from livectr.trainer.checkpoint.manifest import FileEntry, newest_manifest, newest_whole

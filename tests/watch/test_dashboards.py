@@ -20,7 +20,7 @@ import livectr.ingest.metrics
 import livectr.serving.metrics
 import livectr.store.measured_redis
 import livectr.system.build_info
-import livectr.trainer.telemetry
+import livectr.trainer.build
 from k8s.dashboards import __main__ as dashboards
 from k8s.rules import __main__ as rules
 from tests.watch.expressions import ABSENT_ON_A_LAPTOP, DASHBOARDS, panels
@@ -31,7 +31,7 @@ DECLARE_METRICS = (
     livectr.system.build_info,
     livectr.store.measured_redis,
     livectr.serving.metrics,
-    livectr.trainer.telemetry,
+    livectr.trainer.build,
 )
 OTHERS = ("process_", "up", "ALERTS", *ABSENT_ON_A_LAPTOP)
 """Begin of the names of metrics that are not LiveCTR's."""

@@ -45,7 +45,7 @@ from typing import Any, BinaryIO
 
 from livectr.system.disk import sync_directory, writing
 from livectr.system.errors import DiskFullError
-from livectr.trainer import telemetry
+from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.content import CheckpointState, Table
 from livectr.trainer.checkpoint.folder import collect, lock, remove_unfinished, write_manifest
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable

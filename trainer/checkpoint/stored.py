@@ -30,7 +30,7 @@ from typing import TypeVar
 from livectr.system.disk import writing
 from livectr.system.errors import CheckpointError, ConnectError, MismatchError
 from livectr.system.object_store import ObjectStore, is_object_address
-from livectr.trainer import telemetry
+from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     FileEntry,

@@ -36,9 +36,9 @@ from livectr.kernels.runtime.recycled import Recycled
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.models.inputs import Ragged
 from livectr.system.errors import ConfigError
-from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.key_codec import Segments, decode, encode, measure
+from livectr.trainer.content import telemetry
 from livectr.trainer.feature_parts import ragged, rows_at
 
 I32 = NDArray[np.int32]

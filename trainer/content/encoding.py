@@ -26,7 +26,7 @@ from livectr.ingest.content.encode import PictureWriter
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.content.topic import ContentTopic, Picture
 from livectr.models.encoders import Encoder
-from livectr.trainer import telemetry
+from livectr.trainer.content import telemetry
 
 LOG = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.pipeline import Pipeline
 from livectr.models.two_tower import TwoTower
 from livectr.store.vectors import blob_rows
-from livectr.trainer import telemetry
+from livectr.trainer.content import telemetry
 from livectr.trainer.content.item_drift import ItemDrift
 from livectr.trainer.content.names import LEFT
 from livectr.trainer.content.refresh import NEWER, NEWER_SHARE

@@ -28,7 +28,7 @@ import torch
 
 from livectr.models.embedding import SubNetwork
 from livectr.store.vectors import blob_count, blob_rows
-from livectr.trainer import telemetry
+from livectr.trainer.content import telemetry
 from livectr.trainer.content.ams import Features16
 
 I64 = npt.NDArray[np.int64]

@@ -29,9 +29,8 @@ from livectr.ingest.content.store import ContentStore
 from livectr.ingest.pipeline import Pipeline
 from livectr.models.embedding import SubNetwork
 from livectr.system.errors import ConfigError
-from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content import precompute
+from livectr.trainer.content import precompute, telemetry
 from livectr.trainer.content.drift import Drift
 from livectr.trainer.content.precompute import F16, F32, I64, Embedder
 from livectr.trainer.content.slots import SLOT_IDS, Slots

@@ -38,9 +38,9 @@ import numpy.typing as npt
 from livectr.store.evictions import Evictions
 from livectr.store.hold import Hold
 from livectr.store.manifest import Freshness, VersionManifest
-from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.part import Part
+from livectr.trainer.publish import telemetry
 from livectr.trainer.publish.delays import Delays
 from livectr.trainer.publish.draft import Draft, Learning, ShareNotice
 from livectr.trainer.publish.garbage import GarbageCollector

@@ -20,10 +20,10 @@ import numpy.typing as npt
 from livectr.store.layout import decode_erased, encode_changed
 from livectr.store.manifest import VersionManifest
 from livectr.store.vectors import encode_vectors
-from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.names import tag_of
 from livectr.trainer.content.precompute import StoppedError, workers
+from livectr.trainer.publish import telemetry
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.log.entries import LogEntry
 from livectr.trainer.publish.outcome import outcome_of

@@ -18,7 +18,7 @@ from livectr.store.evictions import Evictions
 from livectr.store.hold import Hold
 from livectr.store.manifest import VersionManifest
 from livectr.store.redis_errors import REDIS_ERRORS
-from livectr.trainer import telemetry
+from livectr.trainer.publish import telemetry
 from livectr.trainer.publish.outcome import superseding
 from livectr.trainer.publish.redis_store import RedisStore
 

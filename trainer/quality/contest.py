@@ -12,8 +12,8 @@ import numpy as np
 
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.pipeline import Pipeline
-from livectr.trainer import telemetry
 from livectr.trainer.part import F32, Arrays, Part, Scored
+from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.champion import CONTEST, ChampionPolicy, Change
 from livectr.trainer.quality.metrics import Labels, example_losses
 from livectr.trainer.setup import Setup

@@ -31,8 +31,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.trainer import telemetry
 from livectr.trainer.part import F32, Arrays, Part, Scored
+from livectr.trainer.publish.telemetry import PUBLISH_HELD
+from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.metrics import Labels
 from livectr.trainer.setup import Setup
 
@@ -259,7 +260,7 @@ class PublishGate(Part):
             LOG.info("publish gate: versions are published again: %s", self._figures())
         self.held = reasons
         for name in REASONS:
-            telemetry.PUBLISH_HELD.labels(name).set(int(name in reasons))
+            PUBLISH_HELD.labels(name).set(int(name in reasons))
 
     def _figures(self) -> str:
         now, rule = self.measures, self.rule

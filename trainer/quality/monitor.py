@@ -14,10 +14,11 @@ from rich.live import Live
 from rich.text import Text
 
 from livectr.store.manifest import VersionManifest
-from livectr.trainer import telemetry
 from livectr.trainer.part import Part, Scored
+from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
 from livectr.trainer.quality.seen import is_cold
+from livectr.trainer.tables.telemetry import OF_TABLES, TABLE_BYTES, TABLE_ROWS, TIER_ROWS
 
 LOG = logging.getLogger(__name__)
 GAUGES_EVERY_S = 5.0
@@ -55,7 +56,7 @@ class Monitor(Part):
         self.tables = tables
         self.folders = folders or {}
         for name in tables:
-            for metric in telemetry.OF_TABLES:
+            for metric in OF_TABLES:
                 metric.labels(name)
         self.window = SlidingWindow(window_ms, roles)
         self._quality: dict[str, Quality] = {}
@@ -75,11 +76,11 @@ class Monitor(Part):
     def gauges(self) -> None:
         """Bring the Prometheus gauges up to date."""
         for name, table in self.tables.items():
-            telemetry.TABLE_ROWS.labels(name).set(len(table))
-            telemetry.TABLE_BYTES.labels(name).set(table.nbytes)
+            TABLE_ROWS.labels(name).set(len(table))
+            TABLE_BYTES.labels(name).set(table.nbytes)
         if "spill" not in self.folders:  # else trainer.tables.tiers knows
-            telemetry.TIER_ROWS.labels("dram").set(sum(map(len, self.tables.values())))
-            telemetry.TIER_ROWS.labels("ssd").set(0)
+            TIER_ROWS.labels("dram").set(sum(map(len, self.tables.values())))
+            TIER_ROWS.labels("ssd").set(0)
         for name, folder in self.folders.items():
             disk = shutil.disk_usage(_existing(folder))
             telemetry.DISK_FREE_BYTES.labels(name).set(disk.free)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from livectr.trainer import telemetry
+from livectr.trainer.stream import telemetry
 from livectr.trainer.stream.header import Flags
 
 LOOK_EVERY_S = 1.0

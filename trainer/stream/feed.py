@@ -33,8 +33,8 @@ from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.plan.features import Features
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.losses import LATE
-from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
+from livectr.trainer.stream import telemetry
 from livectr.trainer.stream.cut import Cut
 
 I64 = npt.NDArray[np.int64]

@@ -20,7 +20,7 @@ from kafka.structs import OffsetAndMetadata
 from livectr.ingest.addresses import connect_admin
 from livectr.ingest.chunks import TopicPartition as Place
 from livectr.system.errors import UserError
-from livectr.trainer import telemetry
+from livectr.trainer.stream import telemetry
 
 LOG = logging.getLogger(__name__)
 Offsets = Mapping[Place, int]

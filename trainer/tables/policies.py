@@ -30,7 +30,7 @@ from livectr.ingest.language.policies import TablePolicy
 from livectr.kernels.table.table import DynamicTable, Keys
 from livectr.kernels.table.usage import LAST_STAMP
 from livectr.system.errors import ConfigError, MismatchError
-from livectr.trainer import telemetry
+from livectr.trainer.tables import telemetry
 
 SLICE = 20
 """1/SLICE of a budget is freed at once, since each choice is a pass over all rows."""

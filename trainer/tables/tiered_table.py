@@ -12,7 +12,7 @@ import numpy.typing as npt
 from livectr.kernels.runtime.arrays import contiguous
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import CHUNK, MISSING_ROW, DynamicTable, Floats, Keys, Missing
-from livectr.trainer import telemetry
+from livectr.trainer.tables import telemetry
 from livectr.trainer.tables.spill import Bytes, Mask, SpillStore
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import CHUNK, MISSING_ROW, Keys
 from livectr.kernels.tiers.moves import Moves
 from livectr.system.errors import ConfigError, InternalError, UserError
-from livectr.trainer import telemetry
+from livectr.trainer.tables import telemetry
 from livectr.trainer.tables.spill import Bytes, Mask, SpillStore
 from livectr.trainer.tables.tiered_table import U32, T, TieredTable
 

@@ -51,6 +51,7 @@ from livectr.trainer.quality.predictions import wrong_predictions
 from livectr.trainer.quality.run_quality import RunQuality
 from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import ItemCounts
+from livectr.trainer.schedule import Schedule
 from livectr.trainer.setup import Setup
 from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
 from livectr.trainer.stream.batcher import Batcher, Times
@@ -258,7 +259,9 @@ def _commits(parts: Parts) -> Committer:
         checkpoint,
         publisher,
         first,
-        publish_interval_s=parts.options.publish_interval_s,
-        checkpoint_interval_s=parts.options.checkpoint_interval_s,
+        Schedule(
+            publish_interval_s=parts.options.publish_interval_s,
+            checkpoint_interval_s=parts.options.checkpoint_interval_s,
+        ),
         held=parts.holds.reason,
     )

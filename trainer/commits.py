@@ -22,25 +22,21 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from livectr.trainer.change_marks import ChangeMarks
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
-from livectr.trainer.checkpoint.telemetry import (
-    CHECKPOINT_SECONDS,
-    CHECKPOINT_TIMESTAMP,
-    CHECKPOINT_WRITE_SECONDS,
-)
 from livectr.trainer.comm.control import Control
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.counts import summed
-from livectr.trainer.publish.boundary import Boundary, overgrown
+from livectr.trainer.publish.boundary import Boundary
 from livectr.trainer.publish.spool import CopyAhead
 from livectr.trainer.publish.telemetry import PUBLISH_COPY_SECONDS
 from livectr.trainer.publish.version import Push
+from livectr.trainer.schedule import Due, Schedule
 
 if TYPE_CHECKING:
     from livectr.trainer.publish.publisher import Publisher
@@ -49,21 +45,6 @@ LOG = logging.getLogger(__name__)
 LAST_PUBLISH_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
 """Wait for the last version of a process that was asked to stop; its supervisor kills it soon."""
-CHECKPOINT_PAUSE = 9.0
-"""Seconds without a checkpoint for each second of the checkpoint before: at most a tenth of the time."""
-
-
-class Due(IntEnum):
-    """Commit that rank 0 asks for."""
-
-    NOTHING = 0
-    PUBLISH = 1
-    ALL = 2
-    """Checkpoint and publish."""
-    RELEASED = 3
-    """Publish what was held, even if nothing has come since."""
-    AHEAD = 4
-    """Publish, and begin to copy the next checkpoint ahead."""
 
 
 class Committer:
@@ -71,9 +52,8 @@ class Committer:
 
     Args:
         first: boundary before the first step of this process.
-        publish_interval_s: least time between commits. A commit that found the previous push under way is
-            repeated as soon as that push has ended.
-        checkpoint_interval_s: least time between checkpoints.
+        schedule: when commits are due. A commit that found the previous push under way is repeated as soon as
+            that push has ended.
         held: reason for which no version may be published, or "" (trainer.holds); rank 0 knows it.
 
     Attributes:
@@ -88,22 +68,16 @@ class Committer:
         checkpoint: Checkpointer | None,
         publisher: Publisher | None,
         first: Boundary,
+        schedule: Schedule,
         *,
-        publish_interval_s: float,
-        checkpoint_interval_s: float,
         held: Callable[[], str] = lambda: "",
     ) -> None:
         self._control, self._hold = control, held
         self._held = ""  # reason for which the last commit published nothing
         self._checkpoint, self._publisher = checkpoint, publisher
-        self._publish_interval_s, self._checkpoint_interval_s = publish_interval_s, checkpoint_interval_s
-        # Every process reads look-up tables again, so that all of their rows count as changed.
-        self._published: Boundary | None = replace(first, lookup_rows=0)
-        """Boundary of the version that Redis holds; None: later changes are not known any more."""
-        self._pushing: Boundary | None = self._published
-        self._checkpointed = first
+        self._schedule = schedule
+        self._marks = ChangeMarks(first, saves=checkpoint is not None, publishes=publisher is not None)
         self.dirty, self.unsaved = publisher is not None, False
-        self._next_commit = self._next_checkpoint = self._began_s = time.monotonic()
         self._missed = False  # the last commit published nothing, because a push was under way
         self._ahead: CopyAhead | None = None  # rows of a complete version that has not begun
         self._at_once = False  # the next complete version is copied at its boundary
@@ -118,14 +92,13 @@ class Committer:
     @property
     def due(self) -> Due:
         """Commit that the intervals ask for by now."""
-        now = time.monotonic()
         missed = self._missed and self._publisher is not None and not self._publisher.busy
-        if not self.wanted or (now < self._next_commit and not missed):
+        if not self.wanted or not (self._schedule.commit or missed):
             return Due.NOTHING
         if self._held and not self._hold():
             return Due.RELEASED
         writing = self._checkpoint is not None and self._checkpoint.busy
-        if now < self._next_checkpoint or writing:
+        if writing or not self._schedule.checkpoint:
             return Due.PUBLISH
         tables = self._checkpoint.tables if self._checkpoint is not None else None
         if tables is None or (tables.copied and (tables.copying or not tables.large)):
@@ -188,15 +161,15 @@ class Committer:
             if self._checkpoint.busy:
                 self._finish_checkpoint()
             self._checkpoint.begin(self._completed(state, state.checkpoint, begins=publish))
-            self._checkpointed, self.unsaved = state.boundary, False
-            self._began_s = state.began_s
-            CHECKPOINT_SECONDS.observe(time.monotonic() - state.began_s)
+            self._marks.save(state.boundary)
+            self.unsaved = False
+            self._schedule.began(state.began_s)
         if self._publisher is not None and publish:
             # 5 push in the background
             assert state.snapshots is not None
             began_s = time.monotonic()
-            self._pushing = state.boundary
-            since = None if self._publisher.full else self._published
+            self._marks.push(state.boundary)
+            since = None if self._publisher.full else self._marks.published
             assert since is not None or self._publisher.full
             committed = self._checkpoint.oldest if self._checkpoint is not None else 0
             taker = state.snapshots if self._ahead is None else replace(state.snapshots, copied=self._ahead)
@@ -211,7 +184,7 @@ class Committer:
         if state.publish:
             self._missed = busy
             self.dirty = busy or self._ahead is not None
-            self._next_commit = time.monotonic() + self._publish_interval_s
+            self._schedule.committed()
         return publish
 
     def copy(self) -> None:
@@ -229,8 +202,8 @@ class Committer:
         at_once = self._at_once or self._ending
         if self._ahead is None and not at_once:
             self._ahead = state.snapshots.ahead(state.boundary)
-            if self._ahead is not None:  # Redis lacks what changes from here on
-                self._published = self._pushing = state.boundary
+            if self._ahead is not None:
+                self._marks.copy_from(state.boundary)
         done = at_once or self._ahead is None or self._ahead.done
         return bool(self._control.gather(np.array([done])).all())
 
@@ -249,20 +222,13 @@ class Committer:
         assert self._checkpoint is not None
         if self._checkpoint.advance() is None:
             return False
-        self._pause_checkpoints()
+        self._schedule.saved()
         return True
 
     def _finish_checkpoint(self) -> None:
         assert self._checkpoint is not None
         self._checkpoint.finish()
-        self._pause_checkpoints()
-
-    def _pause_checkpoints(self) -> None:
-        took_s = time.monotonic() - self._began_s
-        CHECKPOINT_WRITE_SECONDS.observe(took_s)
-        CHECKPOINT_TIMESTAMP.set_to_current_time()
-        pause_s = max(self._checkpoint_interval_s, CHECKPOINT_PAUSE * took_s)
-        self._next_checkpoint = time.monotonic() + pause_s
+        self._schedule.saved()
 
     def _completed(self, state: CommitState, content: CheckpointState, *, begins: bool) -> CheckpointState:
         """Content of a generation with the cursor and counts of publishing, and what Redis lacks."""
@@ -270,10 +236,10 @@ class Committer:
         if self._publisher is None:
             return content
         cursor = self._publisher.cursor(content.step, begins=begins)
-        if self._published is None:  # what that version lacks is not known any more
+        if self._marks.published is None:  # what that version lacks is not known any more
             cursor = replace(cursor, served=0, served_row_set="")
-        if cursor.served and self._published is not None and state.snapshots is not None:
-            content = replace(content, unpublished=state.snapshots.keys_since(self._published))
+        if cursor.served and self._marks.published is not None and state.snapshots is not None:
+            content = replace(content, unpublished=state.snapshots.keys_since(self._marks.published))
         return replace(content, cursor=asdict(cursor))
 
     def _held_back(self, examples: int) -> bool:
@@ -285,42 +251,19 @@ class Committer:
         return not self._held and not self._held_back(examples)
 
     def _forget(self, state: CommitState) -> None:
-        """Free change lists that neither the next checkpoint nor the next version needs.
-
-        Redis may be away for days, and a checkpoint may be far off. Once the lists name more rows than there
-        are, the reader of the oldest lists takes all rows the next time, and they are freed as well.
-        """
-        boundary = state.boundary
-        while True:
-            published = [held for held in (self._published, self._pushing) if held is not None]
-            published = [boundary, *(published if self._publisher is not None else ())]
-            needed = [*published, *([self._checkpointed] if self._checkpoint is not None else ())]
-            for name, table in state.tables.items():
-                table.forget(min(held.tables[name] for held in needed))
-            oldest = min(needed, key=lambda held: held.histories)
-            state.left.forget(needed, published)
-            if oldest is boundary:
-                return
-            many = overgrown(state.tables.values()) or state.left.overgrown
-            if not self._control.gather(np.array([many])).any():
-                return
-            if oldest is self._checkpointed and self._checkpoint is not None:
-                LOG.info("changes are more than rows: the next checkpoint is complete")
-                self._checkpoint.begin_again()
-                self._checkpointed = boundary
-            else:
-                self._drop_published()
-
-    def _drop_published(self) -> None:
-        assert self._publisher is not None
-        LOG.warning(
-            "changes are more than rows, or more have expired than there are, while nothing is published: "
-            "the next version is complete, and removes expired users and keys from Redis"
-        )
-        self._published = self._pushing = None
-        self._at_once, self._ahead = self._ahead is not None, None
-        if not self._publisher.busy:
-            self._publisher.begin_again()
+        """Free change lists; a reader whose lists were too long takes all rows the next time. Collective."""
+        dropped = self._marks.forget(state, self._control)
+        if dropped.checkpoint and self._checkpoint is not None:
+            LOG.info("changes are more than rows: the next checkpoint is complete")
+            self._checkpoint.begin_again()
+        if dropped.version and self._publisher is not None:
+            LOG.warning(
+                "changes are more than rows, or more have expired than there are, while nothing is "
+                "published: the next version is complete, and removes expired users and keys from Redis"
+            )
+            self._at_once, self._ahead = self._ahead is not None, None
+            if not self._publisher.busy:
+                self._publisher.begin_again()
 
     def observe(self, pushes: list[int], examples: int) -> None:
         """Step 6: flip when every rank's push has arrived, and note a version that was flipped.
@@ -334,13 +277,13 @@ class Committer:
         busy = self._publisher.busy
         published = self._publisher.observe(pushes)
         if published is not None:
-            self._published = self._pushing
+            self._marks.flip()
             self.versions += 1
             self.rows += published.rows
             self.complete += published.full
         elif not self._publisher.busy and self._may(examples) and (busy or self._publisher.full):
             self.dirty = True  # it failed or was lost: the next commit repeats it, even if no event comes
-        if self._published is None and not self._publisher.busy and not self._publisher.full:
+        if self._marks.published is None and not self._publisher.busy and not self._publisher.full:
             self._publisher.begin_again()
 
     def finish(self, state: CommitState, *, stopped: bool = False) -> None:

@@ -31,12 +31,12 @@ from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.replicas import check_replicas
 from livectr.trainer.commit_state import CommitState
-from livectr.trainer.commits import Due
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Parts
 from livectr.trainer.process import stop_signals
 from livectr.trainer.quality.run_record import Moment, gathered
 from livectr.trainer.report import Report, report_of
+from livectr.trainer.schedule import Due
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.backlog import Backlog
 from livectr.trainer.stream.batcher import Round

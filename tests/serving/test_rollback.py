@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import redis
 
-import livectr.trainer.commits
+import livectr.trainer.schedule
 import livectr.versions.rollback
 from livectr.cli import main
 from livectr.client.clients import PreRankClient, RankClient, RecommendClient
@@ -127,7 +127,7 @@ def test_a_kept_version_is_served_again_until_the_release(
     world: World, serve: Callable[..., App], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(livectr.versions.rollback, "COLLECT_AFTER_S", 0.0)
-    monkeypatch.setattr(livectr.trainer.commits, "CHECKPOINT_PAUSE", 0.0)
+    monkeypatch.setattr(livectr.trainer.schedule, "CHECKPOINT_PAUSE", 0.0)
     pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
     source = f"file:{world.root / 'logs'}"
     options = TrainOptions(

@@ -18,8 +18,9 @@ from livectr.trainer.checkpoint import table_chain, writer
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest, newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.commit_state import CommitState
-from livectr.trainer.commits import Committer, Due
+from livectr.trainer.commits import Committer
 from livectr.trainer.publish.boundary import Boundary, Left
+from livectr.trainer.schedule import Due, Schedule
 from tests.tiers import examples, few
 from tests.trainer.checkpoint_run import Run, content, reopen, restored_tables
 from tests.waiting import left_s, until
@@ -168,8 +169,7 @@ def test_training_does_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None
         run.checkpoint,
         None,
         first,
-        publish_interval_s=1e-6,
-        checkpoint_interval_s=0.0,
+        Schedule(publish_interval_s=1e-6, checkpoint_interval_s=0.0),
     )
     assert commits.due is Due.ALL
 

@@ -35,6 +35,7 @@ from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.run import Training, TrainOptions
+from livectr.trainer.schedule import Schedule
 from livectr.trainer.tables import tiered_table, tiers
 from livectr.trainer.tables.tiers import Tiers
 from tests.tiers import few
@@ -239,11 +240,11 @@ def test_a_checkpoint_without_lists_does_not_say_what_redis_lacks(tmp_path: Path
         source={}, statistics={},
     )  # fmt: skip
     given: tuple[Any, ...] = (Control(), None, publisher, Boundary({"t": 0}, 0, 0))
-    committer = Committer(*given, publish_interval_s=1.0, checkpoint_interval_s=0.0)
+    committer = Committer(*given, Schedule(publish_interval_s=1.0, checkpoint_interval_s=0.0))
     state = cast(CommitState, SimpleNamespace(snapshots=taker))
     listed = committer._completed(state, content, begins=False)
     assert listed.cursor == asdict(served) and list(listed.unpublished) == ["t"]
-    committer._published = None
+    committer._marks.published = None
     dropped = committer._completed(state, content, begins=False)
     assert dropped.cursor == asdict(replace(served, served=0, served_row_set="")) and not dropped.unpublished
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint import table_chain
 from livectr.trainer.commit_state import CommitState
-from livectr.trainer.commits import Committer, Due
+from livectr.trainer.commits import Committer
 from livectr.trainer.publish.boundary import Boundary, Left
+from livectr.trainer.schedule import Due, Schedule
 from tests.tiers import examples
 from tests.trainer.checkpoint_run import Run, content, reopen, restored_tables
 from tests.waiting import until
@@ -88,13 +89,13 @@ def _erase(run: Run, erases: bool, step: int) -> None:
 
 def test_training_waits_for_what_changed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(tmp_path / "checkpoint")
+    schedule = Schedule(publish_interval_s=1e-6, checkpoint_interval_s=0.0)
     commits = Committer(
         SimpleNamespace(rank=0),  # type: ignore[arg-type]
         run.checkpoint,
         None,
         Boundary({name: 0 for name in run.tables}, 0, 0),
-        publish_interval_s=1e-6,
-        checkpoint_interval_s=0.0,
+        schedule,
     )
     read, copied = DynamicTable.read, [0]
 
@@ -117,7 +118,7 @@ def test_training_waits_for_what_changed_last(tmp_path: Path, monkeypatch: pytes
     def settle() -> None:
         until(lambda: commits.written)
         assert commits.complete_checkpoint([True])
-        commits._next_checkpoint = commits._next_commit = 0.0
+        schedule._next_checkpoint = schedule._next_commit = 0.0
 
     run.train(200)
     assert commit(commits.due) > 0, "the first holds all rows"
@@ -128,7 +129,7 @@ def test_training_waits_for_what_changed_last(tmp_path: Path, monkeypatch: pytes
     while not commits._checkpoint.busy:  # type: ignore[union-attr]
         due = commits.due
         most = max(most, commit(due))
-        commits._next_commit = 0.0
+        schedule._next_commit = 0.0
         assert commits.begins(Due.ALL) or due is Due.ALL, (
             "a checkpoint that is copied ahead comes, whatever the log does"
         )

@@ -14,11 +14,12 @@ from livectr.trainer.build import build
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
-from livectr.trainer.commits import Committer, Due
+from livectr.trainer.commits import Committer
 from livectr.trainer.publish.boundary import Boundary
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.run import Training, TrainOptions
+from livectr.trainer.schedule import Due, Schedule
 from livectr.trainer.stages import Stages
 from tests.trainer.ad_logs import ad_pipeline, write_files
 
@@ -120,7 +121,7 @@ def test_the_end_of_a_log_that_falls_silent_is_checkpointed(monkeypatch: pytest.
     given: dict[str, Any] = dict(
         control=SimpleNamespace(rank=0), checkpoint=checkpoint, publisher=publisher, first=first
     )
-    commits = Committer(**given, publish_interval_s=1.0, checkpoint_interval_s=10.0)
+    commits = Committer(**given, schedule=Schedule(publish_interval_s=1.0, checkpoint_interval_s=10.0))
     snapshots: Any = SimpleNamespace(take=lambda step, since: None, keys_since=lambda since: {})
     content = CheckpointState(1, 1, 0, None, {}, {}, {}, {}, {})
 
@@ -159,7 +160,8 @@ def test_a_version_that_the_push_before_held_up_follows_at_its_end(monkeypatch: 
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     first, publisher = Boundary({}, 0, 0), StuckPublisher()
     given: dict[str, Any] = dict(control=SimpleNamespace(rank=0), checkpoint=None, publisher=publisher)
-    commits = Committer(**given, first=first, publish_interval_s=1.0, checkpoint_interval_s=0.0)
+    schedule = Schedule(publish_interval_s=1.0, checkpoint_interval_s=0.0)
+    commits = Committer(**given, first=first, schedule=schedule)
     snapshots: Any = SimpleNamespace(take=lambda step, since: None)
     state = CommitState(1, 1, first, {}, began_s=now_s, checkpoint=None, snapshots=snapshots)
 

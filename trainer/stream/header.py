@@ -18,7 +18,7 @@ class Flags(NamedTuple):
     Attributes:
         stop: the process was asked to end.
         quiet: nothing has come for so long that the rank would end.
-        due: commit that is due by this rank's clock (trainer.commits.Due); rank 0's counts.
+        due: commit that is due by this rank's clock (trainer.schedule.Due); rank 0's counts.
         publish: state of the rank's push (trainer.publish.version.Push).
         rows: rows that the rank has read.
         unusable: rows of these that cannot be used.

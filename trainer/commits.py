@@ -171,11 +171,11 @@ class Committer:
             self._marks.push(state.boundary)
             since = None if self._publisher.full else self._marks.published
             assert since is not None or self._publisher.full
-            committed = self._checkpoint.oldest if self._checkpoint is not None else 0
+            committed = self._checkpoint.kept.examples if self._checkpoint is not None else 0
             taker = state.snapshots if self._ahead is None else replace(state.snapshots, copied=self._ahead)
             snapshot = taker.take(state.steps, since)
             self._ahead, self._at_once = None, False
-            needed = self._checkpoint.oldest_version if self._checkpoint is not None else None
+            needed = self._checkpoint.kept.version if self._checkpoint is not None else None
             self._publisher.begin(snapshot, learned=state.examples, committed=committed, needed=needed)
             PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
         self._forget(state)

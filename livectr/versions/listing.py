@@ -67,8 +67,7 @@ def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
 
 
 def _generations(folder: Path) -> list[tuple[str, ...]]:
-    from livectr.trainer.checkpoint.checkpoint import KEPT_GENERATIONS  # imports torch
-    from livectr.trainer.checkpoint.keeping import readable
+    from livectr.trainer.checkpoint.keeping import KEPT_GENERATIONS, readable
 
     rows: list[tuple[str, ...]] = []
     manifests = readable(folder)

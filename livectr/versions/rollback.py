@@ -33,8 +33,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.store.hold import Hold
 from livectr.store.manifest import VersionManifest
 from livectr.system.errors import CheckpointError, ConfigError, MismatchError, UserError
-from livectr.trainer.checkpoint.checkpoint import KEPT_GENERATIONS
-from livectr.trainer.checkpoint.keeping import readable
+from livectr.trainer.checkpoint.keeping import KEPT_GENERATIONS, readable
 from livectr.trainer.checkpoint.manifest import Manifest, check_identity, identity_of, verify_file
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.collectives import connect

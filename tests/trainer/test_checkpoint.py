@@ -304,7 +304,7 @@ def test_the_manifest_of_an_older_program_is_read(run: Run) -> None:
     body = json.loads(json.loads(run.commit().to_json())["body"])
     assert time.time() * 1000 - 600_000 < body.pop("created_ms") <= time.time() * 1000
     reopen(run)
-    assert metric_value(telemetry.CHECKPOINT_TIMESTAMP) == run.checkpoint._kept[0].created_ms / 1000
+    assert metric_value(telemetry.CHECKPOINT_TIMESTAMP) == run.checkpoint.kept.all[0].created_ms / 1000
     del body["began_ms"]
     opened_s = time.time()
     rewrite()

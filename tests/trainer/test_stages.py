@@ -12,6 +12,7 @@ import redis
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.content import CheckpointState
+from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeptGenerations
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer
@@ -101,7 +102,7 @@ class StuckPublisher:
 class SlowCheckpoint:
     """Checkpointer whose write ends when a test says so."""
 
-    busy, oldest, oldest_version, begun = False, 0, 0, 0
+    busy, begun, kept = False, 0, KeptGenerations(NOTHING_KEPT)
     tables = SimpleNamespace(copied=True, copying=False, large=False)
 
     def begin(self, content: CheckpointState) -> None:

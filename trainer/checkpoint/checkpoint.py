@@ -48,7 +48,7 @@ from livectr.system.errors import DiskFullError
 from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.content import CheckpointState, Table
 from livectr.trainer.checkpoint.folder import collect, lock, remove_unfinished, write_manifest
-from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, readable
+from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeepRule, KeptGenerations, readable
 from livectr.trainer.checkpoint.manifest import (
     FileEntry,
     Folder,
@@ -69,7 +69,6 @@ from livectr.trainer.counts import summed
 from livectr.trainer.process import local_rank
 
 LOG = logging.getLogger(__name__)
-KEPT_GENERATIONS = 2
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,7 @@ class Checkpointer:
 
     Attributes:
         tables: chain of this rank's files of tables.
+        kept: generations that stay.
 
     Raises:
         InUseError: another trainer is running on this directory.
@@ -124,14 +124,13 @@ class Checkpointer:
         keep: KeepRule = NOTHING_KEPT,
         stored: Stored | None = None,
     ) -> None:
-        self.root, self._keep, self._stored = root, keep, stored
+        self.root, self._stored = root, stored
         self._predictions = predictions
         self.control = control
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._lock: BinaryIO | None = None
         self._writer = Writer(root, stored)
-        self._kept: list[Manifest] = []
-        self._older: list[Manifest] = []
+        self.kept = KeptGenerations(keep)
         self._inherited: list[FileEntry] = []
         self._begun: _Begun | None = None
         log = stored.log if stored is not None and control.rank == 0 else None
@@ -264,14 +263,11 @@ class Checkpointer:
         if self._writes:
             write_manifest(self.root, sealed)
         self._begun = None
-        self._kept.append(sealed)
-        if self.control.rank == 0:
-            self._older = self._keep.kept([*self._older, *self._kept[:-KEPT_GENERATIONS]])
-        self._kept = self._kept[-KEPT_GENERATIONS:]
+        self.kept.add(sealed, choose=self.control.rank == 0)
         if self.control.rank == 0 and self._stored is not None:
-            self._stored.collect([*self._older, *self._kept], self._next)
+            self._stored.collect(self.kept.all, self._next)
         if self._writes:
-            collect(self.root, [*self._older, *self._kept], self._next)
+            collect(self.root, self.kept.all, self._next)
         return sealed
 
     @property
@@ -335,10 +331,11 @@ class Checkpointer:
             self._log.resume(manifest.files)
         if stored is not None and self._writes:
             write_manifest(self.root, manifest)
-        self._kept = [manifest]
+        older: list[Manifest] = []
         if self.control.rank == 0:
             self._files.order.resume(manifest, lambda entry: place.ensure(entry).read_bytes())
-            self._older = [m for m in readable(place) if m.generation < manifest.generation]
+            older = [m for m in readable(place) if m.generation < manifest.generation]
+        self.kept.resume(manifest, older)
         if manifest.created_ms:
             telemetry.CHECKPOINT_TIMESTAMP.set(manifest.created_ms / 1000)
         return Restored.of(place, manifest)
@@ -353,11 +350,12 @@ class Checkpointer:
             tables: of this rank, as restored.
             marks: name → mark after which changes count.
         """
-        if not self._kept:
+        manifest = self.kept.newest
+        if manifest is None:
             return
         sweeps = all(table.sweeps for table in tables.values())
         own = {"rows": {name: len(table) for name, table in tables.items()}, "sweeps": sweeps}
-        parts, manifest = self.control.gather_json(own), self._kept[-1]
+        parts = self.control.gather_json(own)
         if (
             all(part["sweeps"] for part in parts)
             and summed([p["rows"] for p in parts]) == manifest.table_rows
@@ -369,17 +367,6 @@ class Checkpointer:
         """Let the next generation hold all rows, since changes are no longer known. On all ranks."""
         self._inherited = []
         self._files.begin_again()
-
-    @property
-    def oldest(self) -> int:
-        """Examples of the oldest kept generation: a restart resumes from at least as many."""
-        return self._kept[0].examples if self._kept else 0
-
-    @property
-    def oldest_version(self) -> int:
-        """Version that was served, or began, when that generation was begun; 0: nothing is known."""
-        cursor = self._kept[0].cursor if self._kept else None
-        return int(cursor.get("served") or cursor["version"]) if cursor else 0
 
     def close(self) -> None:
         """Let the directory go. A generation that has begun is given up; this rank's part is removed."""

@@ -14,6 +14,8 @@ from pathlib import Path
 from livectr.system.errors import CheckpointError, MismatchError
 from livectr.trainer.checkpoint.manifest import Folder, Manifest, Place
 
+KEPT_GENERATIONS = 2
+
 
 @dataclass(frozen=True)
 class KeepRule:
@@ -39,6 +41,47 @@ class KeepRule:
 
 
 NOTHING_KEPT = KeepRule()
+
+
+class KeptGenerations:
+    """Generations of a checkpoint that stay: the newest KEPT_GENERATIONS, and on rank 0 older by a rule."""
+
+    def __init__(self, rule: KeepRule) -> None:
+        self._rule = rule
+        self._last: list[Manifest] = []
+        self._older: list[Manifest] = []
+
+    def resume(self, manifest: Manifest, older: Sequence[Manifest]) -> None:
+        """Begin with a generation that was restored, and those before it; rank 0 alone has these."""
+        self._last, self._older = [manifest], list(older)
+
+    def add(self, manifest: Manifest, *, choose: bool) -> None:
+        """Add a new generation; choose: apply the rule to those before the newest."""
+        self._last.append(manifest)
+        if choose:
+            self._older = self._rule.kept([*self._older, *self._last[:-KEPT_GENERATIONS]])
+        self._last = self._last[-KEPT_GENERATIONS:]
+
+    @property
+    def all(self) -> list[Manifest]:
+        """Manifests, oldest first."""
+        return [*self._older, *self._last]
+
+    @property
+    def newest(self) -> Manifest | None:
+        """Newest generation; None before the first."""
+        return self._last[-1] if self._last else None
+
+    @property
+    def examples(self) -> int:
+        """Examples of the older of the newest generations: a restart resumes from at least as many."""
+        return self._last[0].examples if self._last else 0
+
+    @property
+    def version(self) -> int:
+        """Version that was served, or began, when that generation was begun; 0: nothing is known."""
+        cursor = self._last[0].cursor if self._last else None
+        return int(cursor.get("served") or cursor["version"]) if cursor else 0
 
 
 def readable(place: Place | Path) -> list[Manifest]:

@@ -118,7 +118,7 @@ def test_each_version_brings_its_statistics(
 
 
 def names(op: str) -> list[str]:
-    return [node.op + "-" + node.digest[:16] for node in PIPELINE.plan.statistics if node.op == op]
+    return [node.op + "-" + node.meaning[:16] for node in PIPELINE.plan.statistics if node.op == op]
 
 
 def test_a_version_without_them_is_another_pipelines(tmp_path: Path, redis_url: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 from livectr.ingest.pipeline import load_pipeline
-from livectr.trainer import commits
+from livectr.trainer import schedule
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.row_writer import RowWriter
 from livectr.trainer.publish.store_connection import StoreConnection
@@ -47,7 +47,7 @@ def main(options: str, point: str, calls: str) -> int:
     At "slow lists", rank 0 dies in its rows, and other ranks write their lists of changed keys late. At
     "refused list" no rank dies: Redis refuses the n-th list of rank 1.
     """
-    commits.CHECKPOINT_PAUSE = 0.0
+    schedule.CHECKPOINT_PAUSE = 0.0
     keep_pace()
     if point in POINTS:
         kill_at_call(point, int(calls))

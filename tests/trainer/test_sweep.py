@@ -19,7 +19,7 @@ from livectr.ingest.sources.source import open_source
 from livectr.local.ports import free_ports
 from livectr.local.redis_servers import Servers
 from livectr.store.layout import Keyspace
-from livectr.trainer import commits
+from livectr.trainer import schedule
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commits import CommitState, Committer
@@ -60,7 +60,7 @@ class Server(Servers):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
-    monkeypatch.setattr(commits, "CHECKPOINT_PAUSE", 0.0)
+    monkeypatch.setattr(schedule, "CHECKPOINT_PAUSE", 0.0)
     monkeypatch.setattr(open_source, "__kwdefaults__", {"max_queue_bytes": 1 << 14})
     with Server() as server:
         server.begin()

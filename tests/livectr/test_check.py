@@ -200,7 +200,7 @@ def test_repeats_are_counted(check: Checker) -> None:
 
 def test_histories_have_lengths(check: Checker) -> None:
     joined(check, clicks=CLICKS)
-    pipeline = JOINED.replace("import Stream, Table, label_join", "import Stream, Table, label_join, recent")
+    pipeline = JOINED.replace("import Stream, label_join", "import Stream, label_join, recent")
     pipeline = pipeline.replace(
         'sparse={"user"', 'sparse={"past": recent(clicks.ad, n=5, within="1d"), "user"'
     )

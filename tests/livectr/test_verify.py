@@ -230,7 +230,7 @@ def test_a_server_that_was_started_again_gives_the_same(product: Product) -> Non
 def verified(product: Product, app: App, *words: str) -> int:
     """Exit code of `livectr query verify`, with few requests."""
     given = ("--pipeline", FILE, "--server", app.server.address, "--redis", product.url, "--requests", "6")
-    return main(["verify", *given, *words])
+    return main(["query", "verify", *given, *words])
 
 
 def test_the_command_finds_a_changed_row(product: Product, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ def _flip_at(at: int) -> None:
         learned.extend([done] if done is not None else [])
         if len(learned) == at and done is not None:
             with torch.no_grad():
-                self._step.dense.replicated()[PARAMETER].view(torch.int32).view(-1)[0] ^= 1
+                self._main.step.dense.replicated()[PARAMETER].view(torch.int32).view(-1)[0] ^= 1
         return done
 
     LearnStage.__call__ = flipping  # type: ignore[method-assign]

@@ -24,6 +24,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_files(tmp_path_factory.mktemp("logs"), 600)
 
 
+@pytest.mark.usefixtures("client")
 def test_files_of_parts_keep_their_kinds_and_order(tmp_path: Path, source: str, redis_url: str) -> None:
     """A run with every part; then another process resumes from what all of them have saved."""
     pipeline = replace(ad_pipeline(delayed="fnw"), challengers={"plain": LR()})

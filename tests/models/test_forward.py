@@ -43,7 +43,7 @@ def single(gathered: Gathered | None) -> Gathered | None:
 
 def compiled(model: CTRModel) -> CompiledForward:
     forward = compiled_forward(model, len(FIELDS), len(DENSE))
-    assert forward is not None
+    assert forward is not None, f"{type(model).__name__} has no forward_layers: add its example to PLAIN"
     return forward
 
 

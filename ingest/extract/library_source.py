@@ -8,6 +8,7 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter, signature
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -68,15 +69,14 @@ def _columns(count: int) -> Iterator[tuple[Expr, ...]]:
 def _calls() -> Iterator[tuple[Callable[..., Expr], tuple[Any, ...]]]:
     """Calls of operators; those of types that an operator refuses raise ConfigError."""
     one: list[Callable[[Expr], Expr]] = [
-        *(op.key, op.log1p, op.lower, op.trim, op.length, op.unique, op.total, op.mean, op.largest),
-        *(op.smallest, op.zscore, op.minmax, op.frequency, lambda x: ~x),
+        *_of_columns(1),
+        lambda x: ~x,
         *(lambda x, low=low, high=high: op.clip(x, low, high) for low, high in product((None, 1), (None, 2))),
         *(lambda x, bounds=bounds: op.bucketize(x, bounds) for bounds in ([1, 2], [1.5, 2.5])),
         *(lambda x, dtype=dtype: op.cast(x, dtype) for dtype in dtypes.SCALARS),
         *(lambda x, dtype=dtype: op.json_field(x, "a", dtype) for dtype in dtypes.SCALARS),
         lambda x: op.normalise(x, 1, 2),
         lambda x: op.quantile_bins(x, 2),
-        *(op.hour, op.weekday),
         lambda x: op.substring(x, 1, 2),
         lambda x: op.split(x, " "),
         *(lambda x, of=of: op.ngrams(x, 2, of) for of in ("characters", "bytes")),
@@ -93,8 +93,7 @@ def _calls() -> Iterator[tuple[Callable[..., Expr], tuple[Any, ...]]]:
         *(lambda a, b: a // b, lambda a, b: a % b, lambda a, b: a & b, lambda a, b: a | b),
         *(lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b),
         *(lambda a, b: a == b, lambda a, b: a != b),
-        *(op.item, op.count_of, op.contains_item, op.contains, op.starts_with, op.age),
-        *(op.edit_distance, op.token_overlap),
+        *_of_columns(2),
     ]
     for pair in two:
         yield from ((pair, columns) for columns in _columns(2))
@@ -104,6 +103,18 @@ def _calls() -> Iterator[tuple[Callable[..., Expr], tuple[Any, ...]]]:
     for count in range(2, 9):
         for listed in range(-1, count):
             yield op.concat, tuple(_either(i, "string")[i == listed] for i in range(count))
+
+
+def _of_columns(count: int) -> list[Callable[..., Expr]]:
+    """Operators that need `count` expressions and nothing else."""
+    found = []
+    for name in op.__all__:
+        parameters = signature(getattr(op, name)).parameters.values()
+        needed = [each for each in parameters if each.default is Parameter.empty]
+        plain = all(each.annotation == "Operand" and each.kind is not each.VAR_POSITIONAL for each in needed)
+        if plain and len(needed) == count:
+            found.append(getattr(op, name))
+    return found
 
 
 def _either(number: int, dtype: str) -> tuple[Expr, Expr]:

@@ -16,20 +16,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "operators.md"
 BETWEEN = re.compile(r"(<!-- operators -->\n).*(<!-- end of operators -->)", re.DOTALL)
 
-GROUPS = {
-    "Keys, crosses, buckets": ("key", "cross", "bucketize"),
-    "Numbers": ("log1p", "clip", "normalise", "cast", "where", "fill_null"),
-    "Times": ("hour", "weekday", "age"),
-    "Strings": ("lower", "trim", "substring", "concat", "split", "ngrams", "length"),
-    "Search and likeness": ("contains", "starts_with", "keywords", "token_overlap", "edit_distance"),
-    "JSON": ("json_field",),
-    "Lists": (
-        "head", "tail", "item", "unique", "total", "mean", "largest", "smallest", "count_of", "contains_item",
-    ),
-    "Dictionaries and word vectors": ("lookup", "word_embedding"),
-    "Running statistics": ("zscore", "minmax", "quantile_bins", "frequency"),
-    "Your own": ("operator",),
-}  # fmt: skip
 SIGNS: dict[str, Callable[..., Any]] = {
     "`x + y`, `-`, `*`, `/`, `//`, `%`": expr.arithmetic,
     "`x < y`, `<=`, `>`, `>=`, `==`, `!=`": expr.comparison,
@@ -44,15 +30,15 @@ def page(text: str) -> str:
 
 def listing() -> str:
     """One Markdown section for each group. Raises ValueError for an operator without group or docstring."""
-    listed = {name for names in GROUPS.values() for name in names}
+    listed = {name for names in operators.GROUPS.values() for name in names}
     exported = {name for name in operators.__all__ if not inspect.isclass(getattr(operators, name))}
     if listed != exported:
         raise ValueError(
-            f"GROUPS and livectr.ingest.operators differ in {', '.join(sorted(listed ^ exported))}"
+            f"GROUPS and __all__ of livectr.ingest.operators differ in {', '.join(sorted(listed ^ exported))}"
         )
     sections = [_section("Signs", [_entry(head, function) for head, function in SIGNS.items()])]
     sections.append(_section("Histories", [_function("recent", streams.recent)]))
-    for group, names in GROUPS.items():
+    for group, names in operators.GROUPS.items():
         sections.append(_section(group, [_function(name, getattr(operators, name)) for name in names]))
     return "\n".join(sections)
 

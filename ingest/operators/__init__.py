@@ -79,3 +79,19 @@ __all__ = [
     "word_embedding",
     "zscore",
 ]
+
+GROUPS = {
+    "Keys, crosses, buckets": ("key", "cross", "bucketize"),
+    "Numbers": ("log1p", "clip", "normalise", "cast", "where", "fill_null"),
+    "Times": ("hour", "weekday", "age"),
+    "Strings": ("lower", "trim", "substring", "concat", "split", "ngrams", "length"),
+    "Search and likeness": ("contains", "starts_with", "keywords", "token_overlap", "edit_distance"),
+    "JSON": ("json_field",),
+    "Lists": (
+        "head", "tail", "item", "unique", "total", "mean", "largest", "smallest", "count_of", "contains_item",
+    ),
+    "Dictionaries and word vectors": ("lookup", "word_embedding"),
+    "Running statistics": ("zscore", "minmax", "quantile_bins", "frequency"),
+    "Your own": ("operator",),
+}  # fmt: skip
+"""Operators as docs/operators.md groups them."""

@@ -277,5 +277,6 @@ def test_every_public_name_is_in_the_api_reference() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     names = {f"livectr.{name}" for name in livectr.__all__}
     names |= {f"livectr.evaluation.{name}" for name in livectr.evaluation.__all__}
+    names |= {f"livectr.models.{name}" for name in livectr.models.__all__}
     names -= {"livectr.__version__", "livectr.evaluation", "livectr.models", "livectr.ops"}
     assert not {name for name in names if f"::: {name}\n" not in page}

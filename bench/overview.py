@@ -29,22 +29,6 @@ class Chosen(NamedTuple):
 
 CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
     {
-        "allocation": (Chosen("beside malloc", "allocation on the host", peer="one malloc"),),
-        "checkpoint": (
-            Chosen("longest wait of training", "training waits for a checkpoint, longest"),
-            Chosen("restore", "restore"),
-        ),
-        "common": (
-            Chosen(
-                "training, 5 impressions a user, 2 ranks",
-                "training with common features",
-                "5 impressions a user, batch 4096, 2 ranks",
-                "each row",
-            ),
-            Chosen(
-                "bytes of user features", "user features", "5 impressions a user, batch 4096, 1 rank", "each"
-            ),
-        ),
         "day": (
             Chosen(
                 "trainer's memory after a quarter, beside the end",
@@ -127,10 +111,6 @@ CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
             Chosen(
                 "DeepFM on W, beside a mesh out of step", "training beside a mesh", "DeepFM", "mesh, async"
             ),
-        ),
-        "mixed-load": (
-            Chosen("replies with an unexpected code", "replies with another code than declared"),
-            Chosen("replies that differ", "replies that livectr query verify found to differ"),
         ),
         "network": (
             Chosen(

@@ -20,7 +20,7 @@ from livectr.trainer.process import share_cores
 
 ROW = ("figure", "workload", "unit", "ours", "peer_name", "peer", "ratio", "goal", "met")
 
-STEPS = ("step", "scaling", "images", "common")
+STEPS = ("step", "scaling", "images")
 """Benchmarks of our own training steps, whose OpenMP threads sleep while they wait."""
 
 

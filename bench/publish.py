@@ -29,7 +29,6 @@ from bench.rows import bounded, row
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.local.ports import free_ports
-from livectr.local.redis_servers import Cluster
 from livectr.local.valkey import LocalRedis
 from livectr.store.cluster_nodes import given
 from livectr.store.layout import Keyspace, encode_slots
@@ -41,6 +40,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
+from tests.redis_cluster import Cluster
 
 K = 16
 LAYOUT = RowLayout((Segment("rank.w", 1, AdaGrad()), Segment("rank.v", K, AdaGrad(), 0.01)))

@@ -27,7 +27,7 @@ from livectr.kernels.runtime import compiler
 from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
-from livectr.local.redis_servers import Cluster
+from tests.redis_cluster import Cluster
 
 # Assertions of helpers say the values that they compared, as those of test modules do.
 pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Self
 
 import pytest
 import redis
 
 from livectr.local.ports import free_ports
-from livectr.local.redis_servers import Servers
-from tests.waiting import until
+from tests.redis_cluster import Servers, until_redis
 
 SERVER_AND_CLUSTER = pytest.mark.parametrize("redis_url", ["server", "cluster"], indirect=True)
 """Mark of a test that runs on a single server and on the session's cluster; the fixture makes it empty."""
-
-
-def until_redis(done: Callable[[], object]) -> None:
-    """Wait; a server that is not there yet, or has another role, counts as not done."""
-    until(done, despite=(redis.ConnectionError, redis.TimeoutError, redis.ResponseError))
 
 
 def stop_replicating(replica: redis.Redis, primary: redis.Redis) -> None:

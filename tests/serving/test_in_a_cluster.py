@@ -14,11 +14,11 @@ import pytest
 
 from livectr.cli import main
 from livectr.client.clients import RankClient
-from livectr.local.redis_servers import Cluster
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.store.manifest import VersionManifest
 from livectr.verify.live import LiveInputs
+from tests.redis_cluster import Cluster
 from tests.redis_servers import ClusterClient
 from tests.serving.display_pipeline import pipeline as display_pipeline
 from tests.serving.display_world import HISTORY, NOW_MS, World

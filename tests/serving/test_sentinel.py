@@ -16,7 +16,8 @@ from livectr.store.layout import RowStatus
 from livectr.store.redis_client import connect_redis
 from livectr.trainer.publish import outcome
 from livectr.versions.holding import hold, release
-from tests.redis_servers import Watched, stop_replicating, until_redis
+from tests.redis_cluster import until_redis
+from tests.redis_servers import Watched, stop_replicating
 from tests.serving.losses import traffic
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, served, trainer

@@ -12,12 +12,12 @@ from prometheus_client import REGISTRY
 from redis import exceptions
 from redis.sentinel import MasterNotFoundError, SlaveNotFoundError
 
-from livectr.local.redis_servers import Cluster
 from livectr.store.measured_cluster import MeasuredCluster
 from livectr.store.measured_redis import ScriptCall
 from livectr.store.redis_client import connect_redis
 from livectr.store.redis_errors import Outcome, of_cluster, outcome_of
 from tests.metrics_page import metric_value
+from tests.redis_cluster import Cluster
 
 NAMES = [f"n:{{{tag}}}:{number}".encode() for tag in range(40) for number in range(5)]
 

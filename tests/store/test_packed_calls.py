@@ -9,12 +9,12 @@ import pytest
 import redis
 from hiredis import pack_command
 
-from livectr.local.redis_servers import Cluster
 from livectr.store.keyspace import Keyspace, by_bucket, key_bytes
 from livectr.store.layout import encode_slots, row_bytes, slot_head
 from livectr.store.measured_cluster import MeasuredCluster
 from livectr.store.packed_calls import PackedCall, framed, sha
 from livectr.store.redis_client import connect_redis
+from tests.redis_cluster import Cluster
 
 KEYS = np.arange(-50, 50)
 ROWS = np.arange(300, dtype=np.float32).reshape(100, 3)

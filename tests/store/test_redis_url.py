@@ -20,7 +20,7 @@ from livectr.store.redis_url import check_redis_url, is_clustered, parse_address
 from livectr.system.children import with_parent
 from livectr.system.errors import ConfigError
 from tests.k8s_static.valkeys import server_program
-from tests.redis_servers import until_redis
+from tests.redis_cluster import until_redis
 from tests.serving.certificates import Authority
 
 PASSWORD = "p@ss /?&"

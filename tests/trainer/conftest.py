@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from livectr.local.redis_servers import Cluster
+from tests.redis_cluster import Cluster
 from tests.redis_servers import ClusterClient
 from tests.trainer.publishing import Trainer
 

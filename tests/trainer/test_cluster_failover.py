@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from livectr.local.redis_servers import Cluster
 from livectr.serving.version.breaker import DownError
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import RowStatus
@@ -18,7 +17,8 @@ from livectr.trainer.publish.push import Share
 from livectr.trainer.publish.store_errors import FencedError
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Push
-from tests.redis_servers import stop_replicating, until_redis
+from tests.redis_cluster import Cluster, until_redis
+from tests.redis_servers import stop_replicating
 from tests.trainer.publishing import Trainer, rows_at, snapshot
 
 KEYS = np.arange(3000)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.local.redis_servers import Cluster
 from livectr.serving.version.reader import Reader
 from livectr.store.keyspace import BUCKETS, spread_tag
 from livectr.store.layout import RowStatus
@@ -20,7 +19,8 @@ from livectr.store.manifest import VersionManifest
 from livectr.store.measured_cluster import MeasuredCluster
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_errors import LostError
-from tests.redis_servers import ClusterClient, until_redis
+from tests.redis_cluster import Cluster, until_redis
+from tests.redis_servers import ClusterClient
 from tests.trainer.publishing import Trainer, rows_at, snapshot, start
 
 KEYS = np.arange(3000)

@@ -10,12 +10,12 @@ import pytest
 import redis
 
 from livectr.ingest.pipeline import load_pipeline
-from livectr.local.redis_servers import Cluster
 from livectr.store.keyspace import key_of
 from livectr.store.layout import RowStatus, decode_rows
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
+from tests.redis_cluster import Cluster
 from tests.redis_servers import ClusterClient
 from tests.tiers import few
 from tests.trainer.cut_off import CUT_OFF

@@ -17,7 +17,6 @@ from livectr.ingest.join import histories, lookup
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.sources.source import open_source
 from livectr.local.ports import free_ports
-from livectr.local.redis_servers import Servers
 from livectr.store.layout import Keyspace
 from livectr.trainer import schedule
 from livectr.trainer.build import build
@@ -29,7 +28,7 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.sweep import sweep
 from livectr.trainer.publish.values import Values
 from livectr.trainer.run import Training, TrainOptions
-from tests.redis_servers import until_redis
+from tests.redis_cluster import Servers, until_redis
 from tests.trainer.expiring_log import PIPELINE, check_redis, write
 
 AWAY, BACK = 60, 150

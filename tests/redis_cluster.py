@@ -1,4 +1,4 @@
-"""Redis-protocol servers for tests and benchmarks: real processes without persistence, perhaps a cluster."""
+"""Redis-protocol servers of tests and benchmarks: real processes without persistence, perhaps a cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,25 +18,17 @@ import redis
 from livectr.local.ports import free_ports
 from livectr.local.valkey import valkey_program
 from livectr.system.children import with_parent
-from livectr.system.errors import InternalError
+from tests.waiting import until
 
-PATIENCE_S = 300.0
-HANDSHAKE_POLLS = 100
-"""Polls of a cluster after which its nodes are introduced again, 20 ms apart at least."""
+HANDSHAKE_POLLS = 200
+"""Polls of a cluster after which its nodes are introduced again, 10 ms apart at least."""
 SLOTS = 16384
 """Hash slots of a cluster."""
 
 
-def until(done: Callable[[], bool]) -> None:
-    """Wait; servers that are not there yet count as not done. Raises InternalError after PATIENCE_S."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        with suppress(redis.ConnectionError, redis.TimeoutError, redis.ResponseError):
-            if done():
-                return
-        if time.monotonic() >= deadline:
-            raise InternalError("Redis servers did not do in time what they were waited for")
-        time.sleep(0.02)
+def until_redis(done: Callable[[], object]) -> None:
+    """Wait; a server that is not there yet, or has another role, counts as not done."""
+    until(done, despite=(redis.ConnectionError, redis.TimeoutError, redis.ResponseError))
 
 
 class Servers:
@@ -128,7 +118,7 @@ class Cluster(Servers):
                 *("--cluster-port", str(port + self._bus), "--repl-diskless-sync-delay", "0"),
             )
         clients = {port: self.client(port) for port in every}
-        until(lambda: all(_ask(client, "PING") for client in clients.values()))
+        until_redis(lambda: all(_ask(client, "PING") for client in clients.values()))
         for number, port in enumerate(self.ports):
             ends = [SLOTS * n // len(self.ports) for n in (number, number + 1)]
             _ask(clients[port], "CLUSTER ADDSLOTSRANGE", ends[0], ends[1] - 1)
@@ -160,13 +150,15 @@ class Cluster(Servers):
                 self._introduce(clients)
             return False
 
-        until(acquainted)
+        until_redis(acquainted)
         for primary, port in self.spare.items():
             name = _ask(clients[primary], "CLUSTER MYID").decode()
-            until(partial(replicates, clients[port], name))
-        until(lambda: everywhere("cluster_state", "ok"))
+            until_redis(partial(replicates, clients[port], name))
+        until_redis(lambda: everywhere("cluster_state", "ok"))
         spares = [clients[port] for port in self.spare.values()]
-        until(lambda: all(_ask(c, "INFO", "replication").get("master_link_status") == "up" for c in spares))
+        until_redis(
+            lambda: all(_ask(c, "INFO", "replication").get("master_link_status") == "up" for c in spares)
+        )
 
     def __enter__(self) -> Self:
         self.begin()

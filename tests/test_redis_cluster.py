@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from livectr.local import redis_servers
-from livectr.local.redis_servers import Cluster
+from tests import redis_cluster
+from tests.redis_cluster import Cluster
 
 
 def test_nodes_whose_handshake_was_forgotten_are_introduced_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_nodes_whose_handshake_was_forgotten_are_introduced_again(monkeypatch: p
             introduce(self, clients)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Cluster, "_introduce", forgotten)
-    monkeypatch.setattr(redis_servers, "HANDSHAKE_POLLS", 5)
+    monkeypatch.setattr(redis_cluster, "HANDSHAKE_POLLS", 5)
     with Cluster() as cluster:
         for client in cluster.clients():
             assert client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"

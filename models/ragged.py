@@ -186,7 +186,7 @@ def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
     return flat.index_copy(0, at, ragged.values).reshape(*there.shape, width), there
 
 
-def segment_sums(vectors: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+def segment_sums(vectors: Tensor, offsets: Tensor) -> Tensor:
     """Segment sum without a gradient, for functions that have their own.
 
     It is several times as fast as `torch.segment_reduce`.
@@ -194,7 +194,6 @@ def segment_sums(vectors: Tensor, offsets: Tensor, weights: Tensor | None = None
     Args:
         vectors: f32[nnz, W].
         offsets: i64[B + 1].
-        weights: f32[nnz], factors of the vectors, or None.
 
     Returns:
         f32[B, W].
@@ -203,7 +202,7 @@ def segment_sums(vectors: Tensor, offsets: Tensor, weights: Tensor | None = None
         return vectors.new_zeros(len(offsets) - 1, vectors.shape[1])
     all_of_them = torch.arange(len(vectors), device=vectors.device)
     out: Tensor = torch.embedding_bag(
-        vectors.contiguous(), all_of_them, offsets, False, 0, False, weights, True
+        vectors.contiguous(), all_of_them, offsets, False, 0, False, None, True
     )[0]
     return out
 

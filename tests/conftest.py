@@ -24,15 +24,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 from livectr.ingest.extract import engines
 from livectr.kernels.runtime import compiler
-from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
-from tests.redis_cluster import Cluster
 
 # Assertions of helpers say the values that they compared, as those of test modules do.
 pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))
 
 from tests import waiting  # noqa: E402
+from tests.gpu_here import gpu_available  # noqa: E402
+from tests.redis_cluster import Cluster  # noqa: E402
 from tests.tiers import TRIED  # noqa: E402
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from livectr.kernels.runtime.columns import THREADS
+from livectr.kernels.runtime.compiler import DEVICE_FLAGS, KERNELS
 
 REGISTERS, WARPS, WARP, REGISTER_UNIT = 1 << 16, 64, 32, 256
 """Registers, warps and threads of a warp on a multiprocessor of sm_90 (CUDA C++ Programming Guide, compute
@@ -105,6 +106,19 @@ become less."""
 
 FUNCTION_SPILLS = {"json_find": 32}
 """Most bytes of spills of functions that are not inlined; 0 of all others."""
+
+
+def ptxas_report(source: str) -> str:
+    """Compile for sm_90, and return ptxas's account of each kernel. Needs CuPy, and no GPU."""
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram(source, "kernel.cu", (), ())
+    try:
+        options = ["-arch=sm_90", *DEVICE_FLAGS, "--ptxas-options=-v", f"-I{KERNELS}"]
+        nvrtc.compileProgram(program, options)
+        return str(nvrtc.getProgramLog(program))
+    finally:
+        nvrtc.destroyProgram(program)
 
 
 def usages(report: str) -> dict[str, Usage]:

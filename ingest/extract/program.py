@@ -8,13 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from livectr.ingest.extract.functions import Function, device_of, function_of, gram_keys
+from livectr.ingest.extract.functions import device_of, function_of, gram_keys
 from livectr.ingest.extract.host_code import recall_bytes
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, width_of
@@ -203,17 +202,6 @@ class Program:
         """Address of an array that lives as long as the description."""
         self._kept.append(array)
         return address(array)
-
-
-def functions_of(plan: FeaturePlan) -> Sequence[Function]:
-    """Functions of the library that a plan calls."""
-    found: dict[str, Function] = {}
-    for node in plan.nodes:
-        if not node.is_root:
-            used = function_of(node)
-            for function in (used.in_library(), *filter(None, used.conversions())):
-                found[function.name] = function
-    return tuple(found.values())
 
 
 def _kind(dtype: str) -> int:

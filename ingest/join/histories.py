@@ -15,7 +15,6 @@ from livectr.kernels.runtime.offsets import offsets_of
 from livectr.kernels.stream.history import APPEND, NEVER, QUERY, Cut, Histories, HistoryTable
 
 I64 = npt.NDArray[np.int64]
-U8 = npt.NDArray[np.uint8]
 
 LISTED_USERS = 1 << 20
 """Length that a list of expired users may always have."""

@@ -24,7 +24,7 @@ _YEAR_2000_S, _YEAR_2100_S = 946_684_800, 4_102_444_800
 _PER_SECOND = {"s": 1, "us": 10**6, "ns": 10**9}
 LIKELY = {unit: (_YEAR_2000_S * per, min(_YEAR_2100_S * per, 2**63 - 1)) for unit, per in _PER_SECOND.items()}
 """Unit → range of numbers that are probably times in it and not in milliseconds, both ends included."""
-_LEAST_LIKELY, _MILLISECONDS_BELOW = LIKELY["s"][0], LIKELY["us"][0]
+_MILLISECONDS_BELOW = LIKELY["us"][0]
 _MOST_S = (2**63 - 1) // 1000
 
 Mask: TypeAlias = npt.NDArray[np.bool_]

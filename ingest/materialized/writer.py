@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -41,7 +40,6 @@ from livectr.system.errors import ConfigError
 PART_ROWS = 128 * GROUP_ROWS
 """Rows of a part file."""
 POP_ROWS = 8_192
-I64 = npt.NDArray[np.int64]
 
 
 def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ...]:

@@ -40,10 +40,6 @@ class GpuCache:
     Args:
         tables: name → table, at least one, all of one layout and seed.
         budget_rows: maximum of rows on the device; a batch's distinct keys must fit.
-        note_uses: host tables note the use of rows that are on the device too, which asks the host for every
-            distinct key of a batch; None: where they track use. Policies that choose rows by their use need
-                it.
-            To choose rows in DRAM or below, the device's misses suffice. A table may start to track later.
         target: device class.
 
     Raises:
@@ -55,7 +51,6 @@ class GpuCache:
         tables: Mapping[str, DynamicTable],
         *,
         budget_rows: int,
-        note_uses: bool | None = None,
         target: Target = CudaDevice,
     ) -> None:
         layouts, seeds = ({getattr(t, what) for t in tables.values()} for what in ("layout", "seed"))
@@ -77,7 +72,6 @@ class GpuCache:
         #: rows so far that were promoted before their batch
         self.prefetched = 0
         self._hosts = list(self.tables.values())
-        self._note_uses = note_uses
         self._rates = 0
         self._step = 1
         self._flushed = 0
@@ -108,7 +102,7 @@ class GpuCache:
             )
         self.hits += batch.distinct - batch.missing
         self.misses += batch.missing
-        notes = [table.tracks if self._note_uses is None else self._note_uses for table in self._hosts]
+        notes = [table.tracks for table in self._hosts]  # a table may start to track later
         if any(notes):
             wanted, table_of, missing = self.device.distinct(batch)
         elif batch.missing:

@@ -139,7 +139,7 @@ def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes
         return _loaded[path]
 
 
-def find_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes.CDLL | None:
+def find_host(source: str, *, name: str) -> ctypes.CDLL | None:
     """Load what `compile_host` would give if it is prebuilt or in the cache, else return None.
 
     Meanwhile kernels are noted (`noting`), it compiles.
@@ -147,11 +147,11 @@ def find_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes.CD
     Raises:
         NoCompilerError: it is not prebuilt, and no compiler is there to compile it.
     """
-    path, _ = _place(HostSource(source, name, tuple(flags)))
-    return compile_host(source, name=name, flags=flags) if path.exists() else None
+    path, _ = _place(HostSource(source, name, ()))
+    return compile_host(source, name=name) if path.exists() else None
 
 
-def build_host(source: str, *, name: str, flags: Sequence[str] = (), run: Run = subprocess.run) -> None:
+def build_host(source: str, *, name: str, run: Run = subprocess.run) -> None:
     """Compile into the cache for `find_host`, without a lock that a call of `compile_host` waits for.
 
     Args:
@@ -160,7 +160,7 @@ def build_host(source: str, *, name: str, flags: Sequence[str] = (), run: Run = 
     Raises:
         KernelError, ConfigError: as `compile_host`.
     """
-    path, command = _place(HostSource(source, name, tuple(flags)))
+    path, command = _place(HostSource(source, name, ()))
     if not path.exists():
         _build(source, path, command, name, run)
 
@@ -232,26 +232,14 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
     Raises:
         KernelError: CuPy is missing, or the source does not compile.
     """
-    return _device_compiled(source, arch)[0]
-
-
-def ptxas_report(source: str, *, arch: str = "sm_90") -> str:
-    """Compiles as `compile_cubin` does, and returns ptxas's account of each kernel: its registers, stack,
-    spills and shared memory.
-    """
-    return _device_compiled(source, arch, "--ptxas-options=-v")[1]
-
-
-def _device_compiled(source: str, arch: str, *more: str) -> tuple[bytes, str]:
-    """Cubin and log of NVRTC, with more options than DEVICE_FLAGS."""
     try:
         from cupy.cuda import nvrtc
     except ImportError as error:
         raise KernelError('compiling for a GPU needs CuPy: pip install "livectr[gpu]"') from error
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
     try:
-        nvrtc.compileProgram(program, [f"-arch={arch}", *DEVICE_FLAGS, *more, f"-I{KERNELS}"])
-        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program))
+        nvrtc.compileProgram(program, [f"-arch={arch}", *DEVICE_FLAGS, f"-I{KERNELS}"])
+        return bytes(nvrtc.getCUBIN(program))
     except nvrtc.NVRTCError as error:
         raise KernelError(f"{error}\n{nvrtc.getProgramLog(program)}") from error
     finally:

@@ -322,16 +322,6 @@ class CudaDevice(Device):
         self._stream.synchronize()
 
 
-def gpu_available() -> bool:
-    """True if CuPy is installed and sees a GPU."""
-    try:
-        import cupy
-
-        return bool(cupy.cuda.runtime.getDeviceCount() > 0)
-    except Exception:  # CuPy raises its own error without a driver, ImportError without CuPy
-        return False
-
-
 def free_memory() -> int:
     """Free bytes of the current GPU's memory. Raises ConfigError where there is none."""
     return int(require_gpu().cuda.runtime.memGetInfo()[0])

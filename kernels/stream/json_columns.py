@@ -20,7 +20,6 @@ from livectr.kernels.runtime.library import kernel_library
 I64 = npt.NDArray[np.int64]
 
 _TYPES = [pa.int64(), pa.int32(), pa.float64(), pa.float32(), pa.bool_(), pa.string()]
-_BOOL, _STRING = 4, 5
 
 
 def reads(kind: pa.DataType) -> bool:

@@ -154,10 +154,10 @@ class CheckpointScorer:
         pctr: F64 = 1.0 / (1.0 + np.exp(-logits))
         return pctr
 
-    def column_logits(self, columns: pa.RecordBatch, role: str | None = None) -> F64:
+    def column_logits(self, columns: pa.RecordBatch) -> F64:
         """Logits float64[n] of rows of the plan's roots; see `logits`."""
         parts = [
-            self.logits(features, role).astype(np.float64)
+            self.logits(features).astype(np.float64)
             for features in extracted(self._plan, columns, self.statistics)
             if features.rows
         ]

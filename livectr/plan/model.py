@@ -17,7 +17,6 @@ INDEX_BYTES = 37
 """Most bytes of a key in a table's index (kernels/table/table.hpp): 16 a slot at the least load, 0.44."""
 HEADER_BYTES = 16
 SERVED = ("rank", "prerank")
-OPTIMISERS = ("adagrad", "rowwise_adagrad", "adam", "ftrl", "sgd")
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ from livectr.ingest.plan.features import Features
 from livectr.serving.canary import STABLE
 from livectr.system.errors import DataError
 
-I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 F32 = npt.NDArray[np.float32]

@@ -9,8 +9,9 @@ from bench.run import ROW
 from livectr.ingest.extract.codegen import device_source
 from livectr.kernels.gpu_table.device_store import table_source
 from livectr.kernels.runtime.compiler import compile_cubin
-from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, gpu_available
+from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice
 from livectr.system.errors import ConfigError
+from tests.gpu_here import gpu_available
 
 
 @pytest.mark.full

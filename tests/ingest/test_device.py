@@ -16,8 +16,9 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.expr import ColumnRef, column
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.runtime.device import Bytes, EmulatedDevice, gpu_available
+from livectr.kernels.runtime.device import Bytes, EmulatedDevice
 from livectr.system.errors import ConfigError
+from tests.gpu_here import gpu_available
 from tests.ingest import device_checks as checks
 from tests.ingest.operator_expressions import F64, I64
 from tests.ingest.random_plans import random_batch

@@ -22,7 +22,7 @@ from livectr.ingest import operators as op
 from livectr.ingest.extract import engines, library_source
 from livectr.ingest.extract.engines import _tell_no_compiler
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.extract.program import functions_of
+from livectr.ingest.extract.functions import function_of
 from livectr.ingest.language.expr import ColumnRef, column
 from livectr.ingest.operators import operator
 from livectr.ingest.plan.dag import FeaturePlan
@@ -182,9 +182,17 @@ def test_a_process_that_ends_ends_its_compiler(tmp_path: Path) -> None:
 
 def test_the_library_has_every_operator_for_every_type() -> None:
     plans = [without_users_operators(pipeline.plan), *_plans_of_types()]
-    missing = {f.name for plan in plans for f in functions_of(plan) if not find_function(f.name)}
+    missing = {name for plan in plans for name in _functions_of(plan) if not find_function(name)}
     assert not missing
     assert find_function("no such function") == 0
+
+
+def _functions_of(plan: FeaturePlan) -> Iterator[str]:
+    """Names of the library's functions that a plan calls."""
+    for node in plan.nodes:
+        if not node.is_root:
+            used = function_of(node)
+            yield from (f.name for f in (used.in_library(), *filter(None, used.conversions())))
 
 
 def _plans_of_types() -> Iterator[FeaturePlan]:

@@ -22,12 +22,12 @@ from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
-from livectr.kernels.runtime.compiler import compile_cubin, ptxas_report
+from livectr.kernels.runtime.compiler import compile_cubin
 from livectr.system.errors import ConfigError
 from tests.ingest.operator_check import check, plan_of
 from tests.ingest.operator_expressions import EXPRESSIONS, L64, ROOTS
 from tests.ingest.random_plans import random_batch, random_dag
-from tests.kernel_budgets import LAYER_BUDGET, PIPELINE_BUDGETS, over_budget, usages
+from tests.kernel_budgets import LAYER_BUDGET, PIPELINE_BUDGETS, over_budget, ptxas_report, usages
 from tests.tiers import examples, few
 
 ROOT = Path(__file__).parents[2]

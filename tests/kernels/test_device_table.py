@@ -9,12 +9,12 @@ from livectr.kernels.gpu_table.device_store import HEADER_BYTES, KERNELS, Slabs,
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import GpuCache
 from livectr.kernels.runtime import device_memory
-from livectr.kernels.runtime.compiler import ptxas_report
-from livectr.kernels.runtime.device import EmulatedDevice, gpu_available
+from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import DynamicTable
 from livectr.system.errors import ConfigError
-from tests.kernel_budgets import TABLE_BUDGETS, over_budget, usages
+from tests.gpu_here import gpu_available
+from tests.kernel_budgets import TABLE_BUDGETS, over_budget, ptxas_report, usages
 from tests.kernels import device_table_checks as checks
 from tests.kernels.pinned_device import PinnedDevice
 

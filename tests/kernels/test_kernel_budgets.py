@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from livectr.kernels.runtime.compiler import ptxas_report
-from tests.kernel_budgets import Budget, Usage, over_budget, usages
+from tests.kernel_budgets import Budget, Usage, over_budget, ptxas_report, usages
 
 SPILLING = """
 extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x, const float* y) {

@@ -33,7 +33,6 @@ the manifest is put between 3 and 4 while training continues, and the folder is 
 """
 
 import json
-import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -67,8 +66,6 @@ from livectr.trainer.checkpoint.writer import File, Writer
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 from livectr.trainer.process import local_rank
-
-LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

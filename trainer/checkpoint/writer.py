@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 WAITING_BYTES = 256 << 20
 """Most bytes that wait for the disk, beside one file of any size."""
 
-Tensors = Mapping[str, npt.NDArray[Any]]
 Columns = Mapping[str, list[npt.NDArray[Any]]]
 
 

@@ -25,7 +25,6 @@ SAMPLE = 256
 HASHES = 1 << 62
 """Hashes by which samples are drawn."""
 
-I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 

@@ -18,7 +18,6 @@ SLOT_IDS = 1 << 16
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
-F64 = npt.NDArray[np.float64]
 
 
 class Slots:

@@ -15,21 +15,19 @@ Table 2's figures give away K = 8 and F · H₁ = 153,600, here 600 fields and H
 §6); Zipf's exponent is set so that a batch has 2 to 7 % more unique keys than the paper's.
 """
 
-import json
 import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.launch import launch
+from bench.launch import answer, launch
 from bench.planted import pipeline
 from bench.rows import row
 from livectr.ingest.plan.features import Features
 from livectr.models import DNN, FM, LR, ModelConfig
-from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
 
@@ -139,10 +137,7 @@ def measure(shared: Collectives, sizes: list[int]) -> list[Found]:
 def main() -> None:
     """One rank of the measurement: `OUT BATCH…`."""
     torch.set_num_threads(1)
-    with connect() as shared:
-        found = measure(shared, [int(size) for size in sys.argv[2:]])
-        if shared.rank == 0:
-            Path(sys.argv[1]).write_text(json.dumps([asdict(one) for one in found]))
+    answer(lambda shared: measure(shared, [int(size) for size in sys.argv[2:]]))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.process_memory import memory_mib
 from bench.rows import row
 from livectr.demo.scrape import scrape, value
 from livectr.local.ports import free_ports
@@ -90,7 +91,7 @@ def train(
             while process.poll() is None:
                 examples = value(scrape(port), "livectr_examples_total")
                 if examples:
-                    samples.append((examples, _resident_mib(process.pid)))
+                    samples.append((examples, memory_mib(process.pid, "VmRSS:")))
                     look(examples)
                 time.sleep(0.1)
         finally:
@@ -99,14 +100,6 @@ def train(
     if status or not samples:
         raise RuntimeError(f"the trainer ended with status {status}: {errors.read_text()[-2000:]}")
     return samples
-
-
-def _resident_mib(pid: int) -> float:
-    """MiB resident of a process that has not been waited for; 0 when it has just ended."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
 
 
 def _livectr() -> list[str]:

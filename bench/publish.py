@@ -13,19 +13,18 @@ CPU time is user and system time: of the ranks' processes, and of the servers as
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import redis
 
-from bench.launch import launch
+from bench.launch import answer, launch
 from bench.rows import bounded, row
+from bench.timed import timed
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.local.ports import free_ports
@@ -35,7 +34,6 @@ from livectr.store.layout import Keyspace, encode_slots
 from livectr.store.redis_client import connect_redis
 from livectr.store.redis_url import is_clustered, parse_address
 from livectr.system.errors import InternalError
-from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
@@ -128,7 +126,7 @@ def measure(control: Control, url: str, count: int, rounds: int) -> dict[str, Se
             if figure == COMPLETE:
                 ours()  # every row gets its second slot
         publisher.close()
-    copy = statistics.median(_timed(lambda: table.export(state=False)) for _ in range(rounds))
+    copy = statistics.median(timed(lambda: table.export(state=False)) for _ in range(rounds))
     peer.close()
     meter.close()
     return {name: np.median(some, axis=0).tolist() for name, some in costs.items()} | {COPY: [copy]}
@@ -224,19 +222,10 @@ def _plain(client: Writer, url: str, table: DynamicTable) -> None:
         pipe.execute()
 
 
-def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def main() -> None:
     """One rank of a measurement: `OUT URL ROWS ROUNDS`."""
-    out, url, count, rounds = sys.argv[1:]
-    with connect() as shared:
-        found = measure(Control(shared.rank, shared.world), url, int(count), int(rounds))
-        if shared.rank == 0:
-            Path(out).write_text(json.dumps(found))
+    url, count, rounds = sys.argv[2:]
+    answer(lambda shared: measure(Control(shared.rank, shared.world), url, int(count), int(rounds)))
 
 
 if __name__ == "__main__":

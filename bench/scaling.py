@@ -19,16 +19,15 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from bench.launch import launch
+from bench.launch import answer, launch
 from bench.peers.ours import Ours, trainer
 from bench.peers.workloads import Batch, Workload
 from bench.rows import row
-from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange, StepSettings
 
 HIDDEN, IDS = (64, 32), 20_000
@@ -158,14 +157,13 @@ def main() -> None:
     """One rank: `OUT POINTS`."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     wanted = [Point(**one) for one in json.loads(sys.argv[2])]
-    with connect() as shared:
-        found = [
+    answer(
+        lambda shared: [
             measure(shared, point, field_exchange)
             for point in wanted
             for field_exchange in (FIELD_EXCHANGES if point.n > 1 else FIELD_EXCHANGES[:1])
         ]
-        if shared.rank == 0:
-            Path(sys.argv[1]).write_text(json.dumps([asdict(one) for one in found]))
+    )
 
 
 if __name__ == "__main__":

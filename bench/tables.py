@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from bench.rows import row
+from bench.timed import timed
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
@@ -44,7 +45,7 @@ def _lookup(keys: int, rounds: int) -> list[dict[str, object]]:
         lambda: table.lookup(wanted), lambda: torch.index_select(static, 0, places), rounds
     )
     workload = f"{keys:,} random keys in a table of as many"
-    found = statistics.median(_timed(lambda: table.find(wanted)) for _ in range(rounds))
+    found = statistics.median(timed(lambda: table.find(wanted)) for _ in range(rounds))
     return [
         row(
             f"look-up and gather, K={K}",
@@ -63,7 +64,7 @@ def _insert(keys: int, rounds: int) -> list[dict[str, object]]:
     known = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, keys)
 
     def fill(table: DynamicTable, size: int) -> float:
-        return _timed(
+        return timed(
             lambda: [table.find_or_insert(part) for part in np.split(known, range(size, keys, size))]
         )
 
@@ -93,7 +94,7 @@ def _growth(keys: int) -> dict[str, object]:
     calls, cpu = [], 0.0
     for part in np.split(known, range(BATCH, keys, BATCH)):
         before = time.process_time()
-        calls.append(_timed(partial(table.find_or_insert, part)))
+        calls.append(timed(partial(table.find_or_insert, part)))
         cpu = max(cpu, time.process_time() - before)
     return row(
         "longest call of a growing table",
@@ -175,11 +176,5 @@ def _step(ids: int, rounds: int) -> dict[str, object]:
 def _alternate(ours: Callable[[], Any], peer: Callable[[], Any], rounds: int) -> tuple[float, float]:
     """Median seconds of each, run in turns (A B A B), after one of each to warm up."""
     ours(), peer()
-    pairs = [(_timed(ours), _timed(peer)) for _ in range(rounds)]
+    pairs = [(timed(ours), timed(peer)) for _ in range(rounds)]
     return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
-
-
-def _timed(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

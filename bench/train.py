@@ -5,22 +5,20 @@ Workload P: 26 categorical fields of Zipf 1.1 to 1.3, about 1M ids in all, 13 nu
 (`bench.peer`).
 """
 
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from bench.launch import launch
+from bench.launch import answer, launch
 from bench.peer import Peer
 from bench.planted import Planted, pipeline
 from bench.rows import row
 from livectr.models import DeepFM
-from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.step import DesStep
 
 FIELDS, DENSE, K, HIDDEN, BATCH = 26, 13, 16, (256, 128), 4096
@@ -80,10 +78,7 @@ def measure(shared: Collectives, quick: bool) -> dict[str, float]:
 
 def main() -> None:
     """One rank of a measurement: `OUT [--quick]`."""
-    with connect() as shared:
-        found = measure(shared, "--quick" in sys.argv)
-        if shared.rank == 0:
-            Path(sys.argv[1]).write_text(json.dumps(found))
+    answer(lambda shared: measure(shared, "--quick" in sys.argv))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.zipf import zipf_ids
+
 HOURS = 24
 HOUR_MS = 3_600_000
 START_MS = 1_767_225_600_000
@@ -77,8 +79,8 @@ def _ads(sizes: Sizes, seed: int) -> pa.Table:
 
 def _impressions(rng: np.random.Generator, sizes: Sizes, hour: int) -> pa.Table:
     n, new = sizes.impressions, sizes.ads // LIFE_H
-    user = hour * sizes.users // 2 + _zipf(rng, sizes.users, n)
-    ad = hour * new + _zipf(rng, new * LIFE_H, n)
+    user = hour * sizes.users // 2 + zipf_ids(rng, sizes.users, n)
+    ad = hour * new + zipf_ids(rng, new * LIFE_H, n)
     return pa.table(
         {
             "request_id": hour * n + np.arange(n),
@@ -104,12 +106,6 @@ def _clicks(
     clicks = clicks.sort_by("ts")
     due = clicks["ts"].to_numpy() < end_ms
     return clicks.filter(pa.array(due)), clicks.filter(pa.array(~due))
-
-
-def _zipf(rng: np.random.Generator, n: int, size: int) -> I64:
-    """int64[size] in [0, n), the k-th with probability about 1 / (k + 1)."""
-    ranks: I64 = np.exp(rng.random(size) * np.log(n + 1)).astype(np.int64) - 1
-    return np.minimum(ranks, n - 1)
 
 
 def _write(path: Path, table: pa.Table) -> None:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.featurebox.schema import LOG, LOG_COLUMNS, TABLES
+from bench.zipf import zipf_ids
 from livectr.ingest.language.dtypes import arrow_type
 
 FILE_ROWS = 1 << 20
@@ -45,7 +46,9 @@ class Pools:
         vocabulary = np.array(words(20_000, 1, 4), object)
 
         def texts(count: int) -> list[str]:
-            return [" ".join(vocabulary[zipf(rng, len(vocabulary), n)]) for n in rng.integers(2, 9, count)]
+            return [
+                " ".join(vocabulary[zipf_ids(rng, len(vocabulary), n)]) for n in rng.integers(2, 9, count)
+            ]
 
         def scaled(count: int) -> int:
             return max(200, int(count * share))
@@ -71,13 +74,7 @@ class Pools:
 
     def draw(self, rng: np.random.Generator, name: str, rows: int) -> pa.Array:
         pool = getattr(self, name)
-        return pa.array(pool, pa.string()).take(pa.array(zipf(rng, len(pool), rows)))
-
-
-def zipf(rng: np.random.Generator, n: int, size: int) -> I64:
-    """int64[size] in [0, n): rank k with probability about 1/k."""
-    ranks: I64 = np.exp(rng.random(size) * np.log(n + 1)).astype(np.int64) - 1
-    return np.minimum(ranks, n - 1)
+        return pa.array(pool, pa.string()).take(pa.array(zipf_ids(rng, len(pool), rows)))
 
 
 def with_nulls(rng: np.random.Generator, values: pa.Array, share: float) -> pa.Array:
@@ -121,7 +118,7 @@ def log_rows(
     values: dict[str, object] = {"request_id": number, "ts": START_MS + 8 * number}
     for table, count in counts.items():
         known = rng.random(rows) >= (UNKNOWN_USERS if table == "users" else 0)
-        values[TABLES[table][0]] = ids(zipf(rng, count, rows), table) * known
+        values[TABLES[table][0]] = ids(zipf_ids(rng, count, rows), table) * known
     values["dwell_ms"] = rng.lognormal(8, 1.5, rows).astype(np.int64)
     for name, n in (
         ("position", 10),
@@ -130,7 +127,7 @@ def log_rows(
         ("clicked_today", 8),
         ("connection", 6),
     ):
-        values[name] = zipf(rng, n, rows)
+        values[name] = zipf_ids(rng, n, rows)
     values["width"], values["height"] = (
         rng.choice([120, 300, 728, 970], rows),
         rng.choice([50, 90, 250, 600], rows),
@@ -145,7 +142,7 @@ def log_rows(
     values["query"] = with_nulls(rng, values["query"], 0.03)
     for name, most in (("recent_ads", 8), ("tags", 4)):
         offsets = np.concatenate([[0], np.cumsum(rng.integers(0, most + 1, rows))]).astype(np.int32)
-        items = pa.array(ids(zipf(rng, counts["ads"], offsets[-1]), "ads"))
+        items = pa.array(ids(zipf_ids(rng, counts["ads"], offsets[-1]), "ads"))
         items = pools.draw(rng, name, int(offsets[-1])) if name == "tags" else items
         values[name] = pa.ListArray.from_arrays(pa.array(offsets), items)
     return pa.Table.from_batches([batch(values, LOG_COLUMNS)])

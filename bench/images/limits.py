@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 import torch
+
+from bench.timed import timed
 
 ROWS = 4096
 
@@ -16,7 +17,7 @@ ROWS = 4096
 def best_of(work: Callable[[], object], rounds: int) -> float:
     """Median seconds of a call, after a warm-up call."""
     work()
-    return statistics.median(_timed(work) for _ in range(rounds))
+    return statistics.median(timed(work) for _ in range(rounds))
 
 
 def product_flops(sizes: Sequence[int], rounds: int) -> float:
@@ -43,9 +44,3 @@ def read_bandwidth(megabytes: int, rounds: int) -> float:
     """Bytes a second that torch sums up of memory larger than a cache."""
     numbers = torch.from_numpy(np.ones(megabytes << 18, np.float32))
     return numbers.nbytes / best_of(numbers.sum, rounds)
-
-
-def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

@@ -14,12 +14,11 @@ measured on two ranks. All-gathers (labels, scores, sizes) grow with N.
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +28,10 @@ from bench.images.step_time import held, step_of
 from bench.images.store import random_store
 from bench.images.table_2 import PAPER
 from bench.images.workload import Ads
-from bench.launch import launch
+from bench.launch import answer, launch
 from bench.rows import row
 from livectr.system.heap import tune_malloc
-from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.comm.collectives import Collectives
 
 WORLDS = (1, 2, 4)
 ALL_GATHERED = ("labels", "scores", "sizes", "content sizes", "check")
@@ -159,10 +158,8 @@ def main() -> None:
     """One rank: `OUT FOLDER [--quick]`."""
     torch.set_num_threads(1)
     tune_malloc()
-    with connect() as shared:
-        found = measure(QUICK if "--quick" in sys.argv else Size(), shared, Path(sys.argv[2]))
-        if shared.rank == 0:
-            Path(sys.argv[1]).write_text(json.dumps(asdict(found)))
+    size = QUICK if "--quick" in sys.argv else Size()
+    answer(lambda shared: measure(size, shared, Path(sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,11 @@ aggregator, with the first layer's part for images.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from bench.images.pipelines import display_ads
 from bench.images.store import random_store
 from bench.images.workload import I64, Ads, Batch
-from bench.launch import launch
+from bench.launch import answer, launch
 from bench.peers.workloads import P
 from bench.rows import products, row
 from bench.turns import in_turns
@@ -32,7 +31,7 @@ from livectr.ingest.content.store import F16, ContentStore
 from livectr.models.dicm import Basic
 from livectr.models.precision import precision
 from livectr.system.heap import tune_malloc
-from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import Precision, StepSettings
 
@@ -237,10 +236,8 @@ def main() -> None:
     """One rank: `OUT FOLDER [--quick]`."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     tune_malloc()
-    with connect() as shared:
-        found = measure(QUICK if "--quick" in sys.argv else Size(), shared, Path(sys.argv[2]))
-        if shared.rank == 0:
-            Path(sys.argv[1]).write_text(json.dumps(asdict(found)))
+    size = QUICK if "--quick" in sys.argv else Size()
+    answer(lambda shared: measure(size, shared, Path(sys.argv[2])))
 
 
 if __name__ == "__main__":

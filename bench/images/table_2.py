@@ -15,11 +15,10 @@ its own row: it is the same for all three ways, and does not grow with the batch
 from __future__ import annotations
 
 import functools
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +35,11 @@ from bench.images.baselines import (
 from bench.images.pipelines import display_ads
 from bench.images.store import random_store
 from bench.images.workload import CLICKED_IMAGES, IMAGE, Ads, Batch
-from bench.launch import launch
+from bench.launch import answer, launch
 from bench.rows import row
 from livectr.ingest.content.store import ContentStore
 from livectr.system.heap import tune_malloc
-from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.step import DesStep
 
 WORLD = 4
@@ -318,10 +317,8 @@ def main() -> None:
     """One rank: `OUT FOLDER [--quick]`."""
     torch.set_num_threads(1)
     tune_malloc()
-    with connect() as shared:
-        found = measure(QUICK if "--quick" in sys.argv else Size(), shared, Path(sys.argv[2]))
-        if shared.rank == 0:
-            Path(sys.argv[1]).write_text(json.dumps(asdict(found)))
+    size = QUICK if "--quick" in sys.argv else Size()
+    answer(lambda shared: measure(size, shared, Path(sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.zipf import zipf_ids
+
 HOUR_MS = 3_600_000
 START_MS = 1_767_225_600_000
 IDS = 24
@@ -56,7 +58,7 @@ class DayLog:
         """
         rng, end_ms = self._rng, self.now_ms + span_ms
         # As many new products as ids: the first visits of the day; users come alike until all have some.
-        users = rng.integers(0, self._users, count) if new > IDS // 2 else _zipf(rng, self._users, count)
+        users = rng.integers(0, self._users, count) if new > IDS // 2 else zipf_ids(rng, self._users, count)
         table = pa.table(
             {
                 "request_id": self.impressions + np.arange(count),
@@ -81,7 +83,7 @@ class DayLog:
         visit[order] = np.arange(count) - np.searchsorted(ordered, ordered)
         begin = self._products[users] + new * visit
         fresh = begin[:, None] + np.arange(new)
-        back = _zipf(rng, np.maximum(begin, 1)[:, None], (count, IDS - new))
+        back = zipf_ids(rng, np.maximum(begin, 1)[:, None], (count, IDS - new))
         numbers = np.concatenate([fresh, np.maximum(begin[:, None] - 1 - back, 0)], axis=1)
         np.add.at(self._products, users, new)
         ids = (users[:, None] << 24 | numbers).reshape(-1)
@@ -108,9 +110,3 @@ class DayLog:
         hidden = path.with_name(f".{path.name}")
         pq.write_table(table, hidden, row_group_size=GROUP_ROWS, compression="zstd", compression_level=1)
         hidden.rename(path)
-
-
-def _zipf(rng: np.random.Generator, n: int | I64, shape: int | tuple[int, ...]) -> I64:
-    """int64[shape] in [0, n), the k-th with probability about 1 / (k + 1)."""
-    ranks: I64 = np.exp(rng.random(shape) * np.log(np.add(n, 1))).astype(np.int64) - 1
-    return np.minimum(ranks, np.subtract(n, 1))

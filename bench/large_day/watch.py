@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.process_memory import memory_mib
 from livectr.demo.scrape import Samples, scrape, total, value
 from livectr.local.parts import Part, PartError, descendants
 
@@ -142,7 +143,7 @@ class Trainer:
     @property
     def peak_mib(self) -> float:
         """Most memory that was resident; 0 when it has ended."""
-        return _memory_mib(self.part.pid, "VmHWM:")
+        return memory_mib(self.part.pid, "VmHWM:")
 
     def kill(self) -> None:
         """End it with SIGKILL."""
@@ -160,14 +161,5 @@ class Trainer:
         while not self._ended.wait(EVERY_S):
             samples = scrape(self._port)
             if samples is not None:
-                moment = Moment(time.monotonic(), samples, _memory_mib(self.part.pid, "VmRSS:"))
+                moment = Moment(time.monotonic(), samples, memory_mib(self.part.pid, "VmRSS:"))
                 self.course.append(moment)
-
-
-def _memory_mib(pid: int, line: str) -> float:
-    """MiB of a process in /proc/PID/status; 0 when it has ended."""
-    with suppress(OSError):
-        for found in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if found.startswith(line):
-                return int(found.split()[1]) / 1024
-    return 0.0

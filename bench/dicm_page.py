@@ -7,7 +7,7 @@ from statistics import fmean
 
 from bench.ablation.ablate import write_tables
 from bench.ablation.tables import tables_of
-from bench.sections import BETWEEN, RESULTS, ROOT
+from bench.sections import RESULTS, ROOT, fill
 
 PAGE = ROOT / "docs" / "dicm.md"
 FOLDER = RESULTS / "dicm"
@@ -27,7 +27,7 @@ def page(text: str) -> str:
         *(f"![{name}](../{(FOLDER / f'{name}.svg').relative_to(ROOT)})" for name in names),
     ]
     body = "\n".join(shown)
-    return BETWEEN.sub(lambda match: f"{match[1]}\n{body}\n\n{match[2]}", text)
+    return fill(text, "results", f"\n{body}\n\n")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bench import makes
 from bench.makes import Key, Result, Row
-from bench.sections import fill
+from bench.sections import fill, line
 
 
 class Chosen(NamedTuple):
@@ -222,12 +222,12 @@ def page(text: str, found: Mapping[str, Sequence[Result]]) -> str:
 def figures(found: Mapping[str, Sequence[Result]]) -> list[str]:
     """Table of the figures that decide, a column for each make."""
     columns = _columns(found)
-    lines = [_line(["benchmark", "figure", *columns]), "|---|---" + "|---:" * len(columns) + "|"]
+    lines = [line(["benchmark", "figure", *columns]), "|---|---" + "|---:" * len(columns) + "|"]
     for name, results in found.items():
         rows = makes.compared(results)
         for chosen in CHOSEN.get(name, ()):
             by_make = rows[_key(name, chosen, rows)]
-            lines.append(_line([_link(name), chosen.says, *makes.cells(by_make, columns)]))
+            lines.append(line([_link(name), chosen.says, *makes.cells(by_make, columns)]))
     return lines
 
 
@@ -235,7 +235,7 @@ def missed(found: Mapping[str, Sequence[Result]]) -> list[str]:
     """Table of the benchmarks that miss a goal: how many on each make, and the row that is farthest away."""
     columns = _columns(found)
     head = ["benchmark", *columns, "farthest from its goal"]
-    lines = [_line(head), "|---" + "|---:" * len(columns) + "|---|"]
+    lines = [line(head), "|---" + "|---:" * len(columns) + "|---|"]
     for name, results in found.items():
         short = [
             (row, makes.make_of(result))
@@ -246,7 +246,7 @@ def missed(found: Mapping[str, Sequence[Result]]) -> list[str]:
         if short:
             counts = dict(zip(map(makes.make_of, results), map(_count, results), strict=True))
             farthest = _sentence(*min(short, key=lambda pair: share(pair[0])))
-            lines.append(_line([_link(name), *(counts.get(make, "–") for make in columns), farthest]))
+            lines.append(line([_link(name), *(counts.get(make, "–") for make in columns), farthest]))
     return lines
 
 
@@ -291,7 +291,3 @@ def _columns(found: Mapping[str, Sequence[Result]]) -> list[str]:
 
 def _link(name: str) -> str:
     return f"[`{name}`](benchmarks/{name}.md)"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

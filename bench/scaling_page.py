@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.scaling import AXES, BASE
-from bench.sections import BETWEEN, RESULTS, ROOT
+from bench.sections import RESULTS, ROOT, fill
 
 PAGE = ROOT / "docs" / "scaling.md"
 PICTURE = ROOT / "docs" / "scaling.svg"
@@ -72,7 +72,7 @@ def _collectives(rows: dict[Key, dict[str, Any]]) -> list[str]:
 
 def page(text: str, result: dict[str, Any]) -> str:
     """The page's text with today's table."""
-    return BETWEEN.sub(lambda match: f"{match[1]}\n{table(result)}\n{match[2]}", text)
+    return fill(text, "results", f"\n{table(result)}\n")
 
 
 def picture(result: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ from bench.numbers import number
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
-BETWEEN = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
 
 
 def section(result: dict[str, Any]) -> str:
@@ -28,7 +27,7 @@ def section(result: dict[str, Any]) -> str:
         met = {True: "yes", False: "**no**", None: "–"}[row["met"]]
         ours = f"{number(row['ours'])} {row['unit']}"
         cells = [row["figure"], row["workload"], ours, peer, number(row["ratio"]), number(row["goal"]), met]
-        lines.append(_line(cells))
+        lines.append(line(cells))
     return "\n".join([*lines, *extra_tables(result)]) + "\n"
 
 
@@ -46,7 +45,7 @@ def extra_tables(result: dict[str, Any]) -> list[str]:
     lines = []
     for table in result.get("tables", ()):
         header, *rest = table["lines"]
-        lines += ["", f"{table['title']}:", "", _line(header), "|---" * len(header) + "|", *map(_line, rest)]
+        lines += ["", f"{table['title']}:", "", line(header), "|---" * len(header) + "|", *map(line, rest)]
         if note := table.get("note"):
             lines += ["", note]
     return lines
@@ -65,5 +64,6 @@ def fill(text: str, marker: str, made: str) -> str:
     return filled
 
 
-def _line(cells: Sequence[str]) -> str:
+def line(cells: Sequence[str]) -> str:
+    """Line of a table."""
     return "| " + " | ".join(cells) + " |"

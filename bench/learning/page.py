@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.sections import BETWEEN, RESULTS, ROOT
+from bench.sections import RESULTS, ROOT, fill, line
 from livectr.analysis.plots import curve
 
 PAGE = ROOT / "docs" / "first-hour.md"
@@ -39,14 +39,14 @@ def text(result: Mapping[str, Any]) -> str:
     notes = (table.get("note") for table in result["tables"])
     for (name, (header, *lines)), note in zip(tables(result), notes, strict=True):
         parts += [f"![AUC by examples, {name}](first-hour-{name}.svg)", ""]
-        parts += [_line([name, *header[1:]]), "|---|" + "---:|" * (len(header) - 1), *map(_line, lines), ""]
+        parts += [line([name, *header[1:]]), "|---|" + "---:|" * (len(header) - 1), *map(line, lines), ""]
         parts += [note, ""] if note else []
     return "\n".join(parts)
 
 
 def page(now: str, result: Mapping[str, Any]) -> str:
     """The page's text with the tables of the result."""
-    return BETWEEN.sub(lambda match: f"{match[1]}\n{text(result)}\n{match[2]}", now)
+    return fill(now, "results", f"\n{text(result)}\n")
 
 
 def draw(folder: Path, result: Mapping[str, Any]) -> list[Path]:
@@ -59,10 +59,6 @@ def draw(folder: Path, result: Mapping[str, Any]) -> list[Path]:
         files.append(folder / f"first-hour-{name}.svg")
         curve(files[-1], f"AUC until so many examples: {name}", series, "examples", "AUC", log=True)
     return files
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

@@ -8,12 +8,11 @@ from typing import Any
 
 from bench.network.predict import Line
 from bench.scaling_page import scale
-from bench.sections import RESULTS, ROOT, extra_tables
+from bench.sections import RESULTS, ROOT, extra_tables, fill
 
 PAGE = ROOT / "docs" / "scaling.md"
 PICTURE = ROOT / "docs" / "network.svg"
 RESULT = RESULTS / "network.json"
-BETWEEN = re.compile(r"(<!-- network -->\n).*(<!-- end of network -->)", re.DOTALL)
 SPEED = re.compile(r"(.+) at (?:([\d.]+) Gbit/s|no limit)")
 COLOURS = {
     "ours, partial": "#1b6ca8",
@@ -62,7 +61,7 @@ def section(result: dict[str, Any]) -> str:
 
 def page(text: str, result: dict[str, Any]) -> str:
     """The page's text with the result's tables."""
-    return BETWEEN.sub(lambda match: f"{match[1]}\n{section(result)}\n{match[2]}", text)
+    return fill(text, "network", f"\n{section(result)}\n")
 
 
 def picture(result: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from bench.plan.check import (
@@ -16,13 +15,12 @@ from bench.plan.check import (
 )
 from bench.plan.fit import fit, fitted_runs
 from bench.scaling_page import PAGE
-
-BETWEEN = re.compile(r"(<!-- plan -->\n).*(<!-- end of plan -->)", re.DOTALL)
+from bench.sections import fill
 
 
 def page(text: str) -> str:
     """Text of the page with the tables of the current results."""
-    return BETWEEN.sub(lambda match: f"{match[1]}\n{section()}\n{match[2]}", text)
+    return fill(text, "plan", f"\n{section()}\n")
 
 
 def section() -> str:

@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.sections import BETWEEN, RESULTS, ROOT
+from bench.numbers import number
+from bench.sections import RESULTS, ROOT, fill, line
 
 PAGE = ROOT / "docs" / "serving.md"
 PROFILE, ROWS = RESULTS / "serving-profile.json", RESULTS / "serving.json"
@@ -57,7 +58,7 @@ def tables(profile: Mapping[str, Any], rows: Mapping[str, Any]) -> str:
 
 def page(text: str, profile: Mapping[str, Any], rows: Mapping[str, Any]) -> str:
     """The page's text with the tables of the current results."""
-    return BETWEEN.sub(lambda match: f"{match[1]}\n{tables(profile, rows)}\n{match[2]}", text)
+    return fill(text, "results", f"\n{tables(profile, rows)}\n")
 
 
 def _stages(profile: Mapping[str, Any]) -> list[str]:
@@ -107,11 +108,11 @@ def _goals(rows: Mapping[str, Any]) -> list[str]:
     lines = []
     for row in rows["rows"]:
         if row["goal"] is not None:
-            ours = f"{_number(row['ours'])} {row['unit']}"
+            ours = f"{number(row['ours'])} {row['unit']}"
             if row["peer"] is not None:
-                ours += f", {_number(row['peer'])} {row['peer_name']}: ratio {_number(row['ratio'])}"
+                ours += f", {number(row['peer'])} {row['peer_name']}: ratio {number(row['ratio'])}"
             met = "yes" if row["met"] else "**no**"
-            lines.append([row["figure"], row["workload"], ours, _number(row["goal"]), met])
+            lines.append([row["figure"], row["workload"], ours, number(row["goal"]), met])
     header = ["figure", "workload", "measured", "goal", "met"]
     return ["#### Goals", "", _origin(rows), "", *_table(header, lines)]
 
@@ -123,15 +124,7 @@ def _origin(result: Mapping[str, Any]) -> str:
 
 
 def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    return [_line(header), "|---" * len(header) + "|", *map(_line, lines)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return [line(header), "|---" * len(header) + "|", *map(line, lines)]
 
 
 def main() -> None:

@@ -155,10 +155,6 @@ class LookupTable:
         """Join the rows into one batch, so that look-ups copy nothing until the table changes."""
         self.log.join()
 
-    def contains(self, keys: I64) -> npt.NDArray[np.bool_]:
-        """Mask of the keys that have a row: bool[n]."""
-        return self.latest.rows(keys) >= 0
-
     def rows(self) -> tuple[I64, pa.RecordBatch]:
         """All live rows: (keys int64[m], batch of m rows), in the order in which keys first appeared."""
         live = np.flatnonzero(self.latest.row >= 0)

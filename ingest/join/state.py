@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -171,11 +171,6 @@ class SourceState:
             merged |= state.partitions
         joined_tables = {topic: pa.concat_tables(parts) for topic, parts in tables.items()}
         return SourceState(merged, joined_tables, bounds)
-
-    def select(self, partitions: Collection[int]) -> SourceState:
-        """State of the given partitions, as far as they are known."""
-        own = {p: state for p, state in self.partitions.items() if p in partitions}
-        return SourceState(own, self.tables, self.bounds)
 
     def parts(self) -> dict[str, bytes]:
         """Serialize: a JSON document, and an Arrow IPC file for each table, by name."""

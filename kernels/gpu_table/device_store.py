@@ -145,11 +145,6 @@ class DeviceStore:
         return self._next_row - self._free_count
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of device memory of index, rows and free list, without the working memory `work.nbytes`."""
-        return self._buckets.nbytes + self._free.nbytes + sum(slab.nbytes for slab in self._slabs)
-
-    @property
     def slots(self) -> int:
         """Number of slots of the index."""
         return self._buckets.nbytes // BUCKET_BYTES * BUCKET_SLOTS

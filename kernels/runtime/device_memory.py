@@ -51,11 +51,6 @@ class Workspace:
         self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
         self._pending: list[Any] = []
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of device memory in use."""
-        return self._plan.nbytes + sum(buffer.nbytes for buffer in self._buffers.values())
-
     def memory(self, name: str, nbytes: int) -> int:
         """Address of at least `nbytes` bytes."""
         if name not in self._buffers or self._buffers[name].nbytes < nbytes:

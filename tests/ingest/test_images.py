@@ -274,8 +274,8 @@ def test_examples_continue_without_the_bad_picture(tmp_path: Path) -> None:
     source.close()
     assert examples.columns.column("shown.image_id").to_pylist() == list(range(8))
     assert letters.counts == {"bad_image": len(BAD)}
-    known = source.tables["ad_images"].contains(key_of(pa.array(range(8))))
-    assert known.tolist() == [n not in BAD for n in range(8)]
+    keys, _ = source.tables["ad_images"].rows()
+    assert sorted(keys) == sorted(key_of(pa.array([n for n in range(8) if n not in BAD])))
 
 
 def test_a_picture_is_no_feature(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_nothing_forks() -> None:
 
 
 def test_no_test_module_is_imported() -> None:
-    """What tests share lies beside them; programs that tests start as text import from there, too."""
+    """Helpers that tests share lie beside them; programs that tests start as text import from there, too."""
     pattern = re.compile(r"\b(?:from|import) tests(?:\.\w+)*(?:\.| import (?:\(\s*)?(?:\w+,\s*)*)test_\w+")
     wrong = {
         str(source.relative_to(ROOT)): found

@@ -76,5 +76,5 @@ class Parts:
 
     @property
     def unpublished(self) -> dict[str, DynamicTable]:
-        """Those of them that no version holds."""
+        """Tables that no version holds, by their names in a checkpoint."""
         return {name: table for learner in self.learners[1:] for name, table in learner.tables.items()}

@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         self.error(said)
 
     def _hint(self, words: Sequence[str]) -> str:
-        """What to say in place of an unknown flag, the first of the words; "" if nothing is near."""
+        """Hint of what replaces an unknown flag, the first of the words; "" if nothing is near."""
         if assigned := self._assigned(words):
             return f"say --set {assigned}"
         flag = words[0].partition("=")[0]

@@ -35,7 +35,7 @@ def from_toml(path: str | Path) -> dict[str, Any]:
 
 
 def _instead(table: str, values: Mapping[str, Any]) -> str:
-    """What to write in place of a table of TOML."""
+    """Hint of what replaces a table of TOML."""
     if table in SETTINGS:
         return f"write {table} = … in its place"
     for name in values:

@@ -52,7 +52,7 @@ class ReadingModel(Protocol):
 
 @dataclass(frozen=True)
 class Sources:
-    """What every stage of a server reads from.
+    """Sources that every stage of a server reads from.
 
     Args:
         limits: upper bounds of a request.

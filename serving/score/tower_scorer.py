@@ -71,7 +71,7 @@ def tower_part(pipeline: Pipeline, side: Side) -> PlanPart:
 
 @dataclass(frozen=True)
 class TowerReads:
-    """What a tower reads beside pooled vectors; see `plan_stages.ReadingModel`."""
+    """Inputs of a tower beside pooled vectors; see `plan_stages.ReadingModel`."""
 
     statistics: Statistics
     content: tuple[str, ...]

@@ -65,10 +65,12 @@ LOG = logging.getLogger(__name__)
 def build(
     pipeline: Pipeline, options: TrainOptions, collectives: Collectives, resources: ExitStack
 ) -> tuple[Parts, Stages]:
-    """Make all parts of this rank's run and the stages that move them; restore them from its checkpoint.
-    Collective.
+    """Make all parts of this rank's run and its stages; restore them from the run's checkpoint. Collective.
 
     Args:
+        pipeline: what the run reads and learns.
+        options: settings of the run.
+        collectives: of this rank.
         resources: closes the parts when the run ends.
 
     Raises:

@@ -52,6 +52,7 @@ class CommitState:
         """Close the generation of changes, and assemble this rank's state. Collective.
 
         Args:
+            parts: of this rank's run.
             checkpoint: with the content of a checkpoint, if the run keeps one.
             ahead: begin to copy the next checkpoint.
             publish: begin a version, if one may be published.

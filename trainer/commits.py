@@ -208,8 +208,9 @@ class Committer:
         return bool(self._control.gather(np.array([done])).all())
 
     def complete_checkpoint(self, written: Collection[bool]) -> bool:
-        """Take steps 3 and 4, once every rank's files are written, and stored if there is an object store.
-        Collective.
+        """Take steps 3 and 4, once every rank's files are written. Collective.
+
+        With an object store the files must be stored there, too.
 
         Args:
             written: `written` of every rank.
@@ -332,6 +333,7 @@ class Committer:
         """Exchange states of pushes until no version is in flight. Collective.
 
         Args:
+            examples: learned by all ranks.
             deadline: time.monotonic() of rank 0 after which a Redis that does not answer is given up.
             patient: wait past the deadline while Redis still answers.
         """

@@ -131,8 +131,9 @@ def ragged(values: Tensor, lengths: NDArray[np.int32], group_of: NDArray[np.int3
 def join_dense(
     common: Tensor | None, own: Tensor | None, group_of: NDArray[np.int32] | None, which: Common
 ) -> Tensor | None:
-    """Dense features of examples f32[B, dense], in the pipeline's order: the common features of their groups,
-    which `which` names, and their own.
+    """Dense features of examples f32[B, dense], in the pipeline's order.
+
+    They are the common features of their groups, which `which` names, and their own.
     """
     if own is None or common is None or not which.dense:
         return own

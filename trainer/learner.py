@@ -51,7 +51,8 @@ class Learner:
         """Admit keys, score and learn a batch, then expire and evict rows. Collective.
 
         Args:
-            prepared, lessons: see `DesStep.learn`.
+            prepared: see `DesStep.learn`.
+            lessons: see `DesStep.learn`.
             time_ms: int64[B], event times of the global batch.
         """
         self.policies.before(time_ms)

@@ -30,6 +30,8 @@ def main_step(
     """Make the step, with empty tables. Collective.
 
     Args:
+        setup: of this rank.
+        tiers: SSD below DRAM; None: no SSD.
         restored: the checkpoint, whose measures decide the placement; None in a new run.
         stores: content → features of this rank.
 

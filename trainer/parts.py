@@ -1,5 +1,6 @@
-"""Parts of one rank of a training run, as trainer.build assembles them; trainer.stages moves batches through
-them.
+"""Parts of one rank of a training run, as trainer.build assembles them.
+
+trainer.stages moves batches through them.
 """
 
 from __future__ import annotations

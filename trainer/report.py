@@ -104,6 +104,7 @@ def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, com
     """Gather the report of a run; ranks other than 0 know no quality. Collective.
 
     Args:
+        parts: of this rank's run.
         seconds: time that the run took.
         published: versions and rows of this process, as nested counters.
         complete: the run came to its end.

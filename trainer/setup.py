@@ -15,7 +15,8 @@ from livectr.trainer.options import TrainOptions
 class Closable(Protocol):
     """Part that has to be closed."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free its threads, files and connections."""
 
 
 T = TypeVar("T", bound=Closable)
@@ -37,6 +38,7 @@ class Setup:
 
     @property
     def rank(self) -> int:
+        """Number of this rank, from 0."""
         return self.control.rank
 
     @property

@@ -59,10 +59,12 @@ class Stage(Protocol):
     """
 
     @property
-    def depth(self) -> int: ...
+    def depth(self) -> int:
+        """Most batches or versions that it holds between two calls."""
 
     @property
-    def in_flight(self) -> int: ...
+    def in_flight(self) -> int:
+        """Batches or versions that it holds."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,11 @@ class ExchangeStage:
 
     @property
     def in_flight(self) -> int:
+        """Batches that it holds: 0, or 1 if a thread exchanges ahead."""
         return int(self._held is not None)
 
     def __call__(self, batch: Batch | None) -> Exchanged | None:
+        """Exchange a batch. With `ahead` returns the batch of the call before; None lets that out."""
         if self._worker is None or any(step.choice.undecided for step in self._steps):
             return None if batch is None else self._exchange(batch)
         ready, self._held = self._held, None if batch is None else self._worker.submit(self._exchange, batch)
@@ -141,9 +145,11 @@ class FetchStage:
 
     @property
     def in_flight(self) -> int:
+        """Batches that wait for their rows: 0 or 1."""
         return int(self._held is not None)
 
     def __call__(self, batch: Exchanged | None) -> Exchanged | None:
+        """Return the batch of the call before, or with depth 0 the same batch; None lets a batch out."""
         if not self.depth:
             return batch
         ready, self._held = self._held, batch
@@ -159,6 +165,7 @@ class LearnStage:
         self._main, self._heads = main, heads
 
     def __call__(self, ready: Exchanged | None) -> Learned | None:
+        """Learn a batch, and return it with the scores that it got before; None: nothing to learn."""
         if ready is None:
             return None
         lessons = None
@@ -184,6 +191,7 @@ class ReportStage:
     depth = in_flight = 0
 
     def __call__(self, learned: Learned | None) -> None:
+        """Count a learned batch, and evaluate it on rank 0; None: nothing was learned."""
         if learned is None:
             return
         batch, began_ms = learned.batch, self.progress.began_ms

@@ -27,6 +27,8 @@ def settled(options: TrainOptions, control: Control, restored: Restored | None) 
     first run the one that suits rank 0's CPU.
 
     Args:
+        options: `products` names the library, or is "auto".
+        control: broadcasts rank 0's choice.
         restored: the checkpoint; None in a first run.
     """
     before = restored.manifest.products if restored is not None else ""

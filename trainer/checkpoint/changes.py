@@ -75,7 +75,9 @@ class HistoryChain:
         """Write what changed; return all files, in order.
 
         Args:
+            changes: of the source, at this moment.
             mark: generation that was closed with this moment.
+            write: writes tensors and their number of users to a file.
         """
         fresh = not self._files or sum(f.rows for f in self._files) > 3 * self._files[0].rows
         tensors = changes.histories(0 if fresh else self._mark)

@@ -26,53 +26,73 @@ class Table(Protocol):
 
     def __len__(self) -> int: ...
 
-    def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]: ...
+    def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]:
+        """Keys i64[m] and rows f32[m, stride] that changed after mark `since` (0: all), in chunks."""
 
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """Bound of the row numbers in use: they are below."""
 
-    def in_use(self, begin: int, end: int) -> U32: ...
+    def in_use(self, begin: int, end: int) -> U32:
+        """Row numbers u32[m] in use that are in [begin, end), rising."""
 
-    def generations(self, rows: U32) -> U32: ...
+    def generations(self, rows: U32) -> U32:
+        """Generation u32[n] of the last change of each row number in use."""
 
     @property
-    def listed(self) -> int: ...
+    def listed(self) -> int:
+        """Entries in the lists of changes."""
 
-    def changed(self, since: int = 0) -> U32: ...
+    def changed(self, since: int = 0) -> U32:
+        """Row numbers u32[m] that changed after mark `since`; 0: all."""
 
-    def read(self, rows: U32) -> tuple[I64, F32]: ...
+    def read(self, rows: U32) -> tuple[I64, F32]:
+        """Keys i64[n] and rows f32[n, stride] of row numbers in use."""
 
-    def find(self, keys: I64) -> U32: ...
+    def find(self, keys: I64) -> U32:
+        """Row numbers u32[n] of keys i64[n]; `kernels.table.table.MISSING_ROW` for a missing key."""
 
-    def read_chunks(self, rows: U32) -> Iterator[tuple[I64, F32]]: ...
+    def read_chunks(self, rows: U32) -> Iterator[tuple[I64, F32]]:
+        """Read as `read` does, in chunks; the table must not change meanwhile."""
 
-    def assign(self, keys: I64, rows: F32) -> object: ...
+    def assign(self, keys: I64, rows: F32) -> object:
+        """Store rows f32[n, stride] of keys i64[n]; of equal keys the last counts."""
 
-    def erased(self, since: int) -> I64: ...
+    def erased(self, since: int) -> I64:
+        """Keys i64[m] that were erased after mark `since` and do not exist now; since 0: none."""
 
-    def erase(self, keys: I64) -> object: ...
+    def erase(self, keys: I64) -> object:
+        """Erase keys i64[n]; missing keys are ignored."""
 
-    def usage(self, keys: I64) -> tuple[U32, U32]: ...
+    def usage(self, keys: I64) -> tuple[U32, U32]:
+        """Stamp and count of uses, each u32[n], of keys i64[n]."""
 
-    def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
+    def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object:
+        """Set stamps u32[n] and counts of uses u32[n] of keys i64[n]."""
 
 
 class SourceChanges(Protocol):
     """State of the source that is saved as changes (ingest.join.state.Changes)."""
 
     @property
-    def places(self) -> Mapping[int, Places]: ...
+    def places(self) -> Mapping[int, Places]:
+        """Partition → present places in the log of the keys that its join remembers."""
 
-    def known(self, places: Mapping[int, Places]) -> Mapping[str, npt.NDArray[Any]]: ...
+    def known(self, places: Mapping[int, Places]) -> Mapping[str, npt.NDArray[Any]]:
+        """Keys that came or changed after some places: "PARTITION/COLUMN" → values."""
 
-    def histories(self, since: int) -> Mapping[str, npt.NDArray[Any]]: ...
+    def histories(self, since: int) -> Mapping[str, npt.NDArray[Any]]:
+        """Users with a click after generation `since` (0: all): "PARTITION/HISTORY/COLUMN" → values."""
 
     @property
-    def row_places(self) -> Mapping[str, tuple[int, int]]: ...
+    def row_places(self) -> Mapping[str, tuple[int, int]]:
+        """Topic of a table → places since which changes of its rows are known, and of its next row."""
 
-    def count_rows(self, since: Mapping[str, int]) -> int: ...
+    def count_rows(self, since: Mapping[str, int]) -> int:
+        """Number of rows and keys that `rows` gives."""
 
-    def rows(self, since: Mapping[str, int]) -> tuple[Mapping[str, npt.NDArray[Any]], int]: ...
+    def rows(self, since: Mapping[str, int]) -> tuple[Mapping[str, npt.NDArray[Any]], int]:
+        """Rows that came at some places or later and keys that left before them, by name; their number."""
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,9 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
 
 
 def collect(root: Path, manifests: Sequence[Manifest], below: int) -> None:
-    """Remove files of generations before `below` that no manifest names; manifests first, so that none names
-    a missing file.
+    """Remove files of generations before `below` that no manifest names.
+
+    Manifests go first, so that none names a missing file.
     """
     kept = {m.generation for m in manifests}
     named = {root / f.path for m in manifests for f in m.files}

@@ -91,6 +91,7 @@ class Manifest:
         return self.seen or self.examples
 
     def to_json(self) -> bytes:
+        """JSON in UTF-8: the SHA-256 of the body, and the body, which is JSON with the format's number."""
         body = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
         return json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}).encode()
 
@@ -256,18 +257,23 @@ class Folder:
 
     @property
     def name(self) -> str:
+        """Path of the folder, for messages."""
         return str(self.root)
 
     def generations(self) -> list[int]:
+        """Numbers of the generations that have a manifest, in any order."""
         return [number(path.parent) for path in self.root.glob(f"gen-*/{MANIFEST}")]
 
     def manifest(self, generation: int) -> Manifest:
+        """Parse a manifest. Raises CheckpointError, MismatchError or FileNotFoundError."""
         return Manifest.from_json((folder_of(self.root, generation) / MANIFEST).read_bytes())
 
     def share(self, manifest: Manifest, control: Control) -> Sequence[FileEntry]:
+        """Every N-th file, beginning with the rank's number."""
         return manifest.files[control.rank :: control.world]
 
     def ensure(self, entry: FileEntry) -> Path:
+        """Path of a file whose SHA-256 was verified. Raises CheckpointError or OSError."""
         verify_file(self.root, entry)
         return self.root / entry.path
 
@@ -278,6 +284,8 @@ def newest_whole(
     """Find the newest whole generation; None if there is no generation. Collective.
 
     Args:
+        place: generations; a path is that of a `Folder`.
+        control: spreads the verification over the ranks.
         help: advice in the error, for the user.
         predictions: check of the prediction log by its number of records and their SHA-256; returns a
             complaint or "".

@@ -86,7 +86,9 @@ class OrderParts:
         """Store new lines; return all parts, in order.
 
         Args:
+            folder: of the generation.
             step: steps of the generation.
+            new: lines since the part before; empty: nothing was decided.
         """
         if new or not self._parts:
             data = json.dumps(["from", self._since]).encode() + b"\n" + new

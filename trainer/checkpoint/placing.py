@@ -22,6 +22,9 @@ def measured_placement(
     """Balance the keys and rows that a checkpoint has measured; the same on every rank.
 
     Args:
+        pipeline: its fields and their tables.
+        rank: this rank, for the log.
+        world: N ranks.
         restored: the checkpoint; None in a first run.
         rank_bytes: most bytes of tables on a rank; None: no limit.
 

@@ -67,6 +67,8 @@ def bring_back(stored: Stored, manifest: Manifest, wrong: Callable[[int, str], s
     """Put the prediction log together from its parts, unless the file holds what the generation counts.
 
     Args:
+        stored: has the parts, and the path of the log.
+        manifest: of the generation.
         wrong: check of the file by its number of records and their SHA-256; returns a complaint or "".
 
     Raises:

@@ -47,6 +47,8 @@ class RankFiles:
         """Copy what the files hold and have them written; return them with the older files of the chains.
 
         Args:
+            folder: of the generation; it is made.
+            content: of this rank.
             keep: as of TableChain.write.
         """
         folder.mkdir(parents=True, exist_ok=True)

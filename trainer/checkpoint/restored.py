@@ -51,7 +51,8 @@ class Restored:
         Args:
             tables: name → table.
             split: tables that get this rank's keys only (trainer.placement.placement.owners_by_key).
-            rank, world: of the reader.
+            rank: of the reader.
+            world: N ranks that read.
 
         Raises:
             CheckpointError: a file does not hold rows of these tables.

@@ -119,6 +119,7 @@ class Stored:
 
     @property
     def name(self) -> str:
+        """Address of the checkpoint, for messages."""
         return self.store.address
 
     def generations(self) -> list[int]:

@@ -88,6 +88,8 @@ class TableChain:
         """Copy the rows that changed, or all, and have them written; return all files, in order.
 
         Args:
+            folder: of the generation.
+            content: of this rank.
             keep: name the files of all steps, as long as files of another process are named before them.
         """
         sweeps = all(table.sweeps for table in content.tables.values())

@@ -58,6 +58,8 @@ class WarmStart:
         """Find the newest whole generation of `warm_start`; only read it: its run may continue. Collective.
 
         Args:
+            options: `warm_start` and `warm_parts`.
+            control: of this rank.
             resumed: this run has a checkpoint of its own.
 
         Returns:

@@ -78,8 +78,9 @@ class Collectives:
         self._group: dist.ProcessGroup | None = None
 
     def apart(self) -> Collectives:
-        """Collectives of host tensors for another thread of this rank, over connections of their own and
-        counted with these. Collective.
+        """Make collectives of host tensors for another thread of this rank. Collective.
+
+        They have connections of their own, and are counted with these.
         """
         if self.world == 1:
             return self
@@ -181,8 +182,9 @@ class Collectives:
             return self._send(flat, outgoing, incoming)
 
     def _send(self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int]) -> Tensor:
-        """All-to-all of float32 `flat`: outgoing[r] numbers to rank r, incoming[r] numbers from rank r. The
-        own share, too, is rounded to the type of the wire.
+        """All-to-all of float32 `flat`: outgoing[r] numbers to rank r, incoming[r] numbers from rank r.
+
+        The own share, too, is rounded to the type of the wire.
         """
         dtype = torch.bfloat16 if self.wire == "bf16" else torch.float32
         received = torch.empty(sum(incoming), dtype=dtype, device=flat.device)

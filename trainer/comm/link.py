@@ -25,8 +25,9 @@ TIMES = 5
 
 
 def link_gbit(collectives: Collectives) -> float | None:
-    """Gbit/s that a rank sends and receives at once, the slowest of all, the same on every rank; None where
-    all ranks share a network namespace. Collective.
+    """Gbit/s that the slowest rank sends and receives at once, the same on every rank. Collective.
+
+    None where all ranks share a network namespace.
     """
     places = collectives.all_gather(_place(collectives.rank), "link")
     if (places == places[0]).all():
@@ -43,8 +44,9 @@ def rounded(gbit: float) -> float:
 
 
 def _place(rank: int) -> NDArray[np.int64]:
-    """Boot of the kernel and network namespace, i64[3]. Where the kernel tells neither, no two ranks share a
-    place.
+    """Boot of the kernel and network namespace, i64[3].
+
+    Where the kernel tells neither, no two ranks share a place.
     """
     try:
         boot = uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).bytes
@@ -59,8 +61,9 @@ def _width(collectives: Collectives) -> int:
 
 
 def _seconds(collectives: Collectives, numbers: int) -> float:
-    """Seconds of an all-to-all in which a rank sends so many numbers to the others: each rank's best of some,
-    and of these the slowest rank's.
+    """Seconds of an all-to-all in which each rank sends `numbers` floats to the others.
+
+    A rank's time is its best of TIMES; the result is that of the slowest rank.
     """
     each = numbers // (collectives.world - 1)
     sizes = [0 if r == collectives.rank else each for r in range(collectives.world)]

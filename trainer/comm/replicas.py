@@ -30,6 +30,7 @@ def check_replicas(control: Control, parameters: Mapping[str, Tensor]) -> None:
     """Compare parameters with those of rank 0. Collective; nothing to do with one rank.
 
     Args:
+        control: gathers the digests of all ranks.
         parameters: by name; the same names on every rank.
 
     Raises:

@@ -58,10 +58,12 @@ class Features16(Protocol):
     """Store of raw features (ingest.content.store.ContentStore)."""
 
     @property
-    def width(self) -> int: ...
+    def width(self) -> int:
+        """Numbers of an id's features."""
 
     @property
-    def shards(self) -> int: ...
+    def shards(self) -> int:
+        """Number of shards, by which ids have their owners."""
 
     def shard_of(self, ids: I64) -> I64:
         """Shard of each id, i64[n] below `shards`."""

@@ -59,6 +59,7 @@ class ItemDrift:
         """Items of the sample, ascending.
 
         Args:
+            table: look-up table of the items.
             since: generation of the table's rows in the version before; 0: the version is complete.
         """
         if not since:  # a complete version: nothing of the versions before stays

@@ -55,10 +55,12 @@ class Precompute(Protocol):
     """
 
     @property
-    def tags(self) -> Sequence[str]: ...
+    def tags(self) -> Sequence[str]:
+        """Last parts of the blobs' names, in the order in which `run` yields them."""
 
     @property
-    def whole(self) -> bool: ...
+    def whole(self) -> bool:
+        """True if the blobs hold all of this rank's ids; else only those of the same tags are replaced."""
 
     def run(self, stopped: Callable[[], bool]) -> Iterator[tuple[I64, F32]]:
         """Yield ids i64[n] and their vectors f32[n, out] of each blob.
@@ -92,6 +94,7 @@ class Embedder:
 
         Args:
             blocks: ids i64[k], and a function that a worker calls for their features f16[k, width].
+            stopped: asked after each block; True: the process ends.
 
         Raises:
             StoppedError: `stopped` returns True.
@@ -152,8 +155,9 @@ class ContentPrecompute:
         return [str(number) for number in range(self.blobs)]
 
     def run(self, stopped: Callable[[], bool]) -> Iterator[tuple[I64, F32]]:
-        """Yield `blobs` times ids i64[n] and their vectors f32[n, out]: every id of the store once, also ids
-        that were added meanwhile.
+        """Yield `blobs` times ids i64[n] and their vectors f32[n, out].
+
+        Every id of the store comes once, also ids that were added meanwhile.
 
         Raises:
             StoppedError: `stopped` returns True.

@@ -73,6 +73,7 @@ class ContentRefresh:
         """Plan the vectors of a version, and copy the sub-model. Collective.
 
         Args:
+            network: sub-model of the content, which the plan copies.
             now_ms: event time of the version's step.
             whole: nothing of the version before stays.
             first_ms: event time of this process's first example; 0 before it.

@@ -255,8 +255,9 @@ class Exchange:
         )
 
     def _keys(self, received: _Received) -> tuple[I32, I64, list[list[I64]]]:
-        """Decode keys: offsets and keys of the fields that this rank reads, field-major, and each further
-        list by sender: its requested keys of each own table, then its group_of.
+        """Decode the offsets and keys of the fields that this rank reads, field-major, and further lists.
+
+        Each further list is by sender: its requested keys of each own table, then its group_of.
         """
         shares, messages = received.shares, received.messages
         header, cells, sizes = (np.stack(parts, axis=1) for parts in zip(*received.measured, strict=True))

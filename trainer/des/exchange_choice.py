@@ -51,10 +51,14 @@ def forced_exchange(
 def saved_exchange(
     state: Mapping[str, Tensor], collectives: Collectives, used: Sequence[FieldExchange] | None
 ) -> list[FieldExchange] | None:
-    """Exchange in a checkpoint that a run resumes with; None: not saved, saved by another number of ranks, or
-    forced by the settings. Rank 0 warns if the forced exchange differs from the saved exchange.
+    """Exchange in a checkpoint that a run resumes with; None if there is none to use.
+
+    That is so if none was saved, another number of ranks saved it, or the settings force the exchange. Rank 0
+    warns if the forced exchange differs from the saved exchange.
 
     Args:
+        state: tensors of the checkpoint by name.
+        collectives: of this rank.
         used: exchange that the settings force; None: automatic.
     """
     saved = state[FIELD_EXCHANGE_KEY].tolist() if FIELD_EXCHANGE_KEY in state else []
@@ -126,8 +130,10 @@ class ExchangeChoice:
         self._new: Sequence[FieldExchange] | None = None
 
     def first(self) -> list[FieldExchange] | None:
-        """Exchange of every field to begin with; None: `partial` wherever that is possible. Raises
-        ConfigError: the setting names a field that does not exist.
+        """Exchange of every field to begin with; None: `partial` wherever that is possible.
+
+        Raises:
+            ConfigError: the setting names a field that does not exist.
         """
         setting = self._spec.settings.field_exchange
         return None if setting == "auto" else forced_exchange(setting, self._spec.fields)
@@ -141,6 +147,7 @@ class ExchangeChoice:
         """Exchange that a batch chooses; None: it is too small. Collective.
 
         Args:
+            routed: current route, whose exchange measures the batch.
             features: own examples of the batch.
         """
         spec, route = self._spec, routed.route
@@ -153,8 +160,9 @@ class ExchangeChoice:
         self.undecided, self._new = False, chosen
 
     def restored(self, route: Route, saved: Sequence[FieldExchange]) -> None:
-        """Note the route that was built for a saved exchange: it does not fit where a table is split by key
-        now, and then a batch chooses.
+        """Note the route that was built for a saved exchange.
+
+        It does not fit where a table is split by key now, and then a batch chooses.
         """
         self.undecided = route.field_exchange != tuple(saved)
 
@@ -175,6 +183,7 @@ def _choose(
     """Fastest exchange of every field, by the sizes of a batch and the link between ranks. Collective.
 
     Args:
+        exchange: key all-to-all that measures the batch.
         features: own examples of the batch.
         cost: model of the run, without the link.
         never_partial: fields that cannot be partial.

@@ -48,8 +48,9 @@ class FieldParallel:
         return lambda: (dict(own), np.minimum(batch.label, np.float32(1)))
 
     def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
-        """Gradients are equal on all ranks, but for those of sub-models, which embed other ids on each rank.
-        See `Strategy`.
+        """Sum the gradients of sub-models alone: all others are equal on all ranks. See `Strategy`.
+
+        A sub-model embeds other ids on each rank.
         """
         if not dense.content:
             return lambda: None

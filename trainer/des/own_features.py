@@ -96,8 +96,10 @@ class FeatureReader:
         return OwnFeatures(offsets, keys, Segments.empty(0), dense[1], dense[0], group_of), parts_of
 
     def by_owner(self, own: OwnFeatures) -> Segments:
-        """Keys of `Route.split_vectors`, each for its owner: a segment of each field for rank 0, then for
-        rank 1, and so on. A segment has all cells, of which those without a key of the rank are empty.
+        """Keys of `Route.split_vectors`, each for its owner.
+
+        There is a segment of each field for rank 0, then for rank 1, and so on. A segment has all cells, of
+        which those without a key of the rank are empty.
         """
         fields, world = self.route.split_vectors, self.route.world
         if not fields:
@@ -137,8 +139,9 @@ class FeatureReader:
         return RequestedRows(lengths, index, tuple(received.tolist())), requests
 
     def _by_source(self, keys: list[I64]) -> tuple[I64 | None, I64]:
-        """Order that sorts the keys of `Route.rows` by `Route.row_sources` (None: they are sorted), and the
-        number of keys of each source.
+        """Order that sorts the keys of `Route.rows` by `Route.row_sources`, and keys of each source.
+
+        The order is None where the keys are sorted already; the keys of each source are counted.
         """
         count = len(self._holders)
         if not any(self._split):

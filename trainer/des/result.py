@@ -71,7 +71,9 @@ def own_lessons(
     Args:
         lessons: role → lesson of all B examples, rank-major.
         rows: examples of each rank.
+        rank: this rank.
         count: examples that the rank finishes: B, or its own b.
+        device: where the lessons are needed.
     """
     start = sum(rows[:rank]) if count < sum(rows) else 0
     part = slice(start, start + count)

@@ -67,7 +67,8 @@ class Route:
         return self.placement.world
 
     def read_by_owner(self, rank: int) -> tuple[int, ...]:
-        """Fields of a rank that it reads for the examples of all ranks (`partial`, `vectors`), ascending;
+        """Fields of a rank that it reads for the examples of all ranks (`partial`, `vectors`), ascending.
+
         `split_vectors` come last.
         """
         whole = (f for f in self.placement.fields_of(rank) if self.field_exchange[f] != "rows")
@@ -102,8 +103,9 @@ class Route:
 
     @cached_property
     def row_sources(self) -> tuple[tuple[str, int], ...]:
-        """(table, rank) pairs that rows are requested from, in the order of `row_tables`; a table that is
-        split by key has a pair for each rank.
+        """(table, rank) pairs that rows are requested from, in the order of `row_tables`.
+
+        A table that is split by key has a pair for each rank.
         """
         return tuple((table, rank) for table in self.row_tables for rank in self._holders(table))
 
@@ -118,8 +120,9 @@ class Route:
 
     @cached_property
     def sample_parallel(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """All fields that are not `partial`: common fields, and the others. `rows` come first, then the
-        `vectors` of each rank, then `split_vectors`.
+        """All fields that are not `partial`: common fields, and the others.
+
+        `rows` come first, then the `vectors` of each rank, then `split_vectors`.
         """
         whole = (f for r in range(self.world) for f in self.vectors(r))
         ordered = [*self.rows, *whole, *self.split_vectors]

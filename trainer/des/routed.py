@@ -56,7 +56,10 @@ class Routed:
         """Build for this exchange of every field.
 
         Args:
+            spec: of the step.
+            storage: tables of this rank, with their tiers.
             ams: content that models read; None where they read none.
+            collectives: of this rank.
             ahead: collectives that send keys.
             field_exchange: None: `partial` wherever that is possible.
 

@@ -104,8 +104,9 @@ class SampleParallel:
         ]
 
     def aggregate(self, leaves: Leaves, batch: GlobalBatch) -> tuple[list[Tensor], GatheredInputs]:
-        """Reduce-scatter of the partial results, plus those of the sample-parallel fields: f32[b, S] of each
-        role. See `Strategy`.
+        """Reduce-scatter of the partial results, plus those of the sample-parallel fields. See `Strategy`.
+
+        Sums are f32[b, S] of each role.
         """
         received = self._exchange(leaves, batch)
         parts = self._parts(received, batch)

@@ -59,7 +59,12 @@ class StepSpec:
         """Specification by a pipeline.
 
         Args:
+            pipeline: its fields, their tables and its dense features.
+            configs: role → configuration of its model.
             placement: None: tables round-robin.
+            settings: how a step is run.
+            seed: of initial rows and parameters.
+            rank: this rank.
             world: N ranks.
         """
         fields = tuple(field.name for field in pipeline.fields)

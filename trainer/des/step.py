@@ -189,8 +189,9 @@ class DesStep:
         return self.learn(self.prepare(features, label))
 
     def run_ahead(self) -> None:
-        """Give `prepare` connections of its own: another thread may call it beside `learn`, but not with
-        tables on SSD, nor while `choice.undecided`. Collective.
+        """Give `prepare` connections of its own: another thread may call it beside `learn`. Collective.
+
+        It may not with tables on SSD, nor while `choice.undecided`.
         """
         self._ahead = self.collectives.apart()
         self.routed.exchange.collectives = self._online.ahead = self._ahead
@@ -205,7 +206,8 @@ class DesStep:
         The `learn` of an earlier batch may follow. Collective.
 
         Args:
-            features, label: see `step`.
+            features: see `step`.
+            label: see `step`.
             sequence: i64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
                 sequence. None: the order of the rows.
         """
@@ -226,6 +228,7 @@ class DesStep:
         """Score and learn a prepared batch; second half of `step`, in the order of `prepare`. Collective.
 
         Args:
+            prepared: batch of `prepare`.
             lessons: role → targets and weights f32[B] of all ranks' examples, rank-major, in place of the
                 labels; None: the pipeline's loss of the labels.
         """

@@ -41,6 +41,8 @@ class Boundary:
         """Mark the present, after rows on the GPU were copied to the host's tables.
 
         Args:
+            step: whose tables are marked.
+            source: whose histories and look-up rows are marked.
             others: tables that are not published, by their names in a checkpoint.
         """
         step.storage.flush()

@@ -107,6 +107,8 @@ def claim_buckets(space: Keyspace, epoch: int, owner: str) -> Iterator[ScriptCal
     """Raise the fence of every bucket, in any layout.
 
     Args:
+        space: keys of the namespace.
+        epoch: of this trainer.
         owner: of the epoch; "": another rank of the same trainer has said it.
     """
     for b in range(BUCKETS):
@@ -147,6 +149,8 @@ def seal_buckets(space: Keyspace, manifest: VersionManifest, before: VersionMani
     """Step 3.
 
     Args:
+        space: keys of the namespace.
+        manifest: of the version.
         before: version that a delta extends; None: the version is complete.
     """
     ranks = range(manifest.world)

@@ -99,7 +99,11 @@ class Draft:
 
         Args:
             shares: of every rank.
+            lineage: versions before it.
+            model: of the trainer.
             snapshot: of this rank; step, champion and items are those of all ranks.
+            learning: how far the model has learned.
+            space: keys of the namespace.
             evictions: newest count; a delta keeps that of the version which it extends.
         """
         first, base = shares[0], lineage.base

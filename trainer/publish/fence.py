@@ -60,7 +60,8 @@ class Fence:
 
         Args:
             seen: text of the manifest that the caller has seen.
-            epoch, version: highest numbers that were used before, whatever Redis says.
+            epoch: highest epoch that was used before, whatever Redis says.
+            version: highest version number that was used before, whatever Redis says.
 
         Returns:
             The highest version number that was ever begun; None if nothing was done.

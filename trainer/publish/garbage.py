@@ -94,6 +94,8 @@ def collect_garbage(store: RedisStore, manifest: VersionManifest, log: PublishLo
     """Remove rows of row sets before the manifest's, and blobs older than its kept versions.
 
     Args:
+        store: whose namespace is cleaned.
+        manifest: of the served version.
         log: publish log of this process: its blobs stay, and other entries before `manifest` go. None: of a
             running trainer, whose log stays as it is.
 

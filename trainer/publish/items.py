@@ -119,8 +119,9 @@ class ItemCopier:
     first_ms: int = 0
 
     def take(self, since: Boundary | None) -> Items | None:
-        """Items that rank 0 knows, all or those of its plan, and a copy of what their vectors depend on; None
-        without a pre-rank model. Collective.
+        """Items that rank 0 knows, all or only the planned items; None without a pre-rank model. Collective.
+
+        They come with a copy of what their vectors depend on.
         """
         if self.source.pipeline.prerank is None or self.source.pipeline.items is None:
             return None

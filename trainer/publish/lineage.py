@@ -42,6 +42,7 @@ class Lineage:
 
         Args:
             number: highest version number that was used.
+            run_id: of the run, in all of its versions.
             text: manifest of the version from which deltas resume; b"": the next version is complete.
         """
         if not text:
@@ -54,8 +55,9 @@ class Lineage:
         return None if self.full else self.last
 
     def skip_unflipped(self) -> None:
-        """Let versions between the last and `number` count as published: their pushes were cut off, and the
-        first delta holds their changes.
+        """Let versions between the last and `number` count as published.
+
+        Their pushes were cut off, and the first delta holds their changes.
         """
         assert self.last is not None
         skipped = range(self.last.version + 1, self.number + 1)
@@ -70,6 +72,7 @@ class Lineage:
         """Cursor of a checkpoint at `step`: the version that is about to begin, or the numbers that are used.
 
         Args:
+            step: of the boundary.
             epoch: of the trainer.
             begins: a version begins at this step boundary.
             busy: a version is under way.

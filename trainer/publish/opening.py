@@ -22,6 +22,9 @@ def open_publisher(
     """Publisher that has taken over its namespace. Collective; raises as `Publisher.start` does.
 
     Args:
+        setup: of this rank.
+        store: whose namespace is taken over.
+        step: whose model is published.
         cursor: point that an earlier process of the run had reached; None: none has published.
         learned: examples of the checkpoint.
         warmed: examples of the run whose parts this run began with.

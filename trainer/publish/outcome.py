@@ -24,6 +24,8 @@ def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Even
     namespace is held, nothing is asked: a rollback may be writing under an epoch of its own.
 
     Args:
+        store: whose namespace is asked.
+        pending: version that was under way.
         before: text of the manifest before.
         closing: the process ends.
 

@@ -164,8 +164,9 @@ class Publisher(Part):
         self._since_begin = self._since_begin.plus(times_ms)
 
     def serve(self, champion: str) -> None:
-        """Let the next version be complete if it holds another champion than the last. Alike on every rank;
-        not while busy.
+        """Let the next version be complete if it holds another champion than the last.
+
+        Alike on every rank; not while busy.
         """
         if self.last is not None and self.last.champion != champion and not self.full:
             LOG.info("champion %s: the next version is complete", champion)
@@ -175,6 +176,7 @@ class Publisher(Part):
         """Cursor of a checkpoint at `step`: the version that is about to begin, or the numbers that are used.
 
         Args:
+            step: of the boundary.
             begins: a version begins at this step boundary.
         """
         return self.lineage.cursor(step, self.store.connection.epoch, begins=begins, busy=self.busy)
@@ -185,6 +187,7 @@ class Publisher(Part):
         """Step 5: push this rank's share of the next version in the background. Collective; not while busy.
 
         Args:
+            snapshot: of this rank.
             learned: examples of the model.
             committed: examples of the oldest kept checkpoint.
             needed: version that was served when that was begun: the publish log begins there. None: there are
@@ -277,6 +280,7 @@ class Publisher(Part):
             self._lookout.watch(self.last, self.lineage.text)
 
     def report(self) -> dict[str, object]:
+        """Number of the served version, or None, and `Delays.report`."""
         version = self.last.version if self.last is not None else None
         return {"version": version, "freshness": self.delays.report()}
 

@@ -79,6 +79,7 @@ class Share:
         """Mark the version as begun; a complete version also sets up the fences.
 
         Args:
+            store: that gets the version.
             servers: that take it (RedisStore.servers).
         """
         if self.full:
@@ -91,6 +92,7 @@ class Share:
         """Write all rows, values and blobs of this rank's share.
 
         Args:
+            store: that gets the share.
             items: their vectors.
             stopped: the process ends, so that content vectors are computed no further.
 
@@ -134,6 +136,7 @@ def paced(chunks: Iterator[Chunk], rows_per_s: float, stopped: Callable[[], bool
     """Iterate over (table, keys, rows) no faster than a rate, in small parts.
 
     Args:
+        chunks: table, keys i64[n] and rows f32[n, D].
         rows_per_s: 0: as fast as may be, in the parts given.
         stopped: the process ends.
 
@@ -223,6 +226,7 @@ class PushStage:
         """Ask Redis in the thread for the outcome of a failed publish, until it answers. Rank 0.
 
         Args:
+            version: whose publish failed.
             before: text of the manifest before.
         """
 

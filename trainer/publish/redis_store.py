@@ -131,6 +131,7 @@ class RedisStore:
         """Mark that a push of `version` is under way, and its number as used; its flip removes the mark.
 
         Args:
+            version: number that the push takes.
             manifest: of the version; a cluster's buckets are marked, too.
             entry: of the publish log; None: nothing is logged.
         """
@@ -150,6 +151,7 @@ class RedisStore:
         """Set the sentinels of a version, before its flip. On a single server a delta leaves them.
 
         Args:
+            manifest: of the version.
             before: version that a delta extends; None: the version is complete.
 
         Raises:
@@ -186,6 +188,8 @@ class RedisStore:
         """Mark a rank's share of a version as written, after its last key.
 
         Args:
+            rank: whose share is written.
+            manifest: of the version.
             servers: that took its first keys.
 
         Raises:
@@ -206,6 +210,7 @@ class RedisStore:
 
         Args:
             manifest: text of the version's manifest.
+            version: number that `manifest` has.
             before: text of the manifest that must stand in Redis; b"": any.
             world: ranks whose shares must be marked as written.
             over_hold: flip although the namespace is held.

@@ -46,6 +46,9 @@ class RowWriter:
         """Write slots of `version`; the slots before stay readable.
 
         Args:
+            version: number in the heads of the slots.
+            row_set: prefix of the rows' keys.
+            table: of the rows.
             keys: int64[n].
             rows: f32[n, D].
             fresh: no version before has the row set, so that no slot is read.

@@ -89,6 +89,7 @@ class Snapshotter:
 
         Args:
             steps: learned so far.
+            since: boundary of the version before; None: the version is complete.
         """
         self.step.storage.flush()
         values = self.values.take(since)
@@ -113,8 +114,9 @@ class Snapshotter:
         )
 
     def keys_since(self, since: Boundary) -> dict[str, I64]:
-        """Keys of this rank's rows and users that changed or left after `since`, by table; histories have the
-        prefix `store.layout.HISTORY`.
+        """Keys of this rank's rows and users that changed or left after `since`, by table.
+
+        Histories have the prefix `store.layout.HISTORY`.
         """
         found = {}
         for name, table in self._tables:

@@ -78,7 +78,9 @@ class StoreConnection:
         """Run one script of the namespace's slot, fenced by its epoch.
 
         Args:
-            keys, args: after the epoch's key and the own epoch.
+            source: Lua text of the script.
+            keys: after the epoch's key.
+            args: after the own epoch.
 
         Raises:
             FencedError, LostError, HeldError: see `check`.

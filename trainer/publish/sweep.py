@@ -24,6 +24,7 @@ def sweep(store: RedisStore, kept: Mapping[str, I64]) -> int:
     """Remove all look-up rows and histories but those of some keys.
 
     Args:
+        store: that has the version.
         kept: "lookup:TOPIC" or "history:NAME" → keys int64[n], rising.
 
     Returns:

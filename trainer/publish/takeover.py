@@ -69,7 +69,10 @@ def claim_namespace(
     """Fence out all other trainers, if this trainer may; from then on nobody else writes. Collective.
 
     Args:
+        store: whose namespace is claimed.
         lookout: rank 0's, started once the namespace is claimed; None on other ranks.
+        control: broadcasts rank 0's claim.
+        claimant: this trainer.
 
     Raises:
         MismatchError: this run may not take over (trainer.publish.succession); nothing has been touched.

@@ -1,5 +1,6 @@
-"""Contest of champion and challengers in a run: examples with final labels into the policy, changes into the
-log and the metrics. Rank 0 holds it.
+"""Contest of champion and challengers in a run. Rank 0 holds it.
+
+Examples with final labels go into the policy, changes into the log and the metrics.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Contest(Part):
         return self.policy.champion
 
     def measure(self, scored: Scored) -> None:
+        """Add examples to the policy, which may change the champion."""
         self.add(scored.logits, scored.records["label"], scored.step)
 
     def add(self, logits: Mapping[str, F32], label: Labels, step: int) -> None:
@@ -76,9 +78,11 @@ class Contest(Part):
         return {"contest": {"champion": self.champion, "since_step": self.since, "changes": changes}}
 
     def state(self) -> Arrays:
+        """State of the policy, and the step since which the champion is the champion."""
         return self.policy.state() | {"since": np.array([self.since])}
 
     def load(self, state: Arrays) -> None:
+        """Resume from a `state`, and show the champion in the metrics."""
         self.policy.load(state)
         self.since = int(state["since"][0])
         self._show()

@@ -47,6 +47,7 @@ class Evaluation:
         """Evaluate a batch of B > 0 examples and late positives.
 
         Args:
+            batch: B examples in the global sequence.
             result: scores of the batch before it was learned.
             step: number of the step that has learned it.
         """

@@ -126,6 +126,7 @@ class FinalLabels(Part):
         return state | {_ROWS + name: np.ascontiguousarray(records[name]) for name in self._schema.names}
 
     def load(self, state: Arrays) -> None:
+        """Resume from a `state`: pending joins, and the scores that wait for them."""
         join = {name.removeprefix(_JOIN): v for name, v in state.items() if name.startswith(_JOIN)}
         self._order = int(join.pop("order")[0])
         self._join.restore(join, {name: state[_KNOWN + name] for name in COLUMNS})

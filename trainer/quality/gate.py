@@ -125,6 +125,7 @@ class PublishGate(Part):
         return PublishGate(GateRule(*bounds, options.publish_gate_window))
 
     def measure(self, scored: Scored) -> None:
+        """Add the champion's scores; a pane that ends may hold versions or release them."""
         self.add(scored.logits[scored.champion], scored.records["label"])
 
     def add(self, logit: F32, label: Labels) -> None:
@@ -153,6 +154,7 @@ class PublishGate(Part):
         self._hold(())
 
     def state(self) -> Arrays:
+        """Quality so far: figures f64, numbers i64[4], and of each pane counts i64[PANES, 2, BINS]."""
         now = self.measures
         held = [reason in self.held for reason in REASONS]
         measures = [now.auc, now.auc_error, now.predicted, now.clicks, now.examples]

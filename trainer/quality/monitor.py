@@ -31,7 +31,8 @@ class Table(Protocol):
     """Table, as the monitor sees it."""
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes in use."""
 
     def __len__(self) -> int: ...
 
@@ -69,6 +70,7 @@ class Monitor(Part):
         self._before = (time.monotonic(), 0)
 
     def measure(self, scored: Scored) -> None:
+        """Add examples to the sliding window of every model's quality."""
         examples = scored.records
         cold = is_cold(examples["seen"])
         self.window.add(examples["time_ms"], examples["user"], scored.logits, examples["label"], cold)

@@ -209,6 +209,7 @@ class PredictionLog:
         return run_report(held["user"], held[role], held["label"].astype(np.float32), is_cold(held["seen"]))
 
     def close(self) -> None:
+        """Close the file; a temporary file goes."""
         self._file.close()
 
     def _writing(self) -> AbstractContextManager[None]:

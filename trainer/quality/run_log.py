@@ -91,6 +91,7 @@ class RunLog:
         return self._file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     @property

@@ -45,9 +45,11 @@ class RunQuality(Part):
         return RunQuality(log, roles, setup.pipeline.challengers, setup.pipeline.shadows)
 
     def measure(self, scored: Scored) -> None:
+        """Append the records to the prediction log."""
         self.log.append(scored.records)
 
     def report(self) -> dict[str, Any]:
+        """Measures of the ranking model, over the run and its last 20 %, and of each other model."""
         found: dict[str, dict[str, Any]] = {}
         for role in self.roles:
             over = self.log.report(role)

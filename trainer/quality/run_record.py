@@ -1,5 +1,6 @@
-"""Record of a run, written to its run log: windows of examples, and samples of tables, dead letters and
-freshness. Rank 0 writes; the other ranks give their share of a sample.
+"""Record of a run, written to its run log: windows of examples, and samples.
+
+A sample has tables, dead letters and freshness. Rank 0 writes; the other ranks give their share of it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Table(Protocol):
     """Table, as a sample sees it."""
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes in use."""
 
     def __len__(self) -> int: ...
 
@@ -96,6 +98,7 @@ class RunRecord(Part):
         self._log.write("start", moment.step, {"examples": moment.examples, "world": world})
 
     def measure(self, scored: Scored) -> None:
+        """Write a line for each window that these examples complete."""
         for window in self._windows.add(scored.records):
             self._log.write("window", scored.step, window)
 
@@ -123,6 +126,7 @@ class RunRecord(Part):
         """Write a sample.
 
         Args:
+            moment: of the run.
             share: "tables": name → rows and bytes, "dead_letters": reason → rows; of all ranks.
         """
         version = self._shown.version if self._shown is not None else None
@@ -147,6 +151,7 @@ class RunRecord(Part):
         self._resumed = True
 
     def close(self) -> None:
+        """Close the run log; lines that were written stay."""
         self._log.close()
 
 
@@ -156,6 +161,7 @@ def gathered(
     """Gather every rank's share of a sample. Collective.
 
     Args:
+        control: gathers the shares of all ranks.
         tables: name → this rank's table.
         letters: reason → rows of this process.
         earlier: reason → rows of earlier processes; rank 0's.

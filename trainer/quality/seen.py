@@ -86,6 +86,7 @@ class ItemCounts(Part):
         return {"items": self._known[0], "counts": self._known[1]}
 
     def load(self, state: Arrays) -> None:
+        """Resume counting from a `state`."""
         self._known = [state["items"].copy(), state["counts"].copy()]
         self._fresh = [_none(), _none()]
 

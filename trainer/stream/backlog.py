@@ -24,10 +24,12 @@ class Reads(Protocol):
     """Source, as the backlog sees it."""
 
     @property
-    def behind(self) -> int: ...
+    def behind(self) -> int:
+        """Rows of this rank's partitions that are not read, approximately."""
 
     @property
-    def unread(self) -> int: ...
+    def unread(self) -> int:
+        """`behind`, without topic partitions that are paused."""
 
 
 class Backlog:
@@ -46,8 +48,9 @@ class Backlog:
 
     @property
     def own(self) -> tuple[int, int]:
-        """Rows of this rank that are not read, and those of partitions that are not paused, as of the last
-        LOOK_EVERY_S.
+        """Rows of this rank that are not read, and those of partitions that are not paused.
+
+        The numbers are at most LOOK_EVERY_S old.
         """
         if self._clock() - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = self._clock()

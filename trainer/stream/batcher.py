@@ -42,28 +42,41 @@ class Ready(Protocol):
     """Example source, as the batcher reads it."""
 
     @property
-    def frontier(self) -> int: ...
+    def frontier(self) -> int:
+        """Watermark: later examples have at least this order."""
 
     @property
-    def strict_frontier(self) -> int: ...
+    def strict_frontier(self) -> int:
+        """Frontier that does not depend on the clock."""
 
     @property
-    def ended(self) -> bool: ...
+    def ended(self) -> bool:
+        """True when no example will become ready any more."""
 
     @property
-    def topic_count(self) -> int: ...
+    def topic_count(self) -> int:
+        """Number of event topics."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Let the clock decide from here on."""
 
     def first_of(
         self, counts: Mapping[int, int]
-    ) -> tuple[I64, npt.NDArray[np.int32], npt.NDArray[np.bool_]] | None: ...
+    ) -> tuple[I64, npt.NDArray[np.int32], npt.NDArray[np.bool_]] | None:
+        """Orders, partitions and finals of the first examples of some partitions; None: not ready.
 
-    def poll(self, max_wait_s: float) -> bool: ...
+        Args:
+            counts: partition → number of examples.
+        """
 
-    def orders(self, limit: int) -> tuple[I64, npt.NDArray[np.int32]]: ...
+    def poll(self, max_wait_s: float) -> bool:
+        """Read what has arrived, and wait at most so many seconds for a first record; True if it moved."""
 
-    def finals(self, limit: int) -> npt.NDArray[np.bool_]: ...
+    def orders(self, limit: int) -> tuple[I64, npt.NDArray[np.int32]]:
+        """Orders i64[k] and partitions i32[k] of the first k ≤ limit ready examples, which stay."""
+
+    def finals(self, limit: int) -> npt.NDArray[np.bool_]:
+        """Finals among the same examples, bool[k]."""
 
 
 @dataclass(frozen=True)
@@ -275,8 +288,9 @@ class Batcher:
         return np.stack([order, partition.astype(np.int64) * 2 + final])
 
     def _chosen_rows(self, counts: Mapping[int, int]) -> I64 | None:
-        """The same of this rank's examples in a batch that another run had cut, int64[2, k]; None: they are
-        not ready.
+        """`_rows` of this rank's examples in a batch that another run had cut, int64[2, k].
+
+        None: they are not ready.
 
         Args:
             counts: partition → number of its examples.
@@ -299,8 +313,9 @@ class Batcher:
         return now - self._settled_s >= self._times.longest_s
 
     def _fetch(self, limit: int, chosen: Mapping[int, int] | None) -> bool:
-        """Poll unless this rank has a whole batch below its frontier: more events would only fill memory. The
-        batch that another run had cut may need more.
+        """Poll unless this rank has a whole batch below its frontier.
+
+        More events would only fill memory. The batch that another run had cut may need more.
 
         The rank that holds the common frontier back always polls, so no two ranks wait for each other.
 

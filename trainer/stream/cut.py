@@ -59,6 +59,7 @@ def sample(rows: I64, limit: int) -> I64:
 
     Args:
         rows: int64[W, ≤ limit], of each example its order and whatever else.
+        limit: most ready examples of a rank.
 
     Returns:
         int64[W, SAMPLES]; an example may be there twice. NEVER without examples.
@@ -76,8 +77,11 @@ def needed(order: I64, partition: I64, ready: I64, *, limit: int, below: int) ->
     most `limit` + (N + 1) · the distance of two samples.
 
     Args:
-        order, partition: int64[N, SAMPLES], of the samples.
+        order: int64[N, SAMPLES], of the samples.
+        partition: int64[N, SAMPLES], of the samples.
         ready: int64[N], examples of each rank that were sampled.
+        limit: examples that are needed, at most.
+        below: order of the first example that is not needed.
     """
     places = _places(ready, limit)
     apart = places.copy()
@@ -168,7 +172,9 @@ def decided(
     """The batch of all rows, which a log of decisions has chosen.
 
     Args:
-        orders, partitions, finals: of each rank's examples, as of `cut`.
+        orders: of each rank's examples, as of `cut`.
+        partitions: of each rank's examples, as of `cut`.
+        finals: of each rank's examples, as of `cut`.
         counts: partition → number of them.
     """
     order, partition = np.concatenate(orders), np.concatenate(partitions)

@@ -94,8 +94,9 @@ class DataWatch(Part):
         self._judge(final=not self._resumed)
 
     def report(self) -> dict[str, Any]:
-        """Rows of all ranks by topic; likely mistakes in their data (`ingest.hints`), each is warned of once.
-        Collective.
+        """Rows of all ranks by topic, and likely mistakes in their data (`ingest.hints`). Collective.
+
+        Each mistake is warned of once.
         """
         self._warn(summed(self._control.gather_json(self._counts())), final=True)
         rows = {topic: counted.as_json() for topic, counted in self._topics.items()}

@@ -222,8 +222,9 @@ class Feed:
 
 
 def _words(own: Examples, features: Features | CommonFeatures) -> I64:
-    """Columns of own examples that all ranks get, int64[b, 5 + S]: instance, user, event time, item, marks,
-    and the observations of S statistics.
+    """Columns of own examples that all ranks get, int64[b, 5 + S].
+
+    They are instance, user, event time, item, marks, and the observations of S statistics.
     """
     marks = FAILED * features.failed.astype(np.int64) + LATE_POSITIVE * own.late
     marks += OUTCOME * np.where(own.late, int(LATE), own.label).astype(np.int64)

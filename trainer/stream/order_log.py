@@ -111,8 +111,9 @@ class OrderLog:
     exchanges: Sequence[ChosenExchange] = ()
 
     def exchange(self, step: int, ranks: int) -> Sequence[str] | None:
-        """Exchange of every field that so many ranks had, which began at `step` or last before it; None: none
-        is known.
+        """Exchange of every field of `ranks` ranks, which began at `step` or last before it.
+
+        None: no exchange is known.
         """
         known = [chosen for chosen in self.exchanges if chosen.ranks == ranks and chosen.step <= step]
         return known[-1].exchange if known else None
@@ -131,6 +132,7 @@ class OrderLog:
         """Read the parts of a checkpoint.
 
         Args:
+            parts: parts of the log, in order.
             until: steps of the checkpoint.
             name: of the checkpoint, for messages.
 

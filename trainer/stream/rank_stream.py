@@ -50,6 +50,8 @@ class RankStream:
         """Open the source where the checkpoint's steps ended, or at the log's start. Collective.
 
         Args:
+            setup: of this rank.
+            extraction: features of the run.
             restored: the checkpoint; None in a new run.
             warm: run whose statistics a new run begins with.
 

@@ -198,8 +198,9 @@ class _PolicedTable:
 
 
 def _merged(sketches: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[npt.NDArray[np.uint8], int]:
-    """Merge the sketches of all parts after their number changed: cell-wise maximum, then halved until the
-    sketch is as full as a single sketch.
+    """Merge the sketches of all parts after their number changed: cell-wise maximum, then halved.
+
+    It is halved until it is as full as a single sketch.
 
     All occurrences of a key are in its owner's sketch, so that with the maximum no estimate falls. Counts
     that parts share, from a table that was not split before, are not counted twice.

@@ -97,8 +97,9 @@ class SpillStore:
             self._log.clear(table)
 
     def scan(self, table: int, rows: int) -> Iterator[tuple[I64, Bytes]]:
-        """Read all rows of a table as (int64[m], uint8[m, width]), m ≤ `rows`; the table must not change
-        meanwhile.
+        """Read all rows of a table as (int64[m], uint8[m, width]), m ≤ `rows`.
+
+        The table must not change meanwhile.
         """
         return iter(()) if self._log is None else self._log.scan(table, rows)
 

@@ -27,17 +27,23 @@ class TierStore(Protocol):
     """
 
     @property
-    def part_rows(self) -> int: ...
+    def part_rows(self) -> int:
+        """Most rows that a table takes at once without a batch."""
 
-    def run(self, job: Callable[[SpillStore], T]) -> Future[T]: ...
+    def run(self, job: Callable[[SpillStore], T]) -> Future[T]:
+        """Queue a job for the store's thread, first in, first out."""
 
-    def put_up(self, table: TieredTable, keys: Keys, packed: Bytes) -> None: ...
+    def put_up(self, table: TieredTable, keys: Keys, packed: Bytes) -> None:
+        """Put rows uint8[n, width] of keys int64[n] into DRAM; none may be there."""
 
-    def scan(self, number: int) -> Iterator[tuple[Keys, Bytes]]: ...
+    def scan(self, number: int) -> Iterator[tuple[Keys, Bytes]]:
+        """Read all rows of table `number` from the store, in chunks, after all queued writes."""
 
-    def invalidate(self, number: int, keys: Keys) -> None: ...
+    def invalidate(self, number: int, keys: Keys) -> None:
+        """Mark prefetched rows of keys int64[n] as outdated."""
 
-    def evict(self) -> None: ...
+    def evict(self) -> None:
+        """Move least recently used rows to the store, if DRAM is over its budget."""
 
 
 class TieredTable(DynamicTable):
@@ -112,10 +118,12 @@ class TieredTable(DynamicTable):
     # ── a table, whichever tier its rows are in ──
 
     def find_or_insert(self, keys: npt.ArrayLike) -> U32:
+        """Row numbers uint32[n] of keys int64[n]: rows are promoted from the store, missing keys inserted."""
         self.promote(np.asarray(keys))
         return super().find_or_insert(keys)
 
     def lookup(self, keys: npt.ArrayLike, *, missing: Missing = "initial") -> Floats:
+        """Values float32[n, D] of keys int64[n], of both tiers; rows stay where they are."""
         out = super().lookup(keys, missing=missing)
         requested = np.asarray(keys)
         places = (
@@ -129,6 +137,7 @@ class TieredTable(DynamicTable):
         return out
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike) -> int:
+        """Run an optimiser step after the keys' rows were promoted from the store; see `DynamicTable`."""
         self.promote(np.asarray(keys))
         return super().update(keys, grads)
 
@@ -144,6 +153,7 @@ class TieredTable(DynamicTable):
         return unique
 
     def erase(self, keys: npt.ArrayLike, *, announce: bool = True) -> int:
+        """Erase keys int64[n] in both tiers; returns the number that existed. Waits for the store."""
         given = contiguous(keys, np.int64, (None,))
         self.promote(given)
         erased = super().erase(given, announce=announce)
@@ -157,6 +167,7 @@ class TieredTable(DynamicTable):
         self._tiers.evict()
 
     def clear(self) -> None:
+        """Erase all keys in both tiers. Waits for the store."""
         super().clear()
         self._tiers.run(lambda store: store.clear(self.number)).result()
         self.spilled_rows = 0
@@ -207,12 +218,14 @@ class TieredTable(DynamicTable):
                 yield part[~in_dram][on_ssd], _floats(packed, width)
 
     def erased(self, since: int) -> Keys:
+        """Keys int64[m], rising, that were erased after mark `since` and are in neither tier."""
         keys = super().erased(since)
         if not self.spilled_rows or not len(keys):
             return keys
         return keys[~self.fetch(keys).result()[0]]
 
     def forget(self, mark: int) -> None:
+        """Free the lists of changes up to `mark`, of evicted rows, too."""
         super().forget(mark)
         self._forgotten = max(self._forgotten, mark)
         self._evicted = {g: keys for g, keys in self._evicted.items() if g > mark}

@@ -67,6 +67,7 @@ class LogEntry:
         return replace(self, servers=digest(servers))
 
     def to_json(self) -> str:
+        """JSON of the fields, without spaces; `from_json` reads it."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @staticmethod

@@ -28,8 +28,9 @@ I64 = npt.NDArray[np.int64]
 
 
 def catch_up(publisher: Publisher, step: DesStep, source: ExampleSource, restored: Restored | None) -> None:
-    """Count keys as changed by which Redis and the checkpoint may differ; begin again if they cannot be read.
-    Collective, after the first mark of the changes.
+    """Count keys as changed by which Redis and the checkpoint may differ.
+
+    Collective, after the first mark of the changes. The next version is complete if the keys cannot be read.
     """
     if publisher.resumption is None or publisher.last is None or restored is None:
         return

@@ -68,6 +68,7 @@ def resumption_at(
     Args:
         store: whose namespace this trainer has taken, so that nobody else writes.
         held: version of the same run.
+        cursor: of the checkpoint.
         highest: number that was ever begun.
     """
     served = cursor.served if cursor.served_row_set == held.row_set else 0

@@ -213,8 +213,9 @@ def log_folder(url: str) -> Path:
 
 
 def no_answer(url: str) -> ConnectError:
-    """Create the error for brokers that do not answer, or not as a client expects. It tries once more to see
-    which.
+    """Make the error for brokers that do not answer, or not as a client expects.
+
+    A last attempt tells which of the two it is.
     """
     for server in kafka_servers(url):
         host, _, port = server.rpartition(":")
@@ -261,6 +262,8 @@ def _handshake(host: str, port: int, given: dict[str, str]) -> tuple[bool, str]:
     """Tell if a listener speaks TLS, and why it or we refuse a connection ("": neither does).
 
     Args:
+        host: name or address of the listener.
+        port: of the listener.
         given: options of the address; without `ca` every certificate is accepted.
     """
     context = _context(given)
@@ -306,8 +309,9 @@ def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
 
 @contextmanager
 def _quiet_client() -> Iterator[None]:
-    """Silence the Kafka client, which logs each failed attempt; ConnectError says the same in one
-    sentence.
+    """Silence the Kafka client, which logs each failed attempt.
+
+    ConnectError says the same in one sentence.
     """
     logger = logging.getLogger("kafka")
     level = logger.level

@@ -38,6 +38,7 @@ class UnreadableMessage(bytes):
     rows: int
 
     def __new__(cls, detail: str, rows: int = 1) -> UnreadableMessage:
+        """Make the placeholder for `rows` messages."""
         self = super().__new__(cls, b"\xff\xff\xff\xff")
         self.detail, self.rows = detail, rows
         return self

@@ -42,9 +42,7 @@ WORTHWHILE = 0.5
 
 @dataclass(frozen=True)
 class Common:
-    """Numbers of a pipeline's common features: among its sparse fields and among its dense numbers,
-    ascending.
-    """
+    """Numbers of a pipeline's common features, among its sparse fields and its dense numbers, ascending."""
 
     fields: tuple[int, ...] = ()
     dense: tuple[int, ...] = ()
@@ -125,8 +123,9 @@ class CommonFeatures:
 
     @staticmethod
     def of(features: Features, common: Common) -> CommonFeatures | Features:
-        """Group the rows of features by their common features; return them unchanged when that is not
-        worthwhile.
+        """Group the rows of features by their common features.
+
+        Features without common features, or with too many groups to be worthwhile, are returned unchanged.
         """
         rows, numbers = features.rows, features.dense[:, list(common.dense)]
         if not common or not rows:

@@ -1,5 +1,6 @@
-"""Limits of records, of features of a request, and of dead letters. The command line imports it: import
-little.
+"""Limits of records, of features of a request, and of dead letters.
+
+The command line imports it: import little.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Pipeline: the declaration that connects logs, features and models; the content of a user's pipeline
-file.
+"""Pipeline: the declaration that connects logs, features and models.
+
+It is the content of a user's pipeline file.
 """
 
 from __future__ import annotations
@@ -168,8 +169,9 @@ class Pipeline:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that checkpoints and published models depend on. The rule of promotion is no part of
-        it: it may change during a run.
+        """SHA-256 of all that checkpoints and published models depend on.
+
+        The rule of promotion is no part of it: it may change during a run.
         """
         parts = (
             self.plan.fingerprint,

@@ -52,8 +52,9 @@ _IDS = re.compile(r"(\d{6,})(?:-(\d{6,}))?\.ids\.npy")
 
 @dataclass(frozen=True, order=True)
 class ChunkName:
-    """Name of the chunk that holds the chunks `first` … `last` of a shard; equal numbers for an appended
-    chunk.
+    """Name of the chunk that holds the chunks `first` … `last` of a shard.
+
+    The numbers are equal for a chunk that was appended.
     """
 
     shard: int

@@ -52,6 +52,7 @@ class Places:
         """Note the place of a chunk's rows.
 
         Args:
+            chunk: its ids, digests and name.
             handle: of the chunk.
             numbers: of the ids, u32[n], all different.
             rows: of the chunk, i64[n].

@@ -102,8 +102,9 @@ class ContentTopic:
             raise
 
     def poll(self, max_wait_s: float) -> list[Picture]:
-        """Return wanted pictures that were read, in order of their partition, waiting up to `max_wait_s`
-        seconds.
+        """Return wanted pictures that were read, in order of their partition.
+
+        It waits up to `max_wait_s` seconds.
         """
         return [picture for chunk in self._source.poll(max_wait_s) for picture in self._pictures(chunk)]
 

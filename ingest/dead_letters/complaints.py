@@ -45,8 +45,12 @@ def _missing(name: str, seen: tuple[str, ...]) -> str:
 
 
 def wrong_type(name: str, dtype: str, actual: str) -> str:
-    """Sentence about a column of another type than declared; actual: its type in words (`words_of`,
-    `arrow_words`).
+    """Sentence about a column of another type than declared.
+
+    Args:
+        name: of the column.
+        dtype: declared type.
+        actual: type in the log, in words (`words_of`, `arrow_words`).
     """
     message = f"column `{name}` is {actual} in the log, the pipeline says {dtype}"
     if actual in _DECLARE:

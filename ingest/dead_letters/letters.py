@@ -138,8 +138,9 @@ class DeadLetters:
 
     @classmethod
     def for_source(cls, url: str, folder: str | Path | None = None, **options: Any) -> DeadLetters:
-        """Open the default target of a log: `folder` if given, else a topic of the broker or a folder beside
-        the topics.
+        """Open the default target of a log.
+
+        It is `folder` if given, else a topic of the broker or a folder beside the topics.
 
         Args:
             url: of the log.
@@ -164,8 +165,9 @@ class DeadLetters:
         return None if self.target is None else str(self.target)
 
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
-        """Prepare for reading from `positions`: letters there and later, and those about examples, are not
-        written twice.
+        """Prepare for reading from `positions`.
+
+        Letters there and later, and those about examples, are not written twice.
         """
         with self._lock:
             if self._sink is not None:
@@ -217,8 +219,9 @@ class DeadLetters:
                     self._sink.write(place, letter)
 
     def track_positions(self) -> None:
-        """Start to keep positions for `counts_before`, which must be called regularly because positions take
-        memory.
+        """Start to keep positions for `counts_before`.
+
+        Positions take memory, so `counts_before` must be called regularly.
         """
         self._places = []
 

@@ -67,10 +67,12 @@ class TopicSink:
         """Do nothing: compaction removes letters that are written twice."""
 
     def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:
+        """Append a letter to the spool; it is on disk after the next `flush`."""
         self._spool.append(json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
         self._show()
 
     def flush(self) -> None:
+        """Sync the spool to disk: letters survive a kill and a power cut. The topic may still lack them."""
         self._spool.flush()
 
     def close(self) -> None:

@@ -143,9 +143,7 @@ def judge(counts: RowCounts, letters: str | None, *, final: bool, min_usable: fl
 
 
 def sentence(topic: str, topic_rows: TopicRows, letters: str | None) -> str:
-    """Sentence with the unusable rows of a topic, the most frequent complaint, and the place of the
-    letters.
-    """
+    """Sentence with a topic's unusable rows, most frequent complaint and place of the letters."""
     others = len(topic_rows.complaints) - 1
     more = f" (and {others} other complaint{'s' if others > 1 else ''})" if others > 0 else ""
     place = f" Dead letters: {letters}" if letters else ""

@@ -43,7 +43,9 @@ class ArrowMessages:
         """Read n messages.
 
         Args:
+            partition: of the messages.
             offsets: int64[n].
+            values: of the messages, n.
             start: rows before it are skipped.
         """
         batches, where, index = [], [], []

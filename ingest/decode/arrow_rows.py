@@ -42,8 +42,9 @@ def names_of(value: bytes) -> list[str]:
 
 
 def read_stream(value: bytes, names: Collection[str], limits: RecordLimits = LIMITS) -> pa.RecordBatch:
-    """Read the columns `names` of an Arrow IPC stream, with memory-safety checks because producers are not
-    trusted.
+    """Read the columns `names` of an Arrow IPC stream.
+
+    Producers are not trusted: sizes are checked before decompression, and offsets afterwards.
 
     Raises:
         UnusableError: the stream is damaged or exceeds a limit.

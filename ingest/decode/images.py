@@ -32,8 +32,9 @@ class BadPictureError(ValueError):
 
 
 def complaint(value: bytes) -> str | None:
-    """Reason why `value` is no usable image, or None when it decodes. Of an animation the first frame
-    counts.
+    """Reason why `value` is no usable image, or None when it decodes.
+
+    Of an animation the first frame counts.
     """
     try:
         with _loaded(value):
@@ -73,8 +74,9 @@ def decode(value: bytes, *, size: int, short_side: int | None = None) -> U8:
 
 @contextmanager
 def _loaded(value: bytes) -> Iterator[Image.Image]:
-    """Open an image and load its pixels; any failure, also of the caller's block, becomes a
-    BadPictureError.
+    """Open an image and load its pixels.
+
+    Any failure, also of the caller's block, becomes a BadPictureError.
     """
     if not value:
         raise BadPictureError("no bytes")

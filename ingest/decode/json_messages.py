@@ -51,6 +51,7 @@ class JsonMessages:
         """Read n messages; those that cannot be read become letters behind the last rows.
 
         Args:
+            partition: of the messages.
             offsets: int64[n].
             block: their values without surrounding space.
             raw: value of a message, for its dead letter.

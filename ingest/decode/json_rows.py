@@ -178,8 +178,9 @@ class JsonRows:
         return None
 
     def _read(self, block: Texts, swapped: _Swapped) -> pa.RecordBatch | None:
-        """Parse texts with given swapped columns, into flat columns of the declared types; None when any text
-        is bad.
+        """Parse texts with given swapped columns, into flat columns of the declared types.
+
+        None when any text is bad.
         """
         schema = self._schemas.pop(swapped, None)
         if schema is None:

@@ -11,6 +11,7 @@ def parse_key(key: bytes | None, dtype: str) -> int | str:
     """Parse a message key: UTF-8 text, integers in decimal.
 
     Args:
+        key: of the message; None: the message has none.
         dtype: type of the key column.
 
     Raises:

@@ -64,7 +64,9 @@ class MessageList:
         return Texts.of(values)  # type: ignore[arg-type]
 
     def values(self) -> Sequence[bytes | None]:
+        """Values, as they were given."""
         return self.listed
 
     def keys(self) -> Sequence[bytes | None]:
+        """Keys as they were given, or None for each message."""
         return [None] * len(self.listed) if self.listed_keys is None else self.listed_keys

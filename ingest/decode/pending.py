@@ -61,6 +61,8 @@ class PendingLetters:
 
         Args:
             decode: decodes the records from a first to a stop index.
+            first: first record.
+            stop: number behind the last record.
             refuse: called with the index of a record that cannot be decoded, and the reason.
 
         Raises:

@@ -93,12 +93,14 @@ class ProtobufReader:
         self._layouts: dict[tuple[bytes, Wanted], _Layout] = {}
 
     def head(self, value: bytes) -> bytes:
+        """Beginning that is equal for all messages of a type: the header and the path of indexes."""
         if value[HEAD_BYTES : HEAD_BYTES + 1] == b"\0":
             return value[: HEAD_BYTES + 1]
         found = _indexes(value)
         return value[: HEAD_BYTES + 1] if found is None else value[: found[1]]
 
     def prepare(self, value: bytes, wanted: Wanted) -> bool:
+        """Plan the columns of a message type; False: the schema has no such type."""
         head = self.head(value)
         if (head, wanted) in self._layouts:
             return True

@@ -166,6 +166,7 @@ class SchemaRegistry:
         """Answer of the registry, for which it waits; None: not in the registry.
 
         Args:
+            path: of the question, behind the registry's address.
             keep: the answer never changes.
             refusals: HTTP codes that mean "not in the registry", beside 404.
         """

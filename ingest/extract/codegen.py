@@ -90,9 +90,11 @@ class Names:
         self._number = {id(node): index for index, node in enumerate(plan.nodes)}
 
     def of(self, node: Expr) -> int:
+        """Number of a node in the plan."""
         return self._number[id(node)]
 
     def member(self, node: Expr) -> str:
+        """Name of the member with a node's result."""
         return f"c{self.of(node)}"
 
     def column(self, node: Expr) -> str:
@@ -166,8 +168,9 @@ def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
 
 
 def node_functions(plan: FeaturePlan, *, host: bool) -> Iterator[str]:
-    """Generate `run_<i>` of every node. Host compilers compile separate functions much faster than a huge
-    function.
+    """Generate `run_<i>` of every node.
+
+    Host compilers compile separate functions much faster than a huge function.
     """
     names = Names(plan)
     attribute = "__attribute__((noinline))" if host else "__device__ __forceinline__"
@@ -219,8 +222,9 @@ def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
 
 
 def _packing(plan: FeaturePlan) -> Iterator[str]:
-    """Generate the kernels' bodies that pack outputs into the layout of Features
-    (kernels/extract/pack.cuh).
+    """Generate the kernels' bodies that pack outputs into the layout of Features.
+
+    See kernels/extract/pack.cuh.
     """
     for step in ("Count", "Write"):
         name = f"pack_{step.lower()}_outputs"
@@ -258,8 +262,9 @@ extern "C" void {name}(const Plan* plan, int64_t blocks) {{
 
 
 def _comment(node: Expr) -> str:
-    """Printable ASCII for a `//` comment. A final backslash, which would continue it on the next line, is
-    replaced.
+    """Printable ASCII for a `//` comment.
+
+    A final backslash, which would continue it on the next line, is replaced.
     """
     text = ascii(str(node))[1:-1]
     return (text if len(text) <= 90 else text[:87] + "...").replace("\\", "/")

@@ -153,8 +153,9 @@ class Engines:
         return self._now.name
 
     def now(self) -> Engine:
-        """Engine of the next batch. Starts the compiler when it is worth it, never before the first batch: a
-        process that forks before has no thread.
+        """Engine of the next batch. Starts the compiler when it is worth it, never before the first batch.
+
+        So a process that forks before has no thread.
         """
         engine, thread = self._now, self._thread
         if thread is not None and engine.spent_s >= WORTH_S:
@@ -217,9 +218,7 @@ def _calls(plan: FeaturePlan) -> Engine:
 
 
 def explained(error: KernelError) -> ConfigError | KernelError:
-    """ConfigError with places in the user's file when the compiler's message points at a user's operator,
-    else `error`.
-    """
+    """ConfigError with places in the user's file where a user's operator is at fault, else `error`."""
     name, text = located(str(error).partition("\n")[2])
     if not name:
         return error

@@ -42,7 +42,13 @@ class Extract(Protocol):
     replaced: int
     reruns: int
 
-    def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features: ...
+    def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
+        """Features of a batch's B rows. Thread-safe.
+
+        Args:
+            batch: at least the plan's root columns.
+            statistics: running statistics of earlier batches; None: none yet.
+        """
 
 
 class Extractor:

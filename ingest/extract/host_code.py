@@ -163,8 +163,9 @@ def _recalls(plan: FeaturePlan, names: Names, roots: Sequence[int]) -> Iterator[
 
 
 def _bind(plan: FeaturePlan, names: Names) -> Iterator[str]:
-    """Generate `bind_members`, which copies resources word by word, and `set_states`, pointers of the
-    statistics.
+    """Generate `bind_members`, which copies resources word by word, and `set_states`.
+
+    `set_states` sets the pointers of the statistics.
     """
     yield "static void bind_members(Plan& p, const int64_t* words) {"
     at = 0

@@ -73,6 +73,7 @@ class Recorder:
         """Note a decision.
 
         Args:
+            decision: of the clock, or of late records.
             rows: records that it has released.
             single: it says something that no later decision says, too.
         """
@@ -101,17 +102,22 @@ class Follows(Protocol):
     """Partition, as its follower moves it."""
 
     @property
-    def read(self) -> tuple[Position, ...]: ...
+    def read(self) -> tuple[Position, ...]:
+        """Position of each topic up to which the merge has its records."""
 
     @property
-    def read_before(self) -> tuple[Position, ...]: ...
+    def read_before(self) -> tuple[Position, ...]:
+        """Position of each topic up to which the merge had its records before a restart."""
 
     @property
-    def late_topics(self) -> bool: ...
+    def late_topics(self) -> bool:
+        """True if some topic's next records may have a place that has passed."""
 
-    def feed(self, topic: int, chunk: Chunk) -> None: ...
+    def feed(self, topic: int, chunk: Chunk) -> None:
+        """Add the next records of a topic to the merge."""
 
-    def repeat(self, decision: Decision | None) -> bool: ...
+    def repeat(self, decision: Decision | None) -> bool:
+        """Do what was decided; None: what needs no decision. True when records or examples moved."""
 
 
 class Follower:

@@ -98,6 +98,7 @@ class ExampleColumns:
         order and not after it, else of the nearest such time.
 
         Args:
+            popped: n rows with their labels and orders.
             passed: greatest order of the batches before. An example whose place has passed sees no older rows
                 than an example there would: which of them are still there depends on the clock.
         """

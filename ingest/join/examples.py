@@ -323,9 +323,10 @@ class ExampleSource:
         """Remove the first k examples of the global sequence and join their look-up rows.
 
         Args:
-            counts: partition → how many of the k are its examples, where they are not the first k of all.
+            k: at most as many as are ready.
             passed: least order of the examples that any rank pops later; by default that of the last of the
                 k. Rows that only earlier examples could look up are dropped.
+            counts: partition → how many of the k are its examples, where they are not the first k of all.
 
         Raises:
             ValueError: fewer than k examples are ready.
@@ -400,8 +401,10 @@ class ExampleSource:
         return self._generation - 1
 
     def history_changes(self, since: int = 0) -> dict[str, Histories]:
-        """Name of each recent() root → histories, of this rank's users, with a click after generation `since`
-        (see `mark`); 0: all.
+        """Name of each recent() root → histories of this rank's users with a click after generation `since`.
+
+        Args:
+            since: number from `mark`; 0: all.
         """
         return changes_of(self.behaviors, since)
 

@@ -161,6 +161,7 @@ class BehaviorHistories:
 
         Args:
             root: name of a root.
+            users: int64[n].
         """
         for name, refs in self._refs.items():
             if root in {ref.name for ref in refs}:

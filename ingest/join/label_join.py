@@ -181,8 +181,9 @@ def keys_of(batch: pa.RecordBatch | None, names: Sequence[str]) -> I64:
 
 
 class LabelJoin:
-    """Label join: impressions get label 1 when a click follows within the window
-    (`kernels.stream.join.JoinIndex`).
+    """Label join: impressions get label 1 when a click follows within the window.
+
+    The join is `kernels.stream.join.JoinIndex`.
 
     Duplicates count once. A click that comes after the window is counted. With a wait, an impression without
     a click leaves as a provisional negative. Its columns are kept until the window ends, so that a late
@@ -220,21 +221,26 @@ class LabelJoin:
 
     @property
     def schema(self) -> pa.Schema:
+        """Columns of the rows of `Ready`, with histories."""
         return self._payload.schema
 
     @property
     def pending(self) -> int:
+        """Impressions that wait for a click or for the end of their window."""
         return self._join.pending
 
     @property
     def bytes(self) -> int:
+        """Bytes of the join's index, with the columns of impressions that wait; without histories."""
         return self._join.bytes
 
     @property
     def index(self) -> JoinIndex:
+        """Remembered keys, which are saved as a log."""
         return self._join
 
     def advance(self, events: Events, bound: int) -> Ready:
+        """Join the next events; return the examples with an order below `bound`, by rising order."""
         impressions, clicks = events.batches
         key, user, ts = (
             events.interleave(parts) for parts in (self._keys(events), events.users, events.times)
@@ -342,8 +348,9 @@ class LabelJoin:
         self.stats = JoinStats(**state["stats"])
 
     def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-        """Mask of the keys whose impression waits, or may leave once more, by a late click or as a final:
-        bool[n].
+        """Mask bool[n] of the keys whose impression waits, or may leave once more.
+
+        It may leave by a late click or as a final.
         """
         leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
         open_ = self._finals | ~np.isin(join["clicked"], (IN_WINDOW, AFTER_WAIT))

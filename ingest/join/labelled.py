@@ -50,21 +50,26 @@ class Labelled:
 
     @property
     def schema(self) -> pa.Schema:
+        """Columns of the rows of `Ready`."""
         return self._payload.schema
 
     @property
     def pending(self) -> int:
+        """0: no example waits for a label."""
         return 0
 
     @property
     def bytes(self) -> int:
+        """Bytes of the index that finds repeats; 0 without `dedup`."""
         return self._repeats.bytes if self._repeats is not None else 0
 
     @property
     def index(self) -> JoinIndex | None:
+        """Index that finds repeats, which is saved as a log; None without `dedup`."""
         return self._repeats.index if self._repeats is not None else None
 
     def advance(self, events: Events, bound: int) -> Ready:
+        """Events without their repeats as examples, all at once: `bound` holds none back."""
         batch = events.batches[0]
         if batch is None:
             empty = pa.RecordBatch.from_pylist([], schema=self._payload.schema)
@@ -84,6 +89,7 @@ class Labelled:
         return Ready(rows, label.astype(np.float32), order, np.zeros(len(rows), np.bool_))
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """Counters as JSON types; with `dedup` also the newest remembered rows."""
         state: dict[str, Any] = {"count": self._count, "stats": asdict(self.stats)}
         if self._repeats is None:
             return state, {}
@@ -91,6 +97,7 @@ class Labelled:
         return {**state, "repeats": counters}, {"repeats": newest}
 
     def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table], known: Columns) -> None:
+        """Load state from `export` and rows of the log into a new joiner."""
         self._count, self.stats = state["count"], JoinStats(**state["stats"])
         if self._repeats is not None:
             self._repeats.restore(state["repeats"], tables["repeats"], known)

@@ -191,6 +191,7 @@ class LookupTable:
         """Drop rows that no look-up as of a time (ms) or later needs, once they are many; true: some were.
 
         Args:
+            time_ms: event time of the earliest look-up, ms.
             reached_ms: time up to which all rows are there.
         """
         if self.versions is None:

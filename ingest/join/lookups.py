@@ -121,6 +121,7 @@ class Lookups:
         """Drop the rows that no look-up as of a time or later needs, once they are many.
 
         Args:
+            time_ms: event time of the earliest look-up, ms.
             reached_ms: time up to which all rows are there.
         """
         self._horizon = max(self._horizon, time_ms)

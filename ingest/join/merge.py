@@ -177,8 +177,9 @@ class Merge:
         return [topic.bound for topic in self._topics]
 
     def bound(self, idle: Sequence[bool]) -> int:
-        """Watermark of the partition: the least mark of the records to come. It never falls, unless it was
-        LAST.
+        """Watermark of the partition: the least mark of the records to come.
+
+        It never falls, unless it was LAST.
 
         Args:
             idle: bool for each topic; topics that have ended or are idle are left out.

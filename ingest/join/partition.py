@@ -21,8 +21,10 @@ from livectr.kernels.stream.known import joined
 
 
 class Partition:
-    """Stateful part of reading one partition. Its examples depend neither on time nor on how chunks were cut,
-    but for the decisions of the clock (`ingest.join.decisions`).
+    """Stateful part of reading one partition.
+
+    Its examples depend neither on time nor on how chunks were cut, but for the decisions of the clock
+    (`ingest.join.decisions`).
 
     Args:
         pipeline: its streams and label join.

@@ -100,6 +100,7 @@ class ReadyQueue:
         """Add the examples of `export`.
 
         Args:
+            saved: rows and columns of META.
             schema: of their rows; additional saved columns are dropped.
 
         Raises:
@@ -117,6 +118,7 @@ def in_sequence(queues: Mapping[int, ReadyQueue], limit: int) -> tuple[I64, I32]
 
     Args:
         queues: of each partition, by rising number.
+        limit: most examples.
 
     Returns:
         Their orders int64[k] and partitions int32[k].
@@ -216,7 +218,8 @@ class ReadySequence:
         """Remove the examples that `orders` has returned; after `first_of`, call `sort_again`, too.
 
         Args:
-            order, partition: int64[k], int32[k], of the k ≥ 1 examples.
+            order: int64[k] of the k ≥ 1 examples.
+            partition: int32[k] of the same examples.
         """
         k = len(order)
         self._selected = self._selected[0][k:], self._selected[1][k:]

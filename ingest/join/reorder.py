@@ -217,8 +217,9 @@ class Topic:
         return [part for part in parts if len(part)]
 
     def judge(self, floor: int, *, ended: bool = False, limit: int = LAST) -> None:
-        """Accept or refuse unconfirmed records as far as possible; see `kernels.stream.clock.judge` for the
-        arguments.
+        """Accept or refuse unconfirmed records as far as possible.
+
+        See `kernels.stream.clock.judge` for the arguments.
         """
         if not self._unconfirmed:
             return

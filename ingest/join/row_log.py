@@ -1,5 +1,6 @@
-"""Append-only log of rows in record batches, addressed by row number: the memory of joins and look-up
-tables.
+"""Append-only log of rows in record batches, addressed by row number.
+
+It is the memory of joins and look-up tables.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ class RowLog:
         return sum(part.batch.nbytes for part in self._parts)
 
     def join(self) -> None:
-        """Join all rows into one batch, if that is within `PART_BYTES`; no part between them may have been
-        dropped.
+        """Join all rows into one batch, if that is within `PART_BYTES`.
+
+        No part between them may have been dropped.
         """
         if len(self._parts) > 1 and self.bytes <= PART_BYTES:
             batch = pa.concat_batches([part.batch for part in self._parts])

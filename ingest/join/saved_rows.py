@@ -74,6 +74,7 @@ class SavedRows:
 
         Args:
             since: a place from `places`; 0: all rows.
+            share: keys that are asked for.
         """
         if not since:
             return self.export(self._versions.horizon, share), NO_KEYS
@@ -96,6 +97,7 @@ class SavedRows:
         A column that was not saved is null.
 
         Args:
+            saved: rows of `export`.
             bounds: of the rows.
         """
         table = self._table

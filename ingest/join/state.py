@@ -47,10 +47,12 @@ class Remembers(Protocol):
     """Joiner, as far as its state is saved as changes."""
 
     @property
-    def index(self) -> JoinIndex | None: ...
+    def index(self) -> JoinIndex | None:
+        """Remembered keys, which are saved as a log; None: the join remembers no keys."""
 
     @property
-    def behaviors(self) -> BehaviorHistories: ...
+    def behaviors(self) -> BehaviorHistories:
+        """Behavior histories of the partition's users."""
 
 
 class Changes:
@@ -95,8 +97,10 @@ class Changes:
         }
 
     def histories(self, since: int) -> dict[str, Array]:
-        """Users with a click after generation `since` (0: all), and with length 0 the expired users:
-        "PARTITION/HISTORY/COLUMN" → values, of histories with any.
+        """Users with a click after generation `since` (0: all), and with length 0 the expired users.
+
+        Returns:
+            "PARTITION/HISTORY/COLUMN" → values, of histories with any.
         """
         return {
             f"{number}/{name}/{column}": values
@@ -197,7 +201,10 @@ class SourceState:
         """Deserialize what `parts` returned.
 
         Args:
-            known, histories, table_rows: from `Changes`, of successive moments.
+            parts: name → bytes.
+            known: keys from `Changes`, of successive moments.
+            histories: from `Changes`, of successive moments.
+            table_rows: from `Changes`, of successive moments.
         """
         tables: dict[str, dict[str, pa.Table]] = {}
         for name, data in parts.items():

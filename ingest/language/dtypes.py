@@ -70,8 +70,9 @@ def arrow_type(dtype: str) -> Any:
 
 
 def is_arrow(arrow: Any, dtype: str) -> bool:
-    """Return true if an Arrow type has exactly the memory layout of `dtype`; names of item fields may
-    differ.
+    """Return true if an Arrow type has exactly the memory layout of `dtype`.
+
+    Names of item fields may differ.
     """
     if is_list(dtype):
         return bool(pa.types.is_list(arrow)) and is_arrow(arrow.value_type, element(dtype))

@@ -26,8 +26,13 @@ from livectr.system.errors import ConfigError
 
 @dataclass(frozen=True)
 class ColumnRef:
-    """Reference to a column of an event stream or a look-up table. fill: value for nulls (None: 0, "" or
-    false).
+    """Reference to a column of an event stream or a look-up table.
+
+    Attributes:
+        source: topic of the stream or table.
+        column: of the stream or table.
+        table: `source` is a look-up table.
+        fill: value for nulls (None: 0, "" or false).
     """
 
     source: str
@@ -37,6 +42,7 @@ class ColumnRef:
 
     @property
     def name(self) -> str:
+        """Name of the root: `source.column`."""
         return f"{self.source}.{self.column}"
 
 
@@ -57,6 +63,7 @@ class RecentRef:
 
     @property
     def name(self) -> str:
+        """Name of the root, with number, milliseconds and condition."""
         condition = f",{self.where}" if self.where is not None else ""
         return f"recent({self.source}.{self.column},{self.n},{self.within_ms}{condition})"
 
@@ -86,8 +93,9 @@ def _given_by_user(device: Device | None) -> tuple[str, str]:
 
 
 class Expr:
-    """Node of the feature DAG; built by operators (`ingest.operators`), columns of streams, and Python
-    arithmetic.
+    """Node of the feature DAG, built by operators, columns of streams and Python arithmetic.
+
+    Operators are in `ingest.operators`.
 
     `==` builds a comparison node: compare nodes themselves with `is`.
 

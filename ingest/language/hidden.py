@@ -38,6 +38,7 @@ def refuse(value: object, where: str) -> None:
     """Raise ConfigError for an attribute that hides a column.
 
     Args:
+        value: anything that was given as an expression.
         where: who wants an expression, for the message.
     """
     if isinstance(value, HidingText | HidingNumber):

@@ -78,6 +78,7 @@ class TablePolicy:
 
     @property
     def sketch_bytes(self) -> int:
+        """Bytes of a sketch on each rank. Raises ConfigError for a text that names no size."""
         return parse_bytes(self.sketch, "TablePolicy: sketch")
 
     @property

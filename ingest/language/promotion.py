@@ -12,8 +12,9 @@ PANES = 20
 
 @dataclass(frozen=True)
 class Promotion:
-    """Rule: a challenger is promoted when its mean log loss over a whole window is below (1 - margin) times
-    that of the champion, on the same examples.
+    """Rule: a challenger is promoted when its mean log loss is below (1 - margin) times the champion's.
+
+    Both are means over a whole window, on the same examples.
 
     The window begins again at every change. So there is at most one change in a window, and the demoted model
     returns only with the same margin, over a window of its own (hysteresis).

@@ -17,8 +17,9 @@ def roots_of(*exprs: Expr) -> tuple[Expr, ...]:
 
 
 def needs_statistics(*exprs: Expr) -> bool:
-    """Return true when an expression depends on running statistics, so that its values depend on the
-    training.
+    """Return true when an expression depends on running statistics.
+
+    Its values then depend on the training.
     """
     return any(node.device is not None and node.device.statistic is not None for node in _below(*exprs))
 

@@ -235,8 +235,7 @@ def label_join(
     delayed: Delayed = "wait",
     max_bytes: str | int = MAX_BYTES,
 ) -> View:
-    """Label impressions by clicks: 1 when a click with equal `on` columns follows within `window` of event
-    time.
+    """Label impressions by clicks: 1 when a click with equal `on` columns follows within `window`.
 
     Both topics must be partitioned alike by their key columns (the user), so that a pair meets on one rank.
 
@@ -244,7 +243,7 @@ def label_join(
         impressions: stream with a time column.
         clicks: stream with a time column.
         on: column or columns that identify an impression in both streams.
-        window: duration after the impression, such as "30m".
+        window: duration of event time after the impression, such as "30m".
         delayed: "wait": an impression leaves once, when its window has passed. "fnw", "es_dfm" and
             "vanilla": after `wait` an impression without a click leaves as a provisional negative; a click
             that comes later, but inside the window, emits it once more as a late positive. "fnw" and

@@ -115,6 +115,9 @@ class Lookup:
         """Check `as_of`.
 
         Args:
+            table: whose rows are looked up.
+            on: column of the events whose value is the table's key.
+            as_of: choice of the user; None: the default.
             timed: the events have a time.
 
         Raises:

@@ -73,8 +73,12 @@ def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ..
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a materialization: rows written; events read; behind: approximate count of unread
-    records.
+    """Progress of a materialization.
+
+    Attributes:
+        rows: written.
+        events: read.
+        behind: approximate count of unread records.
     """
 
     rows: int

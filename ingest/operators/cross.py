@@ -10,8 +10,9 @@ from livectr.system.errors import ConfigError
 
 
 def cross(*inputs: Operand) -> Expr:
-    """Feature cross: a 64-bit key for each combination of values: int64, or list<int64> if an input is a
-    list.
+    """Feature cross: a 64-bit key for each combination of values.
+
+    The type is int64, or list<int64> if an input is a list.
 
     The inputs' keys are mixed in order: cross(a, b) differs from cross(b, a). Lists give their product, with
     the last input varying fastest; an empty list gives no key. Mixed keys can collide, unlike integers' own

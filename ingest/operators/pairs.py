@@ -24,8 +24,9 @@ SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc", ".csv")
 def read_pairs(
     mapping: Mapping[Any, Any] | str | Path, where: str, dtype: str, key: str, value: str
 ) -> tuple[pa.Array, pa.Array]:
-    """Read a dictionary: (keys, values) without nulls, at least one pair. Of a file only the two columns are
-    read.
+    """Read a dictionary: (keys, values) without nulls, at least one pair.
+
+    Of a file only the two columns are read.
 
     Args:
         mapping: dict, or path of a file.

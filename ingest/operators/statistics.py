@@ -34,11 +34,13 @@ class Moments(Statistic):
     """State float64[3]: number of values n, mean, and M2, the sum of squared differences from the mean."""
 
     def initial(self) -> Array:
+        """State of no values: zeros."""
         return np.zeros(3)
 
     def update(self, state: Array, observed: Array) -> Array:
-        """Combine two parts: Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", The
-        American Statistician 37 (1983), (2.1).
+        """Combine two parts, by Chan, Golub and LeVeque.
+
+        See "Algorithms for Computing the Sample Variance", The American Statistician 37 (1983), (2.1).
 
         Sums are of differences from the first value, so that equal values have M2 = 0 exactly.
         """
@@ -59,9 +61,11 @@ class Range(Statistic):
     """State float64[2]: minimum and maximum; inf and -inf before the first value."""
 
     def initial(self) -> Array:
+        """State of no values: inf and -inf."""
         return np.array([np.inf, -np.inf])
 
     def update(self, state: Array, observed: Array) -> Array:
+        """Bounds of earlier and new values; a batch without usable values changes nothing."""
         values = _usable(observed)
         if not len(values):
             return state
@@ -70,17 +74,20 @@ class Range(Statistic):
 
 @dataclass(frozen=True)
 class Quantiles(Statistic):
-    """State float64: 0 and the values seen, up to `fit_rows` of them; then n - 1 and the n - 1 bounds, which
-    stay.
+    """Quantiles of the first `fit_rows` values, which then stay.
+
+    State float64: 0 and the values seen, up to `fit_rows` of them; then n - 1 and the n - 1 bounds.
     """
 
     n: int
     fit_rows: int
 
     def initial(self) -> Array:
+        """State of no values: a 0."""
         return np.zeros(1)
 
     def update(self, state: Array, observed: Array) -> Array:
+        """Collect values until there are `fit_rows`; then fit the bounds, which never change."""
         if state[0]:
             return state
         values = np.concatenate([state[1:], _usable(observed)])[: self.fit_rows]
@@ -102,9 +109,11 @@ class CountMinSketch(Statistic):
     width: int
 
     def initial(self) -> Array:
+        """Counters of 0."""
         return np.zeros(self.depth * self.width, np.int64)
 
     def update(self, state: Array, observed: Array) -> Array:
+        """Add one to a counter of each row for each value of a batch."""
         counts = state.reshape(self.depth, self.width).copy()
         for row in range(self.depth):
             hashes = combine_keys(np.full(len(observed), row, np.int64), np.ascontiguousarray(observed))

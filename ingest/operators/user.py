@@ -61,8 +61,9 @@ class Operator:
         _origins[self._label] = frame.f_code.co_filename, frame.f_lineno, expression
 
     def _safe(self, token: re.Match[str]) -> str:
-        """Replace a division, which traps for a divisor of 0, by a call that gives 0
-        (kernels/operators/division.cuh).
+        """Replace a division, which traps for a divisor of 0, by a call that gives 0.
+
+        See kernels/operators/division.cuh.
         """
         if token["division"] in ("/=", "%="):
             sign = token["division"][0]
@@ -74,8 +75,10 @@ class Operator:
             raise ConfigError(f"operator {self.name}: type {dtype!r} is not one of {', '.join(allowed)}")
 
     def __call__(self, *arguments: Operand | Callable[..., Any]) -> Any:
-        """Build a node from expressions, or, as a decorator, name and document the operator after a
-        function.
+        """Build a node from expressions; or, as a decorator, name and document the operator after a function.
+
+        Raises:
+            ConfigError: another number or other types of arguments than in the signature.
         """
         first = arguments[0] if arguments else None
         if callable(first) and not isinstance(first, Operator | Expr):
@@ -94,8 +97,9 @@ class Operator:
         return mapped(self.name, nodes, dtype=self.output, device=device)
 
     def _check_argument(self, node: Expr, dtype: str, argument: str) -> None:
-        """Check an argument's type. Lossless widening is allowed: int32 → int64, bool → integers, integers
-        and float32 → float64.
+        """Check an argument's type, with lossless widening.
+
+        Widened are int32 to int64, bool to integers, and integers and float32 to float64.
         """
         kind = dtypes.element(node.dtype)
         numbers = kind in dtypes.FIXED and dtype in dtypes.NUMBERS and dtypes.promote(kind, dtype) == dtype
@@ -149,8 +153,9 @@ _PLACE = re.compile(
 
 
 def _line_in(file: str, call: int, expression: str, line: int) -> int:
-    """Line of a file that holds line `line` of an expression passed to a call at line `call`; `call` if not
-    found.
+    """Line of a file that holds line `line` of an expression passed to a call at line `call`.
+
+    `call` if it is not found.
     """
     try:
         nodes = list(ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))))

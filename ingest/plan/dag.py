@@ -57,6 +57,7 @@ class FeaturePlan:
 
     @property
     def outputs(self) -> tuple[Expr, ...]:
+        """Nodes of the sparse fields, then of the dense features, in order."""
         return (*self.sparse.values(), *self.dense.values())
 
     @cached_property

@@ -87,8 +87,9 @@ def _mean(values: list[float], otherwise: float) -> float:
 
 
 def _order(direction: Sequence[list[int]], rows: Sequence[list[int]], near: Sequence[list[int]]) -> None:
-    """Sort each row by the mean relative position of its neighbours; vertices without neighbours keep their
-    position.
+    """Sort each row by the mean relative position of its neighbours.
+
+    Vertices without neighbours keep their position.
     """
     place = {vertex: (i + 0.5) / len(row) for row in rows for i, vertex in enumerate(row)}
     for row in direction:

@@ -106,8 +106,9 @@ def memory_of(
     stored: Iterable[Expr] | None = None,
     computed: Iterable[Expr] | None = None,
 ) -> Memory:
-    """Memory of a device that holds the columns `stored` and computes `computed` among them; by default the
-    whole plan.
+    """Memory of a device that holds the columns `stored` and computes `computed` among them.
+
+    By default it holds and computes the whole plan.
     """
     stored = plan.nodes if stored is None else tuple(stored)
     computed = plan.nodes if computed is None else tuple(computed)

@@ -56,6 +56,8 @@ def check_models(models: Mapping[str, object], plan: FeaturePlan, content: Mappi
 
     Args:
         models: role → model.
+        plan: features of the pipeline.
+        content: content of the pipeline, by name.
 
     Raises:
         ConfigError: a feature or its content does not exist.
@@ -84,6 +86,7 @@ def check_towers(
     """Check that a two-tower model's features exist, and that its item tower needs nothing but the item.
 
     Args:
+        model: configuration with `user` and `item` features.
         features: name → expression, of all features.
         items: look-up table of the ranked items.
         known: names of the roots that this table has.

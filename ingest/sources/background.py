@@ -60,15 +60,18 @@ class BackgroundSource(ABC):
         """Read until `_stopping`, or until every end is reached; runs in the thread."""
 
     def assign(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Set the partitions to read and their start positions; called before `start`."""
         self._positions = dict(positions)
         self._ended = dict.fromkeys(positions, False)
         self._behind = dict.fromkeys(positions, 0)
 
     def start(self) -> None:
+        """Start the background thread."""
         self._thread = threading.Thread(target=self._work, name="livectr-source", daemon=True)
         self._thread.start()
 
     def poll(self, max_wait_s: float) -> list[Chunk]:
+        """Return all queued chunks, and wait up to `max_wait_s` seconds if there are none yet."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._error or self._finished, timeout=max_wait_s)
             if self._error is not None and not self._queue:
@@ -87,10 +90,12 @@ class BackgroundSource(ABC):
         return chunks
 
     def at_end(self, topic: str, partition: int) -> bool:
+        """Return true when `poll` has returned everything up to the partition's end."""
         with self._changed:
             return self._ended[topic, partition] and not self._queued[topic, partition]
 
     def ask_ends(self) -> int:
+        """Ask for the present ends of all partitions; returns the number of the question, from 1."""
         with self._changed:
             self._question += 1
             self._changed.notify_all()
@@ -98,22 +103,27 @@ class BackgroundSource(ABC):
 
     @property
     def answered(self) -> int:
+        """Number of the last question that is answered; 0 before the first."""
         with self._changed:
             return self._answered
 
     def lag(self) -> dict[TopicPartition, int]:
+        """Records between the last that `poll` returned and the end of each partition."""
         with self._changed:
             return {place: behind + self._queued[place] for place, behind in self._behind.items()}
 
     def bytes_read(self) -> dict[str, int]:
+        """Topic → bytes read since `start`."""
         return dict(self._bytes)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop to read these partitions and resume all others; records in the queue still arrive."""
         with self._changed:
             self._paused = frozenset(partitions)
             self._changed.notify_all()
 
     def close(self) -> None:
+        """Stop the thread and wait for it; a second call does nothing."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

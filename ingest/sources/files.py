@@ -69,6 +69,11 @@ class FileSource(BackgroundSource):
         self._records_read, self._bytes_read = 0, 0
 
     def topics(self) -> dict[str, list[int]]:
+        """Topic → its partitions, ascending, by the numbers in the file names.
+
+        Raises:
+            ConfigError: a folder is missing, or has no log file.
+        """
         if not self._root.is_dir():
             raise ConfigError(
                 f"there is no folder {self._root}; name the folder that holds a folder for each topic"
@@ -110,6 +115,7 @@ class FileSource(BackgroundSource):
         return {place: log.record + lag[place] for place, log in self._logs.items()}
 
     def close(self) -> None:
+        """Stop the thread, and close the open files."""
         super().close()
         for log in self._logs.values():
             log.close()
@@ -282,6 +288,7 @@ def _list_parts(folder: Path, but: Collection[str] = frozenset()) -> dict[int, l
     """Partition → its log files in name order. Names that begin with "." or "_" are temporary files.
 
     Args:
+        folder: of a topic.
         but: names that are left out: thousands of files that are known cost a look next to nothing.
     """
     parts: dict[int, list[Path]] = {}

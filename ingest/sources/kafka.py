@@ -100,6 +100,11 @@ class KafkaSource(BackgroundSource):
         use_blocks(self._consumer)
 
     def topics(self) -> dict[str, list[int]]:
+        """Topic → its partitions, ascending.
+
+        Raises:
+            ConnectError: a topic does not exist, or the brokers do not answer.
+        """
         try:
             existing = self._consumer.topics()
             missing = [topic for topic in self._decoders if topic not in existing]
@@ -145,9 +150,11 @@ class KafkaSource(BackgroundSource):
         super().start()
 
     def end_offsets(self) -> dict[Place, int]:
+        """End offsets of the partitions, as far as they are known."""
         return dict(self._ends)
 
     def close(self) -> None:
+        """Stop the thread, and close the connections; no offset is committed."""
         super().close()
         self._consumer.close(autocommit=False)
 
@@ -184,8 +191,9 @@ class KafkaSource(BackgroundSource):
                     self._mark(place, 0, self._until_end or not self._silent_probes)
 
     def _probe(self, left: set[Place]) -> None:
-        """Ask the brokers for the ends after a silence; without an answer no partition counts as read to its
-        end.
+        """Ask the brokers for the ends after a silence.
+
+        Without an answer no partition counts as read to its end.
 
         kafka-python reconnects by itself with exponential back-off and continues where it stopped.
         """
@@ -239,8 +247,9 @@ class KafkaSource(BackgroundSource):
             self._put(chunk, max(0, end - chunk.next.offset), at >= end)
 
     def _progress(self, place: Place) -> tuple[int, int]:
-        """(next offset, end). The next offset may lie after records that are not delivered (aborted,
-        markers).
+        """(next offset, end) of a partition.
+
+        The next offset may lie after records that are not delivered (aborted, markers).
         """
         partition = TopicPartition(*place)
         if not self._until_end:

@@ -128,8 +128,9 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
 
 
 def bound_batches(unpacked_bytes: int) -> None:
-    """Make every consumer of this process read `ReadableBatch`es of at most `unpacked_bytes` decompressed
-    bytes.
+    """Make every consumer of this process read `ReadableBatch`es.
+
+    They have at most `unpacked_bytes` decompressed bytes.
     """
     ReadableBatch.unpacked_bytes = unpacked_bytes
     memory_records.DefaultRecordBatch = ReadableBatch
@@ -161,8 +162,9 @@ def _lz4(packed: memoryview, limit: int) -> bytes:
 
 
 def _snappy(packed: memoryview, limit: int) -> bytes:
-    """Decompress blocks; each block starts with its size, which the decoder trusts, so it is checked
-    first.
+    """Decompress blocks, after a check of the sizes that they begin with.
+
+    The decoder trusts these sizes.
     """
     data = bytes(packed)
     blocks = [data]

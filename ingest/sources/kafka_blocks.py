@@ -86,6 +86,7 @@ class RecordBlock:
         """Blocks one behind the other.
 
         Args:
+            blocks: one or more, of one partition.
             unknown_ms: append time of records whose time is their producer's, beside others that have one.
         """
         if len(blocks) == 1:

@@ -50,7 +50,8 @@ class Part(Protocol):
     def bytes_left(self) -> int:
         """Approximate count of bytes that are not read yet."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file."""
 
 
 def open_part(path: Path, columns: Collection[str], max_record_bytes: int, stop_bytes: int | None) -> Part:
@@ -130,8 +131,9 @@ class _Lines:
 
 
 class _Rows:
-    """Reader of Arrow IPC files and streams, and Parquet; a file that is being written is opened again after
-    it grew.
+    """Reader of Arrow IPC files and streams, and Parquet.
+
+    A file that is being written is opened again after it grew.
     """
 
     def __init__(self, path: Path, columns: Collection[str]) -> None:

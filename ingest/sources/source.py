@@ -53,24 +53,28 @@ class Source(Protocol):
 
     @property
     def answered(self) -> int:
-        """Number of the last question that is answered: since then `at_end` means ends that are no older
-        than it.
+        """Number of the last question that is answered.
+
+        Since then `at_end` means ends that are no older than the question.
         """
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """Ends that `at_end` compares with, as far as they are known."""
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Stop to read these partitions and resume all others (back-pressure). Records already read still
-        arrive.
+        """Stop to read these partitions and resume all others (back-pressure).
+
+        Records already read still arrive.
         """
 
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the last that `poll` returned and the end of each partition."""
 
     def bytes_read(self) -> dict[str, int]:
-        """Topic → bytes read since `start`: of files the bytes fetched for the columns in use (see
-        `ingest.sources.part_file.Part`), of Kafka the keys and values of messages.
+        """Topic → bytes read since `start`.
+
+        Of files they are the bytes fetched for the columns in use (see `ingest.sources.part_file.Part`), of
+        Kafka the keys and values of messages.
         """
 
     def close(self) -> None:

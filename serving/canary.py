@@ -56,6 +56,7 @@ class CanaryOptions:
         """Parse `ns=b,share=0.05,by=user,pipeline=new.py`.
 
         Args:
+            text: of the setting.
             namespace: that the server itself serves.
 
         Raises:

@@ -234,6 +234,7 @@ def observe_keys(field: str, *, published: int, initial: int) -> None:
     """Count a field's keys in a look-up.
 
     Args:
+        field: of the pipeline.
         published: keys that have a published row.
         initial: keys that have none, and so their initial values.
     """

@@ -141,6 +141,7 @@ class Server:
         return self._pool.calls
 
     def start(self) -> None:
+        """Accept calls; the port was bound by the constructor."""
         self._server.start()
 
     def set_ready(self, ready: bool) -> None:

@@ -102,7 +102,9 @@ class Tracer:
         """Make a span of a stage.
 
         Args:
-            since_s, until_s: its start and end, by time.perf_counter().
+            stage: name of the span.
+            since_s: its start, by time.perf_counter().
+            until_s: its end, by time.perf_counter().
         """
         if self._trace.get_current_span().is_recording():
             zero_ns = self._thread.zero_ns

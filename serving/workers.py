@@ -129,6 +129,9 @@ def _fork(work: Work, options: ServeOptions, index: int, others: list[int]) -> t
     """Fork a worker; return it with the read end of its pipe of health.
 
     Args:
+        work: of the worker.
+        options: settings of the server.
+        index: of the worker, from 0.
         others: descriptors of the supervisor, which the worker closes.
     """
     pipe, workers_end = os.pipe()

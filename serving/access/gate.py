@@ -52,6 +52,7 @@ class CallPool(ThreadPoolExecutor):
         return self.calls >= self.threads
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Queue a call, and count it until it has ended. Raises RuntimeError after a shutdown."""
         with self._counting:
             self.calls += 1
         try:
@@ -103,6 +104,11 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler | None],
         details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler | None:
+        """Check a call's token and the threads' room before a thread takes the call.
+
+        Returns:
+            Handler of the method, or of the refusal; None: there is no such method.
+        """
         path = details.method
         handler = self._handlers.get(path) or continuation(details)
         if handler is None:

@@ -188,6 +188,7 @@ def typed(name: str, value: Any, dtype: str | None) -> Any:
     """Value of a column.
 
     Args:
+        name: of the column, for messages.
         value: as JSON has it. Texts may be integers (JavaScript rounds large numbers), objects are the JSON
             texts of string columns, and binary columns are in base64.
         dtype: of the column; None: unknown, and the server refuses it.

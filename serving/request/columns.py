@@ -32,7 +32,11 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimi
     """Convert a Column message into an array of `rows` values of `dtype`.
 
     Args:
+        column: message; its offsets are those of a list.
+        dtype: of the pipeline's column.
+        rows: 1 for the context, else the candidates.
         where: name of the field in error messages.
+        limits: upper bounds of a request.
 
     Raises:
         RequestError: names `where`.

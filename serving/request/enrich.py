@@ -88,6 +88,7 @@ class Enricher:
         """Join look-up rows and histories to a request's columns, with a single read of Redis.
 
         Args:
+            request: columns of a parsed request.
             prefetch: embedding rows to read in the same round trip; None: no prefetch.
 
         Raises:

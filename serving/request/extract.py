@@ -29,6 +29,7 @@ class RequestFeatures:
         """Extract a request's features.
 
         Args:
+            request: columns with look-up rows and histories.
             statistics: of the version that answers, of a plan that contains this plan.
             row_name: name in the request of the row with a given index, for error messages.
 

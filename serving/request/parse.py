@@ -98,7 +98,8 @@ class RequestSchema:
         """Parse the context and the n candidates of a request.
 
         Args:
-            context, candidates: Column messages.
+            context: Column messages of one row.
+            candidates: Column messages of n rows.
             now_ms: server's clock, for requests without a time column.
 
         Raises:

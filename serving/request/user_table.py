@@ -26,8 +26,9 @@ _RECENT = 64
 
 
 class UserTable:
-    """Rows of a look-up table, with the methods of `LookupTable`. Slot 0 is the row that was never read;
-    thread-safe.
+    """Rows of a look-up table, with the methods of `LookupTable`; thread-safe.
+
+    Slot 0 is the row that was never read.
 
     Args:
         table: their table.

@@ -71,6 +71,9 @@ class Explainer:
         """Explain the scores of some candidates; Explanations.
 
         Args:
+            lookup: version that gave the scores.
+            scorer: of this version.
+            inputs: of all n candidates.
             logits: f32[n], of all candidates.
             rows: places of the candidates to explain.
         """

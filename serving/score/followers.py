@@ -34,6 +34,8 @@ def version_follower(role: str, pipeline: Pipeline, options: ServeOptions) -> Ve
 
     Args:
         role: "rank", "prerank" or "recommend".
+        pipeline: whose models and tables the role reads.
+        options: settings of the server.
 
     Raises:
         ConfigError: the pipeline has no model for the role, or a setting cannot be used.
@@ -71,6 +73,9 @@ def _near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionMani
     """Make an empty near-cache for the tables of some fields.
 
     Args:
+        pipeline: its tables and seeds of rows.
+        fields: whose tables are read.
+        manifest: of the version.
         rows: bound over all tables.
 
     Raises:

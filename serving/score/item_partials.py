@@ -60,7 +60,9 @@ class ItemPartials:
         """Keep partial results f32[n, S] of distinct keys i64[n], as far as there is room.
 
         Args:
+            keys: i64[n], distinct.
             items: values of the item column.
+            partials: f32[n, S].
             asked: a request asked for them.
         """
         with self._lock:

@@ -80,6 +80,7 @@ class ItemStage:
         """Find the partial results of n items.
 
         Args:
+            lookup: version that answers.
             items: values of the item column.
             row_name: name in the request of the row with a given index, for error messages.
 
@@ -116,6 +117,10 @@ class ItemStage:
         """Compute partial results of distinct items, and keep them if no row can be missing.
 
         Args:
+            lookup: version that answers.
+            store: of this version.
+            items: values of the item column, n.
+            keys: i64[n], distinct.
             row_name: as in `kept`; None: no request asked for them.
         """
         columns = RequestColumns(len(items), {}, {self.column: items}, 0)

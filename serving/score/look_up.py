@@ -165,6 +165,10 @@ def at_one_version(
     again.
 
     Args:
+        follower: has the served version.
+        role: label of metrics.
+        deadline: instant of time.monotonic(), or None.
+        answer: called once, or again after SupersededError.
         pinned: the only version that may answer; 0: any.
 
     Raises:

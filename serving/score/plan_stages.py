@@ -43,11 +43,16 @@ class ReadingModel(Protocol):
     """
 
     @property
-    def statistics(self) -> Statistics: ...
+    def statistics(self) -> Statistics:
+        """Running statistics of the pipeline's features."""
+
     @property
-    def sequences(self) -> Collection[str]: ...
+    def sequences(self) -> Collection[str]:
+        """Fields of which the model reads the vector of each key."""
+
     @property
-    def content(self) -> Collection[str]: ...
+    def content(self) -> Collection[str]:
+        """Fields of which the model reads the content."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,8 @@ class PlanStages:
         """Enrich, extract and look up n rows at a version.
 
         Args:
+            lookup: version that answers.
+            columns: of a parsed request, n rows.
             inline: content that the request carries.
             row_name: name in the request of the row with a given index, for error messages.
             ended: told the end of the stages "enrich" and "extract".
@@ -173,6 +180,7 @@ class PlanStages:
         """Order of the fields of some features.
 
         Args:
+            features: of a request, shared and own.
             read: fields that the model reads as sequences.
         """
         shape = self._shapes.get((features.shared_fields, read))

@@ -128,6 +128,7 @@ class PreRanker:
         """Answer a PreRankRequest: parse → enrich → extract → look up → score.
 
         Args:
+            request: message of the client.
             deadline: instant of time.monotonic(), or None.
 
         Returns:
@@ -156,6 +157,8 @@ class PreRanker:
         """Score candidates at a version: enrich → extract → look up → score.
 
         Args:
+            lookup: version that answers.
+            query: parsed request.
             ended: told the end of every stage.
 
         Raises:

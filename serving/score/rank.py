@@ -128,6 +128,7 @@ class Ranker:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
 
         Args:
+            request: message of the client.
             deadline: instant of time.monotonic(), or None.
 
         Returns:
@@ -166,6 +167,8 @@ class Ranker:
         """Score candidates at a version: enrich → extract → look up → score.
 
         Args:
+            lookup: version that answers.
+            query: parsed request.
             ended: told the end of every stage.
             whole: the features of the items are needed, too: their partial results are not enough.
 
@@ -200,8 +203,10 @@ class Ranker:
             self.served.close()
 
     def model_of(self, version: ModelVersion | None) -> str:
-        """Name of a version's ranking model: its class and the pipeline's fingerprint, after the role of a
-        challenger that was promoted. Before the first version: of the first champion.
+        """Name of a version's ranking model: its class and the pipeline's fingerprint.
+
+        The role of a challenger that was promoted stands before it. Before the first version it is the name
+        of the first champion.
         """
         if version is None:
             return f"{self._first}/{self._fingerprint}"

@@ -141,7 +141,9 @@ class RankScorer:
         Args:
             once: partial result f32[1, S] of the shared fields; None: no shared fields.
             of_rows: vectors and dense features.
-            lists, content, kept: of the rows, as in `logits`.
+            lists: of the rows, as in `logits`.
+            content: of the rows, as in `logits`.
+            kept: of the rows, as in `logits`.
         """
         vectors, dense = of_rows
         rows, (own, shared) = len(vectors), vectors.parts

@@ -149,6 +149,7 @@ class Recommender:
         """Answer a RecommendRequest: parse → retrieve → prerank → rank → ecpm.
 
         Args:
+            request: message of the client.
             deadline: instant of time.monotonic(), or None.
 
         Returns:

@@ -1,5 +1,6 @@
-"""User tower of a version, without torch: a request has a single user, for whom torch's calls cost more than
-the products.
+"""User tower of a version, without torch.
+
+A request has a single user, for whom torch's calls cost more than the products.
 """
 
 from __future__ import annotations

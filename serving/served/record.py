@@ -115,6 +115,7 @@ def encode(answer: Answer, facts: Mapping[str, Any], *, plan: str, time: str | N
     """One line of JSON, without its end.
 
     Args:
+        answer: with its features.
         facts: about the log: `side` and `share`.
         plan: fingerprint of the feature plan.
         time: name of the time column; a request without it has the time that its features saw.

@@ -54,8 +54,11 @@ class Sink(Protocol):
     """Place that takes records."""
 
     def write(self, key: str, line: bytes, tell: Tell) -> None:
-        """Write a record, or begin to. Raises ConnectError while the place is away: the record may be written
-        later; OSError when it cannot be written.
+        """Write a record, or begin to.
+
+        Raises:
+            ConnectError: the place is away; the record may be written later.
+            OSError: the record cannot be written.
         """
         ...
 
@@ -90,6 +93,7 @@ class FolderSink:
         self._torn = False
 
     def write(self, key: str, line: bytes, tell: Tell) -> None:
+        """Append a line, after a line end where a torn line stands; a record's outcome is told at once."""
         if self._torn:
             write_all(self._file, b"\n")
         self._torn = True
@@ -98,6 +102,7 @@ class FolderSink:
         tell(Outcome.WRITTEN)
 
     def close(self) -> None:
+        """Close the file; all written records are in it."""
         self._file.close()
 
 
@@ -117,6 +122,7 @@ class TopicSink:
         self._producer: KafkaProducer | None = None
 
     def write(self, key: str, line: bytes, tell: Tell) -> None:
+        """Give a record to Kafka's client, which tells the outcome. Raises ConnectError."""
         from kafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 
         too_large = MessageSizeTooLargeError, RecordListTooLargeError
@@ -134,6 +140,7 @@ class TopicSink:
         sent.add_errback(failed)
 
     def close(self) -> None:
+        """Close the client at once, and forget records that it has not sent."""
         from kafka.errors import KafkaError
 
         if self._producer is not None:

@@ -19,11 +19,16 @@ class RaggedKeys(Protocol):
     """Ragged keys of some rows, as `Features` has them."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """B rows."""
+
     @property
-    def offsets(self) -> I32: ...
+    def offsets(self) -> I32:
+        """i32[F · B + 1], field-major."""
+
     @property
-    def keys(self) -> I64: ...
+    def keys(self) -> I64:
+        """i64[nnz]."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,10 @@ class Batch:
         """Batch of the keys of some fields of a single row, then those of fields of B rows.
 
         Args:
-            fields, sequences: as the attributes.
-            once, each: keys of the first fields, and of the others.
+            fields: as the attribute.
+            sequences: as the attribute.
+            once: keys of the first fields.
+            each: keys of the other fields.
         """
         count = len(once.offsets) - 1
         if count == 0:

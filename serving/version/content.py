@@ -125,6 +125,7 @@ class ContentVectors:
         """Vectors f32[n, out] of ids i64[n].
 
         Args:
+            ids: i64[n].
             inline: inline content of the request: id → raw features f16[width].
         """
         rows, known = self.published.find(ids)
@@ -184,6 +185,7 @@ class ContentVectors:
         """Embed raw features f16[m, width] as training does: f32[m, out].
 
         Args:
+            rows: f16[m, width]; m may be 0.
             known: bool[m], False for rows without features; None: all have features.
 
         Raises:
@@ -237,6 +239,7 @@ class Contents:
         """Select the names of blobs to load from a manifest's `content`: those that are not loaded.
 
         Args:
+            published: name → blobs of the version's manifest.
             before: names of the blobs of the previous version, whose vectors are loaded.
 
         Raises:

@@ -51,6 +51,7 @@ class EvictionWatch:
         """Read INFO.
 
         Args:
+            client: of Redis.
             deadline: instant of time.monotonic() after which the read is given up; None: no deadline.
 
         Raises:

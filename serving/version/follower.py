@@ -256,8 +256,10 @@ class VersionFollower:
             self._swapped.notify_all()
 
     def _observe(self, manifest: VersionManifest, seconds: float, first: bool) -> None:
-        """Step 6. The first version is no measure of freshness: it waited for this server to start.
-        Neither is a canary's: the objective is about the stable side.
+        """Step 6: show the version in the metrics.
+
+        The first version is no measure of freshness: it waited for this server to start. Neither is a
+        canary's: the objective is about the stable side.
         """
         metrics.SERVED_VERSION.labels(self._role).set(manifest.version)
         metrics.SWAP_SECONDS.labels(self._role).observe(seconds)

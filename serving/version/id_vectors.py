@@ -80,6 +80,7 @@ class IdVectors:
         """Best rows by inner product; positions are rows.
 
         Args:
+            query: vector, bias and number of rows that are wanted.
             excluded: u32[m], ascending: rows that are not wanted.
         """
         return best_rows(self.vectors, query, excluded)

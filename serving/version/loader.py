@@ -101,6 +101,7 @@ class VersionLoader:
         """Load weights, item vectors and content vectors.
 
         Args:
+            manifest: of the version.
             before: the served version; indices of its vectors are shared when the ids are equal.
 
         Returns:

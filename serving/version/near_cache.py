@@ -84,6 +84,7 @@ class NearCache:
         """Read the vectors of a batch.
 
         Args:
+            batch: ragged keys of F fields.
             read: rows to add first, by table: keys i64[m] and rows f32[m, D]. They are not evicted before
                 the vectors are read.
             version: number of the version that the request began with; None: any.
@@ -180,6 +181,8 @@ class NearCache:
         """Count a look-up in the metrics.
 
         Args:
+            batch: that was looked up.
+            field_tables: that have its rows.
             read: its unique keys that were read from Redis.
         """
         ends = batch.ends

@@ -126,6 +126,7 @@ class Reader:
             raise ConnectError(f"Redis at {self.url} cannot be reached ({error}); {what}") from error
 
     def close(self) -> None:
+        """Close the connections; requests that still read fail."""
         self._requests.close()
         self._patient.close()
 
@@ -166,6 +167,7 @@ class Reader:
         """Read embedding rows as of a version.
 
         Args:
+            manifest: of the version.
             keys: table → keys i64[n].
             patient: read as the follower, with its longer time-out.
 

@@ -83,6 +83,7 @@ class Slabs:
 
     @classmethod
     def of(cls, layout: RowLayout) -> Slabs:
+        """Slabs for rows of a layout, each padded to a multiple of 32 bytes."""
         pitch = -(-layout.stored_bytes // 32) * 32
         low, high = (
             ((size // (pitch + HEADER_BYTES)) | 1).bit_length() - 1
@@ -95,6 +96,7 @@ class Slabs:
         return 1 << min(self.low + max(slab - 1, 0), self.high)
 
     def nbytes(self, slab: int) -> int:
+        """Bytes of a slab: its rows, with a header each."""
         return self.rows(slab) * (self.pitch + HEADER_BYTES)
 
 

@@ -42,8 +42,9 @@ class Batch:
 
 
 class DeviceTable(DeviceStore):
-    """Hash table (table, key) → row float32[stride] in a device's memory; any int64 is a key. Not
-    thread-safe.
+    """Hash table (table, key) → row float32[stride] in a device's memory; any int64 is a key.
+
+    It is not thread-safe.
 
     Arguments and results are NumPy arrays; `table` is the index of a name. Settings are those of
     `DeviceStore`.
@@ -79,8 +80,9 @@ class DeviceTable(DeviceStore):
         return values
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike, table: int = 0) -> int:
-        """Runs an optimiser step; gradients of equal keys are summed, in order. Missing keys are inserted
-        first.
+        """Runs an optimiser step; gradients of equal keys are summed, in order.
+
+        Missing keys are inserted first.
 
         Args:
             keys: int64[n].
@@ -99,8 +101,10 @@ class DeviceTable(DeviceStore):
         return batch.distinct
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike, table: int = 0) -> int:
-        """Stores raw rows float32[n, stride]; of equal keys the last counts. Returns the number of distinct
-        keys.
+        """Stores raw rows float32[n, stride]; of equal keys the last counts.
+
+        Returns:
+            Number of distinct keys.
         """
         n, at = self._keys(keys)
         rows = contiguous(rows, np.float32, (n, self.layout.stride))

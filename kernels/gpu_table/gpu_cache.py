@@ -1,5 +1,6 @@
-"""Write-back LRU cache of host tables' hot rows in GPU memory (tier GPU → DRAM), and the embedding front over
-it.
+"""Write-back LRU cache of host tables' hot rows in GPU memory (tier GPU → DRAM).
+
+The embedding front over it is here, too.
 
 A row is trained on the device and stays there until the budget is full. Then the least recently used rows
 that this batch does not need return to their host tables. Rows that a batch needs and the device lacks

@@ -70,6 +70,7 @@ class KeyNumbers:
         """Addresses int64[n] of the rows of keys int64[n]; 0 of an unknown key.
 
         Args:
+            keys: int64[n].
             first: address of the row of number 0.
             stride: bytes from a row to the next.
             uses: uint32[numbers], to which each key adds 1.
@@ -81,12 +82,16 @@ class KeyNumbers:
         return out
 
     def rows(self, keys: I64, row_of: I64, first: int) -> tuple[U8, npt.NDArray[np.int32], int]:
-        """Which keys of int64[n] have a row, a bitmap; their rows less `first`, int32[n], 0 where there is
-        none; how many have none.
+        """Find the rows of keys, as numbers less `first` and a bitmap.
 
         Args:
+            keys: int64[n].
             row_of: int64[numbers], row of each number; negative: none.
             first: the least row.
+
+        Returns:
+            Bitmap of the keys that have a row; their rows less `first`, int32[n], 0 where there is none;
+            number of keys without a row.
         """
         keys, out = contiguous(keys, np.int64, (None,)), np.empty(len(keys), np.int32)
         valid = np.empty((len(keys) + 7) // 8, np.uint8)

@@ -1,5 +1,6 @@
-"""Host kernel of DIN's activation unit: attention pooling of lists of vectors by queries, forward and
-backward.
+"""Host kernel of DIN's activation unit, forward and backward.
+
+It pools lists of vectors by queries, with attention.
 
 `network/attention.cpp` is one library for all units; `models.attention` has the equations.
 """
@@ -26,8 +27,9 @@ _SUFFIXES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 
 
 class AttentionKernel:
-    """Activation unit of any widths. LIVECTR_THREADS share the examples; bits do not depend on their
-    number.
+    """Activation unit of any widths.
+
+    LIVECTR_THREADS share the examples; bits do not depend on their number.
 
     Args:
         dim: K, numbers of a vector.

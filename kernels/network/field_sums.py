@@ -35,7 +35,8 @@ def field_sums(
         weight: f32[F · W, H], zeros for the first number of a row.
         dense: x f32[B, D], its weight f32[D, H] and its first order f32[D]; None: no dense features.
         out: f32[B, H + W].
-        factors, of_dense: of the rows' products, and of the dense features'; None: the caller computes them.
+        factors: of the rows' products; None: the caller computes them.
+        of_dense: factors of the dense features' products; None: the caller computes them.
 
     Raises:
         MemoryError: no memory.
@@ -54,7 +55,10 @@ def field_gradients(
     """Writes the gradients of values and scale; the products' are added where they have factors.
 
     Args:
-        values, scale, weight, factors: as of `field_sums`.
+        values: as of `field_sums`.
+        scale: as of `field_sums`.
+        weight: as of `field_sums`.
+        factors: as of `field_sums`.
         grad: f32[B, H + W], gradient of its `out`.
         of_values: f32[B, F, W].
         of_scale: f32[F].

@@ -44,6 +44,7 @@ def forward(
     Args:
         x: f32[B, I_0], or f32[B, I_0 + 1 + K] with pairs.
         first_bias: f32[I_0].
+        layers: after the first, one or more.
         inputs: f32[B, I_l] of each layer, written.
         out: f32[B, O] of the last layer, written; with pairs O = 1.
         pairs: K; FM's substitution of the row's last 1 + K numbers [s | v], s + ½ ‖v‖², is added. -1: none.
@@ -71,7 +72,10 @@ def backward(
 
     Args:
         grad: f32[B, O] of the last layer's result.
-        layers, inputs, x, pairs: as of `forward`.
+        layers: as of `forward`.
+        inputs: as of `forward`.
+        x: as of `forward`.
+        pairs: as of `forward`.
         of_x: as x, written.
         of_results: f32[B, O_l] of each layer but the last, written; before the activation.
 

@@ -18,8 +18,9 @@ KINDS: dict[Factors | None, int] = {None: 0, "fp32": 1, "bf16": 2}
 
 
 def product(a: npt.NDArray[Any], b: F32, out: F32, factors: Factors, *, add: bool = False) -> F32:
-    """Writes a b into out, or adds it; LIVECTR_THREADS share the rows, and bits do not depend on their
-    number.
+    """Writes a b into out, or adds it.
+
+    LIVECTR_THREADS share the rows, and bits do not depend on their number.
 
     Args:
         a: f32[m, k]; f16[m, k] with fp32 factors; u16[m, k], the bits of bfloat16 numbers, with bf16 factors.

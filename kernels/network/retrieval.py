@@ -91,6 +91,8 @@ def best_rows(vectors: F32, query: Query, excluded: U32) -> Selection:
     """Scan a matrix f32[n, dim] for the best rows; LIVECTR_THREADS share them.
 
     Args:
+        vectors: f32[n, dim].
+        query: vector, bias and number of rows that are wanted.
         excluded: u32[m], ascending: rows that are not wanted.
 
     Raises:
@@ -116,6 +118,7 @@ def best_of_keys(
         numbers: key → row.
         keys: i64[n].
         vectors: f32[rows, dim].
+        query: vector, bias and number of rows that are wanted.
 
     Returns:
         Scores f32[n], NaN for an unknown key; unknown bool[n], or None if every key is known; the best

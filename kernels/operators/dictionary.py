@@ -17,8 +17,9 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Places:
-    """Slots of n distinct keys in an open-addressing table of a power of two ≥ 2n home slots, and a tail
-    behind it.
+    """Slots of n distinct keys in an open-addressing table.
+
+    The table has a power of two ≥ 2n home slots, and a tail behind it.
 
     The slots depend on the set of keys alone: equal content gives equal bytes, in any order of arrival.
 

@@ -52,8 +52,10 @@ def automaton(words: Sequence[bytes], dense: int = DENSE) -> tuple[Array, Array,
 
 
 def _places(levels: list[tuple[int, int]], parents: Array, dense: int) -> Array:
-    """Memory order of the states, int64[S]: the first `dense` keep their place. Children of any other state
-    follow soon behind it, side by side, so that the rest of a word lies in few cache lines.
+    """Memory order of the states, int64[S]: the first `dense` keep their place.
+
+    Children of any other state follow soon behind it, side by side, so that the rest of a word lies in few
+    cache lines.
     """
     size = np.ones(len(parents), np.int64)
     for begin, end in reversed(levels[1:]):
@@ -109,8 +111,9 @@ def _trie(words: Sequence[bytes]) -> tuple[list[tuple[int, int]], Array, Array, 
 
 
 def _fails(nodes: Array, parents: Array, labels: Array, edges: Array, fail: Array) -> Array:
-    """Failure links of a level: the nearest suffix of a node's parent with a child along its byte gives
-    this child.
+    """Failure links of a level.
+
+    The nearest suffix of a node's parent with a child along the node's byte gives this child.
     """
     result = np.zeros(len(nodes), np.int64)
     left = np.flatnonzero(parents[nodes] > 0)  # a child of the root falls back to the root

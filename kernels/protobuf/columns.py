@@ -107,7 +107,8 @@ class ProtobufColumns:
 
         Args:
             data: buffer of bytes.
-            starts, stops: i64[n].
+            starts: i64[n].
+            stops: i64[n].
 
         Returns:
             Arrays of the columns, m rows, and i32[n]: 0 for the m messages that are rows, else an `Error`

@@ -20,8 +20,9 @@ _FAST = _at(id(_probe)).data == _probe.ctypes.data
 
 
 def contiguous(array: npt.ArrayLike, dtype: npt.DTypeLike, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
-    """Converts an array to C order, a type and a shape. Floats never become integers: large keys would be
-    rounded.
+    """Converts an array to C order, a type and a shape.
+
+    Floats never become integers: large keys would be rounded.
 
     Args:
         array: anything that NumPy reads.

@@ -101,8 +101,9 @@ _noting: Noting | None = None
 
 
 def thread_count() -> int:
-    """Number of threads of the host kernels (`runtime/threads.hpp`): LIVECTR_THREADS, else the machine's
-    CPUs.
+    """Number of threads of the host kernels (`runtime/threads.hpp`).
+
+    It is LIVECTR_THREADS, else the machine's CPUs. Raises ConfigError for another text.
     """
     text = os.environ.get("LIVECTR_THREADS", "")
     if not text:
@@ -155,6 +156,8 @@ def build_host(source: str, *, name: str, run: Run = subprocess.run) -> None:
     """Compile into the cache for `find_host`, without a lock that a call of `compile_host` waits for.
 
     Args:
+        source: C++ text.
+        name: of the kernel, in errors and file names.
         run: runs the compiler, as subprocess.run does.
 
     Raises:
@@ -189,8 +192,10 @@ def noting(level: Level, folder: Path) -> Iterator[dict[HostSource, None]]:
 
 
 def prebuild(wanted: HostSource, level: Level, folder: Path) -> Path:
-    """Compile a source for a level of CPUs into FOLDER/LEVEL, unless it or a folder of $LIVECTR_KERNELS has
-    it. It is not loaded: this CPU may lack the level.
+    """Compile a source for a level of CPUs into FOLDER/LEVEL.
+
+    It is not compiled if it is there, or in a folder of $LIVECTR_KERNELS. It is not loaded: this CPU may lack
+    the level.
 
     Returns:
         The kernel's file.

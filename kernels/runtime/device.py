@@ -83,8 +83,9 @@ class Device(ABC):
 
     @abstractmethod
     def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
-        """Views a buffer as an array, which keeps it alive: a `LentArray`, or NumPy's where memory is the
-        host's.
+        """Views a buffer as an array, which keeps it alive.
+
+        It is a `LentArray`, or NumPy's where memory is the host's.
 
         Args:
             buffer: device memory; its content is valid after `synchronize`.
@@ -133,43 +134,54 @@ class EmulatedDevice(Device):
             self._kernels[kernel] = function
 
     def memory(self, nbytes: int) -> Buffer:
+        """Allocates host memory, aligned to 256 bytes and filled with a pattern."""
         # A pattern that shows reads of unwritten memory.
         array = np.full(nbytes + 256, 0xA5, np.uint8)
         return Buffer(-(-array.ctypes.data // 256) * 256, nbytes, array)
 
     def staging(self, nbytes: int) -> Bytes:
+        """Allocates host memory uint8[nbytes]."""
         return np.empty(nbytes, np.uint8)
 
     def upload(self, address: int, source: Bytes) -> None:
+        """Copies at once."""
         ctypes.memmove(address, source.ctypes.data, source.nbytes)
 
     def download(self, target: Bytes, address: int) -> None:
+        """Copies at once."""
         ctypes.memmove(target.ctypes.data, address, target.nbytes)
 
     def clear(self, address: int, nbytes: int) -> None:
+        """Zeroes bytes at once."""
         ctypes.memset(address, 0, nbytes)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copies at once, inside host memory."""
         ctypes.memmove(target, source, nbytes)
 
     def sort(self, address: int, count: int) -> None:
+        """Sorts uint64[count] in place, at once."""
         words = (ctypes.c_uint64 * count).from_address(address)
         np.ctypeslib.as_array(words).sort()
 
     def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
+        """Views the buffer's memory as a NumPy array."""
         begin = buffer.address - buffer.owner.ctypes.data + at
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return buffer.owner[begin : begin + nbytes].view(dtype).reshape(shape)
 
     def borrow(self, array: Any) -> tuple[int, Any]:
+        """Address of a host array, and the array; it is copied unless it is C-contiguous."""
         host = np.ascontiguousarray(array)
         return host.ctypes.data, host
 
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
+        """Runs a kernel to its end, block by block."""
         self.launches += 1
         self._kernels[kernel](plan, blocks)
 
     def synchronize(self) -> None:
+        """Returns at once: nothing is queued."""
         pass
 
 
@@ -225,8 +237,9 @@ class LentArray:
 
 
 class CudaDevice(Device):
-    """GPU that was current when the object was made, whichever thread calls later (new threads start with GPU
-    0).
+    """GPU that was current when the object was made, whichever thread calls later.
+
+    New threads start with GPU 0.
 
     Memory comes from CuPy's pool; there is a single non-blocking stream.
 
@@ -247,12 +260,14 @@ class CudaDevice(Device):
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
     def another(self) -> Self:
+        """Copies this device, with a stream of its own."""
         other = super().another()
         with self._device:  # the caller's thread may have another GPU
             other._stream = self._cupy.cuda.Stream(non_blocking=True)
         return other
 
     def memory(self, nbytes: int) -> Buffer:
+        """Allocates from CuPy's pool; the memory is reused once all streams that read it have passed."""
         self._device.use()
         with self._stream:
             pointer = self._cupy.cuda.alloc(max(nbytes, 1))
@@ -270,26 +285,32 @@ class CudaDevice(Device):
         del pointer
 
     def staging(self, nbytes: int) -> Bytes:
+        """Allocates pinned host memory uint8[nbytes]."""
         pinned = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
         return np.frombuffer(pinned, np.uint8, nbytes)
 
     def upload(self, address: int, source: Bytes) -> None:
+        """Queues a copy to the GPU; `source` must stay unchanged until `synchronize`."""
         kind = self._runtime.memcpyHostToDevice
         self._runtime.memcpyAsync(address, source.ctypes.data, source.nbytes, kind, self._stream.ptr)
 
     def download(self, target: Bytes, address: int) -> None:
+        """Queues a copy from the GPU; `target` is valid after `synchronize`."""
         kind = self._runtime.memcpyDeviceToHost
         self._runtime.memcpyAsync(target.ctypes.data, address, target.nbytes, kind, self._stream.ptr)
 
     def clear(self, address: int, nbytes: int) -> None:
+        """Queues zeroing on the stream."""
         self._device.use()
         self._runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Queues a copy inside the GPU's memory."""
         kind = self._runtime.memcpyDeviceToDevice
         self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
 
     def sort(self, address: int, count: int) -> None:
+        """Queues an in-place ascending sort of uint64[count], by CuPy."""
         self._device.use()
         unowned = self._cupy.cuda.UnownedMemory(address, 8 * count, None)
         pointer = self._cupy.cuda.MemoryPointer(unowned, 0)
@@ -297,12 +318,17 @@ class CudaDevice(Device):
             self._cupy.ndarray((count,), np.uint64, memptr=pointer).sort()
 
     def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
+        """Views a buffer as a `LentArray`, whose readers on other streams are waited for."""
         cuda, owner = self._cupy.cuda, buffer.owner
         whole = cuda.UnownedMemory(buffer.address, buffer.nbytes, owner, self._device.id)
         array = self._cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(whole, at))
         return LentArray(array, owner, self._stream)
 
     def borrow(self, array: Any) -> tuple[int, Any]:
+        """Finds or makes a C-contiguous array on this GPU, and its address.
+
+        An array of the GPU is taken by DLPack without a copy, if it is C-contiguous; another array is copied.
+        """
         self._device.use()
         with self._stream:  # DLPack: the producer makes this stream wait for its own
             if hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == _DLPACK_CUDA:
@@ -314,11 +340,13 @@ class CudaDevice(Device):
         return int(here.data.ptr), (here, source)  # a copy may still run
 
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
+        """Queues a kernel of `blocks` blocks of THREADS threads; `plan` is the address of its argument."""
         self.launches += 1
         self._device.use()
         self._kernels[kernel]((blocks,), (THREADS,), (np.uintp(plan),), stream=self._stream)
 
     def synchronize(self) -> None:
+        """Waits for the stream."""
         self._stream.synchronize()
 
 

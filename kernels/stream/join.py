@@ -169,8 +169,9 @@ class JoinIndex:
         return int(self._counters()[5])
 
     def export(self) -> dict[str, npt.NDArray[Any]]:
-        """Exports the state of keys that are not RELEASED, equal for equal states. Rows that `push` released
-        must have been fetched by `release`.
+        """Exports the state of keys that are not RELEASED, equal for equal states.
+
+        Rows that `push` released must have been fetched by `release`.
 
         Returns:
             Of n keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes int64[n];

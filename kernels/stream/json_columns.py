@@ -67,7 +67,8 @@ class JsonColumns:
 
         Args:
             texts: buffer of bytes.
-            starts, stops: i64[n].
+            starts: i64[n].
+            stops: i64[n].
 
         Returns:
             Arrays of the columns, m rows, and bool[n]: which texts are plain, m of them.

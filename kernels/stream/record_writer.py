@@ -38,7 +38,8 @@ def write_records(
 
     Args:
         partition: i32[n].
-        keys, values: of n records; None is a null key.
+        keys: of n records; None is a null key.
+        values: of n records.
         limit: most bytes of a batch's records; a larger record has a batch of its own.
     """
     n = len(values)

@@ -75,6 +75,7 @@ class RowBudget:
         """Take in the rows up to a time in ms.
 
         Args:
+            time: event time in ms.
             keys: int64[≥ k], key of each number.
         """
         if time <= self.clock:
@@ -97,7 +98,8 @@ class RowBudget:
         """Tell which rows have left as of some times up to the clock: bool[n].
 
         Args:
-            keys, since: int64[n], key and time of each row.
+            keys: int64[n], key of each row.
+            since: int64[n], time of each row.
             times: int64[n], or one for all.
         """
         if not self._cuts.shape[1]:

@@ -71,7 +71,8 @@ class TimedRows(RowVersions):
         """Row of each key at a time: int64[n], NO_ROW where none counts then.
 
         Args:
-            numbers, keys: int64[n].
+            numbers: int64[n].
+            keys: int64[n].
             times: int64[n], event times in ms, up to which all rows are there.
             key_of: key of each number.
         """
@@ -140,6 +141,8 @@ class TimedRows(RowVersions):
         """Versions to save that were put at a place or later.
 
         Args:
+            since: place in the sequence of versions; 0: all.
+            key_of: int64[≥ k], key of each number.
             share: (rank, ranks): the keys of the rank.
         """
         entries = self.entries(since)

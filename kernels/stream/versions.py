@@ -138,8 +138,9 @@ class RowVersions:
         self._row[numbers] = NO_ROW
 
     def known_after(self, time: int, count: int) -> npt.NDArray[np.bool_]:
-        """bool[count]: the keys 0, 1, … count - 1 with a version after a time, a row, or more than one
-        version.
+        """bool[count]: which of the keys 0, 1, … count - 1 are still known after a time.
+
+        These are keys with a version after the time, with a row, or with more than one version.
         """
         size = min(count, len(self._time) - 1)
         known = np.zeros(count, np.bool_)

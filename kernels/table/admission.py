@@ -60,8 +60,9 @@ class Admission:
         return admitted, refused
 
     def sketch(self) -> tuple[npt.NDArray[np.uint8], int]:
-        """Exports counts uint8[4, width], and the sightings since they were halved (arguments of
-        `load_sketch`).
+        """Exports counts uint8[4, width], and the sightings since they were halved.
+
+        Both are arguments of `load_sketch`.
         """
         cells = np.empty((ROWS, self._sketch_width), np.uint8)
         self.library.table_sketch(self.handle, address(cells))

@@ -61,8 +61,9 @@ class FieldTables:
             weakref.finalize(self, self._library.fields_delete, self._handle)
 
     def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> tuple[Floats, ...]:
-        """Sums of values float32[rows[k], F_k, D] of each block k; missing keys are inserted, if they are
-        admitted.
+        """Sums of values float32[rows[k], F_k, D] of each block k.
+
+        Missing keys are inserted, if they are admitted.
 
         The call remembers the rows for `backward`.
 
@@ -135,7 +136,8 @@ class FieldTables:
         """Count a batch's unique keys, and by field those that have not changed since `restore`.
 
         Args:
-            ends, keys: as in `find`.
+            ends: as in `find`.
+            keys: as in `find`.
 
         Returns:
             Number of unique keys that are in the tables; int64[F], keys of each field whose row is missing,

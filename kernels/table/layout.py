@@ -39,8 +39,9 @@ class Optimiser:
         return f"{type(self).__name__}<{dim}>"
 
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
-        """Hyper-parameters in the order of row/optimisers.cuh; the first, the rate, is multiplied by
-        `factor`.
+        """Hyper-parameters in the order of row/optimisers.cuh.
+
+        The first, the rate, is multiplied by `factor`.
         """
         rate, *others = (float(getattr(self, field.name)) for field in fields(self))
         return (rate * factor, *others)
@@ -55,6 +56,7 @@ class SGD(Optimiser):
     lr: float = 0.01
 
     def state_floats(self, dim: int) -> int:
+        """0: no state."""
         return 0
 
 
@@ -69,6 +71,7 @@ class AdaGrad(Optimiser):
     initial: float = 0.1
 
     def state_floats(self, dim: int) -> int:
+        """`dim`: the sum of squared gradients of each value."""
         return dim
 
 
@@ -83,6 +86,7 @@ class RowAdaGrad(AdaGrad):
     NUMBER = 2
 
     def state_floats(self, dim: int) -> int:
+        """1: the sum of the means of squared gradients."""
         return 1
 
 
@@ -101,9 +105,11 @@ class Adam(Optimiser):
     beta2: float = 0.999
 
     def state_floats(self, dim: int) -> int:
+        """2 `dim` + 2: two moments of each value, and both bias corrections of the row."""
         return 2 * dim + 2
 
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
+        """Hyper-parameters of `Optimiser`, then 1 - beta1 and 1 - beta2."""
         # 1 - beta is computed in double precision: in single, 1 - 0.999 errs by 5e-5
         return (*super().hyper(factor), 1 - self.beta1, 1 - self.beta2)
 
@@ -123,6 +129,7 @@ class FTRL(Optimiser):
     l2: float = 0.0
 
     def state_floats(self, dim: int) -> int:
+        """2 `dim` + 1: z and n of each value, and the alpha of the last update."""
         return 2 * dim + 1
 
 
@@ -155,19 +162,24 @@ class Adaptive(Optimiser):
             raise ValueError(f"{type(self.base).__name__} has no adaptive regularisation")
 
     def state_floats(self, dim: int) -> int:
+        """State of `base`, and 1: the number of batches of the key."""
         return self.base.state_floats(dim) + 1
 
     @property
     def number(self) -> int:
+        """Number in RowLayout.description, of the base, too."""
         return self.NUMBER + self.base.number
 
     def source(self) -> str:
+        """C++ class of row/optimisers.cuh, of a base."""
         return f"Adaptive<{self.base.source()}>"
 
     def describe(self, dim: int) -> str:
+        """Words of RowLayout.describe, with the class of the base."""
         return f"Adaptive<{type(self.base).__name__}, {dim}>"
 
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
+        """Hyper-parameters of `base`, padded with 0 to HYPERS, then l2."""
         used = self.base.hyper(factor)
         return (*used, *[0.0] * (self.HYPERS - len(used)), self.l2)
 
@@ -230,10 +242,12 @@ class RowLayout:
 
     @functools.cached_property
     def dim(self) -> int:
+        """D: values of all segments."""
         return sum(segment.dim for segment in self.segments)
 
     @functools.cached_property
     def stride(self) -> int:
+        """Floats of a row: values, states, and one more where values have 2 bytes."""
         states = sum(segment.optimiser.state_floats(segment.dim) for segment in self.segments)
         return self.dim + states + (self.values != "fp32")
 
@@ -280,8 +294,10 @@ class RowLayout:
 
     @functools.cached_property
     def description(self) -> tuple[int, ...]:
-        """Numbers that a host's table is made with (row/layout.hpp): type of the values, then
-        optimiser, dim and place of each segment. Hyper-parameters are not among them.
+        """Numbers that a host's table is made with (row/layout.hpp).
+
+        They are the type of the values, then optimiser, dim and place of each segment. Hyper-parameters are
+        not among them.
         """
         described, at = [get_args(Values).index(self.values)], 0
         for segment in self.segments:
@@ -291,8 +307,9 @@ class RowLayout:
         return tuple(described)
 
     def source(self) -> str:
-        """C++ `struct Layout` of the GPU's table (gpu_table/device_table.cuh): dims and optimisers are
-        compile-time, hyper-parameters are not.
+        """C++ `struct Layout` of the GPU's table (gpu_table/device_table.cuh).
+
+        Dims and optimisers are compile-time, hyper-parameters are not.
         """
         values, states, updates = [], [], []
         at, state = 0, self.dim

@@ -22,26 +22,32 @@ class OptimiserLike(Protocol):
     """Optimiser by name, with the parameters that differ from its defaults."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Class of kernels.table.layout."""
 
     @property
-    def params(self) -> tuple[tuple[str, float], ...]: ...
+    def params(self) -> tuple[tuple[str, float], ...]:
+        """Parameters that differ from the class's defaults, as (name, value)."""
 
 
 class SegmentLike(Protocol):
     """Segment of a row: see `kernels.table.layout.Segment`."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the segment: "role.name"."""
 
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """Values of the segment."""
 
     @property
-    def optimiser(self) -> OptimiserLike: ...
+    def optimiser(self) -> OptimiserLike:
+        """Optimiser of these values, by name."""
 
     @property
-    def init_scale(self) -> float: ...
+    def init_scale(self) -> float:
+        """Bound of new values, which are uniform in [-init_scale, init_scale]."""
 
 
 def row_layout(segments: Sequence[SegmentLike], values: Values = "fp32") -> RowLayout:

@@ -141,8 +141,9 @@ class DynamicTable(Tracked, Admission):
         return out
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike) -> int:
-        """Runs an optimiser step; gradients of equal keys are summed, in order. Missing keys are inserted
-        first.
+        """Runs an optimiser step; gradients of equal keys are summed, in order.
+
+        Missing keys are inserted first.
 
         Args:
             keys: int64[n].
@@ -156,16 +157,19 @@ class DynamicTable(Tracked, Admission):
         return checked(self.library.table_update(self.handle, address(keys), len(keys), address(grads)))
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> int:
-        """Stores raw rows float32[n, stride]; of equal keys the last counts. Returns the number of unique
-        keys.
+        """Stores raw rows float32[n, stride]; of equal keys the last counts.
+
+        Returns:
+            Number of unique keys.
         """
         keys = contiguous(keys, np.int64, (None,))
         rows = contiguous(rows, np.float32, (len(keys), self.layout.stride))
         return checked(self.library.table_assign(self.handle, address(keys), len(keys), address(rows)))
 
     def restore(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> None:
-        """Restores exported rows float32[n, stride], not as changes: `export(since=...)` omits them until
-        they change.
+        """Restores exported rows float32[n, stride], not as changes.
+
+        `export(since=...)` omits them until they change.
 
         A key that exists keeps its row.
         """
@@ -255,8 +259,9 @@ class DynamicTable(Tracked, Admission):
         return keys, out
 
     def generations(self, rows: Rows) -> npt.NDArray[np.uint32]:
-        """Generation uint32[n] of the last change of each row number in use, as the mark that closes it; 0:
-        unchanged since `restore`.
+        """Generation uint32[n] of the last change of each row number in use, as the mark that closes it.
+
+        0: unchanged since `restore`.
         """
         rows = contiguous(rows, np.uint32, (None,))
         out = np.empty(len(rows), np.uint32)

@@ -27,8 +27,9 @@ LAST_STAMP = 0xFFFFFFFE
 
 
 class Tracked:
-    """Usage part of kernels.table.table.DynamicTable; all calls raise RuntimeError if the table does not
-    track.
+    """Usage part of kernels.table.table.DynamicTable.
+
+    All calls raise RuntimeError if the table does not track.
 
     Costs 4 bytes per row, with counts 8. The choosing calls are a few passes over these columns (O(rows), no
     sorting, no allocation except for the result): call them when a budget is exceeded, not in every step.
@@ -72,8 +73,9 @@ class Tracked:
         return self._lowest(self.library.table_oldest, count)
 
     def rarest(self, count: int) -> Keys:
-        """Least frequently used keys: the `count` (or all) with the least (count as of now, stamp, key),
-        unordered.
+        """Least frequently used keys: the `count` (or all) with the least (count as of now, stamp, key).
+
+        They are in no promised order.
         """
         if not self.half_life:
             raise RuntimeError(f"table {self.name!r} counts no uses: build it with track=True, half_life=...")

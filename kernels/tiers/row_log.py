@@ -59,8 +59,9 @@ class RowLog:
         return int(self._library.log_memory_bytes(self._handle))
 
     def put(self, tables: U32, keys: I64, rows: Bytes) -> None:
-        """Store rows uint8[n, width] of tables uint32[n] and keys int64[n]; a later row replaces an earlier
-        row.
+        """Store rows uint8[n, width] of tables uint32[n] and keys int64[n].
+
+        A later row replaces an earlier row.
         """
         tables, keys = _names(tables, keys)
         rows = contiguous(rows, np.uint8, (len(keys), self.width))

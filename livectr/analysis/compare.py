@@ -59,6 +59,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
+        """Significance: "yes" if `p_value` is below SIGNIFICANT, else "no"; "" where it is not known."""
         if self.p_value is None:
             return ""
         return "yes" if self.p_value < SIGNIFICANT else "no"
@@ -184,7 +185,8 @@ def differences(
 
     Args:
         user: [n].
-        a, b: logits of both models [n] for the same examples.
+        a: logits of the first model [n].
+        b: logits of the second model [n], for the same examples.
         label: 0 or 1 [n].
         cold: mask of cold examples [n].
     """

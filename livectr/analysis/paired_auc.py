@@ -38,6 +38,7 @@ class Difference:
 
     @property
     def difference(self) -> float:
+        """Value of `b` less that of `a`, in units of the measure."""
         return self.b - self.a
 
     @property

@@ -67,8 +67,11 @@ def curve(
 
     Args:
         path: FILE.png or FILE.svg; its folder is made.
+        title: above the plot.
         series: legend entry → (x, y), both [n]; x are numbers or datetime64 (UTC), and NaN in y is a gap in
             the line.
+        xlabel: of the horizontal axis.
+        ylabel: of the vertical axis.
         log: x is drawn by its logarithm.
 
     Raises:
@@ -99,8 +102,12 @@ def bars(
 
     Args:
         path: FILE.png or FILE.svg; its folder is made.
+        title: above the plot.
+        labels: n names under the bars.
+        means: n heights.
         spreads: half the length of the error bars, in units of the means; NaN: no error bar; None: no error
             bars at all.
+        ylabel: of the vertical axis.
 
     Raises:
         ConfigError: `path` is neither PNG nor SVG, or has no folder that can be made.

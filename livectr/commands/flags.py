@@ -15,8 +15,9 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError in place of argparse's usage text: a user's mistake is one sentence, which names the
-    words that were probably meant.
+    """Raises ConfigError in place of argparse's usage text.
+
+    A user's mistake is one sentence, which names the words that were probably meant.
 
     Attributes:
         assignable: settings that the command takes by `--set`, with their kinds.
@@ -31,6 +32,7 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?\d")  # -5s is a value, and no flag
 
     def error(self, message: str) -> NoReturn:
+        """Raise ConfigError with the message, or with the words that were probably meant."""
         meant = self._meant(message)
         stop = " " if meant[-1] in "?." else "; "
         raise ConfigError(f"{meant}{stop}`{self.prog} --help` explains the flags.")

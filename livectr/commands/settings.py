@@ -32,6 +32,8 @@ def add_settings(parser: Any, command: str, only: Collection[str] | None = None)
     `--settings` lists them.
 
     Args:
+        parser: parser of the command.
+        command: whose settings are added.
         only: settings that the command has; None: all.
     """
     ours = {
@@ -124,6 +126,7 @@ def add_log_flags(parser: Any, role: str) -> None:
     """Add the flags of the log to a command without other settings; `livectr.cli` starts its log.
 
     Args:
+        parser: parser of the command.
         role: of the process, in JSON lines.
     """
     _add_flags(parser, ("log_format", "log_level"))

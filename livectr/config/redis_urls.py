@@ -15,6 +15,7 @@ def check_redis_url(url: str, where: str, schemes: Sequence[str]) -> None:
     """Check what redis-py would refuse with a traceback, or with a part of the password.
 
     Args:
+        url: of Redis.
         where: begin of the sentence.
         schemes: begins of a URL.
 

@@ -28,6 +28,7 @@ def gang_of(settings: Settings, host_name: str | None) -> Gang | None:
     """Nodes of the run; None: one.
 
     Args:
+        settings: of the run.
         host_name: of this machine, for node "auto"; None: it is another machine that will run.
 
     Raises:

@@ -130,6 +130,7 @@ class Clients:
             self.roles[name].last_error = "an answer that is not in order, complete and finite"
 
     def summary(self) -> dict[str, Any]:
+        """Counts and latencies of each role: see `Role.summary`."""
         return {name: role.summary() for name, role in self.roles.items()}
 
 

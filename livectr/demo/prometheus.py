@@ -56,6 +56,10 @@ def command(
     """Command line of a Prometheus that reads the targets; its configuration is written into `folder`.
 
     Args:
+        program: of Prometheus.
+        folder: of its data.
+        port: to listen on.
+        targets: processes that it reads.
         rules: file of rules; None: those of the repository, if this is a checkout.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -90,8 +90,9 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
 
 
 def as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Texts as int64 or float64, null where a stray one is no number; None: they are no numbers, or ids with
-    leading zeros.
+    """Texts as int64 or float64, null where a stray one is no number.
+
+    None: they are no numbers, or ids with leading zeros.
     """
     if pc.any(pc.match_substring_regex(values, r"^\s*[+-]?0\d")).as_py():
         return None

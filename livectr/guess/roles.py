@@ -164,6 +164,8 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
     """Columns that name the user; None: nobody is known.
 
     Args:
+        sample: rows of the log.
+        wanted: flags of the user.
         taken: columns that have a role.
 
     Raises:
@@ -212,6 +214,8 @@ def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...
     """Columns that have a single value for each item, such as its category.
 
     Args:
+        sample: rows of the log.
+        item: column of the item.
         names: columns to look at.
     """
     distinct = pc.count_distinct(sample.column(item)).as_py()

@@ -1,5 +1,6 @@
-"""Pipeline file that follows from guesses, as a person would write it: columns with a running number are one
-line, and a column is an attribute where its name allows it.
+"""Pipeline file that follows from guesses, as a person would write it.
+
+Columns with a running number are one line, and a column is an attribute where its name allows it.
 """
 
 from __future__ import annotations

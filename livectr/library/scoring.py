@@ -67,7 +67,8 @@ def score(
     Args:
         pipeline: the pipeline that the checkpoint belongs to, or the path of its file.
         checkpoint: the folder that training wrote, or its s3:// address.
-        rows, tables: as of `livectr.features`.
+        rows: as of `livectr.features`.
+        tables: as of `livectr.features`.
         content: name of a content → folder of its features; by default the folder beside the checkpoint. Ids
             that are in none get the learned "absent" vector.
 
@@ -168,6 +169,7 @@ class CheckpointScorer:
         """Logits f32[B] of B rows, at least one.
 
         Args:
+            features: of B rows, with the plan's fields and dense features.
             role: "prerank" for the two towers; None: the ranking model.
         """
         network, *inputs = self._inputs(features, role or self.champion)
@@ -179,6 +181,7 @@ class CheckpointScorer:
         """Logits f32[B] of the two towers for B rows, at least one, with the given item vectors.
 
         Args:
+            features: of B rows, with the plan's fields and dense features.
             keys: i64[B], of the rows' items.
         """
         if self._items is None:

@@ -82,6 +82,7 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
     column with the name that `livectr inspect` shows; without that column it is empty.
 
     Args:
+        pipeline: its plan says which columns are needed.
         rows: n impressions, see `to_table`.
         tables: topic of a look-up table → its rows.
 
@@ -136,8 +137,10 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
 
 
 def conformed(table: pa.Table, columns: Mapping[str, str], *, optional: Iterable[str] = ()) -> pa.RecordBatch:
-    """Columns in their declared types; timestamps become milliseconds. Raises ConfigError for the first value
-    that does not fit.
+    """Columns in their declared types; timestamps become milliseconds.
+
+    Raises:
+        ConfigError: names the first value that does not fit.
     """
     batches = table.combine_chunks().to_batches()
     batch = concat_rows(batches) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

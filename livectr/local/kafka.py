@@ -298,6 +298,7 @@ def create_topics(url: str, topics: Mapping[str, int], *, compacted: Iterable[st
     """Create topics, and wait until every partition has a leader. Topics that exist stay as they are.
 
     Args:
+        url: of the broker.
         topics: name → partitions.
         compacted: names of look-up table topics, of which the broker keeps the last record per key.
 

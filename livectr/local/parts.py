@@ -48,6 +48,7 @@ class Part:
 
     @property
     def pid(self) -> int:
+        """Number of the process, which is also that of its session."""
         return self._process.pid
 
     @property
@@ -65,6 +66,7 @@ class Part:
             raise self.failure() from None
 
     def output(self) -> str:
+        """Text that the process has written so far; bytes that are no UTF-8 are replaced."""
         return self.log.read_text(errors="replace")
 
     def failure(self) -> PartError:

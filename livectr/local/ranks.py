@@ -65,6 +65,7 @@ class Ranks:
         """Run the ranks until all have ended.
 
         Args:
+            round_: of the ranks, with their variables.
             stop: tells if this process was asked to end; the ranks then get SIGTERM.
             over: tells if another node has ended the round.
 

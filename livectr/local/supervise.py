@@ -70,6 +70,7 @@ def supervise(run: Supervision, beat: Callable[[], None] = lambda: None) -> int:
     """Run the ranks.
 
     Args:
+        run: what to run, how often, and with which nodes.
         beat: called several times a second.
 
     Returns:

@@ -98,8 +98,10 @@ def open_pictures(
 
 
 class Folder(Pictures):
-    """Picture files below a folder. A file's id is its name without the suffix: that integer, or the 64-bit
-    key of the text (as features have it).
+    """Picture files below a folder.
+
+    A file's id is its name without the suffix: that integer, or the 64-bit key of the text (as features have
+    it).
     """
 
     def __init__(self, root: Path, dead_letters: DeadLetters) -> None:
@@ -125,9 +127,11 @@ class Folder(Pictures):
 
     @property
     def behind(self) -> int:
+        """Number of files that `batches` has not given yet."""
         return self._left
 
     def batches(self, rows: int) -> Iterator[Batch]:
+        """Ids i64[k], bytes and places of the files, k ≤ `rows`, by name."""
         mine = np.flatnonzero(self._wanted(self._ids))
         self._left = len(mine)
         for start in range(0, len(mine), rows):
@@ -141,12 +145,14 @@ class Folder(Pictures):
             yield Batch(self._ids[part], [path.read_bytes() for path in files], pictures)
 
     def close(self) -> None:
+        """Nothing: each file is closed when it has been read."""
         pass
 
 
 class Topic(Pictures):
-    """Pictures of a topic, up to the end that it has at the start; letters about records that hold none are
-    written while they are read.
+    """Pictures of a topic, up to the end that it has at the start.
+
+    Letters about records that hold none are written while they are read.
     """
 
     def __init__(self, url: str, topic: str, key: str, image: str, dead_letters: DeadLetters) -> None:
@@ -166,9 +172,11 @@ class Topic(Pictures):
 
     @property
     def behind(self) -> int:
+        """Number of records that are not read yet, about."""
         return self._topic.behind
 
     def batches(self, rows: int) -> Iterator[Batch]:
+        """Ids i64[k], bytes and places of the records, k ≤ `rows`, in the order in which they are read."""
         while True:
             ended = self._topic.at_end
             read = self._topic.poll(0.0 if ended else 0.1)
@@ -193,6 +201,7 @@ class Topic(Pictures):
                 return
 
     def close(self) -> None:
+        """Stop the reading thread."""
         self._topic.close()
 
 

@@ -54,10 +54,12 @@ class Deployment:
 
     @property
     def ranks(self) -> int:
+        """Ranks of the trainer: least number that keeps up and holds the tables."""
         return self.step.ranks
 
     @property
     def step(self) -> Step:
+        """Step of these ranks. Raises ConfigError where no number of ranks is enough."""
         return self.limited[0]
 
     def parts(self) -> dict[str, list[Figure]]:

@@ -95,6 +95,7 @@ def of_pipeline(pipeline: Pipeline, keys: float | None = None) -> Model:
     """Models of a pipeline.
 
     Args:
+        pipeline: its models, fields and tables.
         keys: of an example; None: one for each field.
 
     Raises:

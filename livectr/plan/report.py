@@ -35,6 +35,7 @@ class OwnRun:
 
     @property
     def fields(self) -> int:
+        """Number of fields."""
         return len(self.names)
 
     def core_s(self, cores: float) -> float:

@@ -55,6 +55,7 @@ class Store:
 
     @property
     def row(self) -> float:
+        """Bytes of a row of the served segments, with Redis's overhead."""
         return row_bytes(self.model.served)
 
     @property

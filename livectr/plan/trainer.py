@@ -91,6 +91,7 @@ class Step:
 
     @property
     def seconds(self) -> float:
+        """Seconds of a step: computing, waits and wire."""
         return self.computing_s + self.waits_s + self.wire_s
 
     @property
@@ -103,6 +104,7 @@ def example_core_s(model: Model, of: Callable[[str], float] = value) -> float:
     """Core-seconds of an example, from measured steps of other models.
 
     Args:
+        model: fields, row and network of the plan.
         of: coefficients by name.
     """
     parts = (
@@ -122,6 +124,10 @@ def sent_bytes(model: Model, ids: Ids, ranks: int, batch: float, width: int = 4)
     """Bytes that a rank sends in a step, by field exchange.
 
     Args:
+        model: fields, row and network of the plan.
+        ids: of the log.
+        ranks: N.
+        batch: examples of all ranks.
         width: bytes of a number on the wire.
     """
     if ranks == 1:
@@ -140,6 +146,10 @@ def exchange_s(model: Model, ids: Ids, ranks: int, batch: float, gbit: float | N
     `auto` chooses by them. Work is that of one thread: it is not part of a step's computing on more cores.
 
     Args:
+        model: fields, row and network of the plan.
+        ids: of the log.
+        ranks: N.
+        batch: examples of all ranks.
         gbit: bandwidth in Gbit/s; None: no limit.
     """
     if ranks == 1:
@@ -202,6 +212,7 @@ class Trainer:
         """Step of N ranks.
 
         Args:
+            ranks: N.
             batch: over all ranks; None: the plan's, or OWN_EXAMPLES a rank.
         """
         batch = batch or self.batch or OWN_EXAMPLES * ranks

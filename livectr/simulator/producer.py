@@ -57,7 +57,8 @@ class BatchProducer:
         Args:
             topic: with all partitions; it has to exist.
             partition: i32[n].
-            keys, values: of n records.
+            keys: of n records; None: no key.
+            values: of n records.
 
         Raises:
             ConfigError: a message is too large.

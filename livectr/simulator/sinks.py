@@ -41,9 +41,11 @@ class Sink(Protocol):
     def records_per_batch(self) -> float | None:
         """Mean number of records that went to a broker together; None: there is no broker."""
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Return when all earlier events are readable by others."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write what is left, and close files or connections."""
 
 
 def open_sink(
@@ -143,6 +145,7 @@ class FileSink:
     def write(
         self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
     ) -> None:
+        """Append a line for each event; a full file is followed by the next part."""
         lines: dict[int, list[bytes]] = {}
         for p, value in zip(partition.tolist(), values, strict=True):
             lines.setdefault(p, []).append(value)
@@ -156,6 +159,7 @@ class FileSink:
                 write_all(file, b"\n".join(some) + b"\n")
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        """Write an Arrow file, which readers see when it is complete."""
         path = self._next_part(topic, partition, ".arrow")
         unfinished = path.with_suffix(".tmp")
         with (
@@ -168,12 +172,14 @@ class FileSink:
 
     @property
     def records_per_batch(self) -> None:
+        """None: there is no broker."""
         return None
 
     def flush(self) -> None:
         """Nothing waits: files are not buffered, so that events that do not fit find the disk full."""
 
     def close(self) -> None:
+        """Close the files, of which all lines are complete."""
         for file in self._open.values():
             file.close()
         self._open.clear()
@@ -212,9 +218,11 @@ class KafkaSink:
     def write(
         self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
     ) -> None:
+        """Send a message for each event. Waits while the broker is away."""
         self._producer.write(topic, partition, keys, values)
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        """Send an Arrow IPC stream of all events as one message without a key."""
         stream = io.BytesIO()
         with pa.ipc.new_stream(stream, batch.schema) as writer:
             writer.write_batch(batch)
@@ -222,10 +230,13 @@ class KafkaSink:
 
     @property
     def records_per_batch(self) -> float | None:
+        """Mean number of records of a batch so far; None: nothing was sent."""
         return self._producer.records / self._producer.batches if self._producer.batches else None
 
     def flush(self) -> None:
+        """Return when the brokers have all earlier messages."""
         self._producer.flush()
 
     def close(self) -> None:
+        """Send what is left, and close the connections."""
         self._producer.close()

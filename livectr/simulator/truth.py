@@ -192,8 +192,16 @@ class Truth:
     def probability(
         self, user: I64, ads: Ads, ad: I64, device: I64, position: I64, hour: I64, query: I64
     ) -> F64:
-        """P(click) of n impressions: user, ad are row numbers (of users, `ads`), query [n, 2] holds indices
-        in WORDS or -1 (no word), the rest is as in the event.
+        """P(click) of n impressions, f64[n].
+
+        Args:
+            user: i64[n], row numbers of users.
+            ads: among which `ad` counts.
+            ad: i64[n], row numbers of `ads`.
+            device: i64[n], as in the event.
+            position: i64[n], as in the event.
+            hour: i64[n], as in the event.
+            query: i64[n, 2], indices in WORDS or -1 (no word).
         """
         logit = (
             self.world.base
@@ -211,8 +219,11 @@ class Truth:
 
 
 def relevance(query: I64, title: I64) -> F64:
-    """The share of each query's words that its title has: 0 for a query without words. query [n, 2], with -1
-    for no word; title [n, 3].
+    """The share of each query's words that its title has: 0 for a query without words.
+
+    Args:
+        query: i64[n, 2], indices in WORDS or -1 (no word).
+        title: i64[n, 3].
     """
     typed = query >= 0
     matches = typed & (query[:, :, None] == title[:, None, :]).any(2)

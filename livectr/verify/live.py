@@ -123,6 +123,7 @@ class LiveInputs:
         return moved
 
     def close(self) -> None:
+        """Close the connection to Redis, if one was opened."""
         if self._redis is not None:
             self._redis.close()
 

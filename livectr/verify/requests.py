@@ -154,8 +154,10 @@ class RequestMaker:
             raise ConfigError(f"the server asks for {', '.join(unknown)}, which this pipeline does not read")
 
     def rank(self, number: int) -> Request:
-        """Request number `number` of rank. Columns that may be in either place are in each in turns, so that
-        both ways through the server are taken.
+        """Request number `number` of rank.
+
+        Columns that may be in either place are in each in turns, so that both ways through the server are
+        taken.
         """
         own = {name for name, place in self._placement.items() if place == pb.PLACEMENT_CANDIDATE}
         if number % 2 or not own:

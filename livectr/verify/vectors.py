@@ -49,8 +49,9 @@ class PublishedVectors:
         return VersionManifest.from_json(text) if text is not None else None
 
     def older(self, manifest: VersionManifest | None) -> Mapping[str, Vectors] | None:
-        """Content, or `ITEMS`, that has vectors of earlier versions → all of its vectors; None: they are gone
-        from Redis.
+        """Content, or `ITEMS`, that has vectors of earlier versions → all of its vectors.
+
+        None: they are gone from Redis.
 
         Args:
             manifest: of the version; None: the pipeline has no vectors.
@@ -74,6 +75,7 @@ class PublishedVectors:
         return found
 
     def close(self) -> None:
+        """Close the connection to Redis, if one was opened."""
         if self._redis is not None:
             self._redis.close()
 

@@ -21,6 +21,8 @@ def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
     """Print the table, and the hold if there is one.
 
     Args:
+        url: of Redis.
+        namespace: prefix of its keys.
         checkpoint: folder whose generations are listed, too.
 
     Raises:

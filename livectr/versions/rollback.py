@@ -60,6 +60,7 @@ def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, re
     """Publish a generation of `settings.checkpoint` as a new version, and hold it.
 
     Args:
+        pipeline: that the generation belongs to.
         settings: name checkpoint, redis, namespace, and source where the pipeline has a pre-rank model.
         generation: its number; None: the newest that is kept for rollbacks.
         reason: of the hold.

@@ -37,8 +37,11 @@ def linear(
     """Axis with round ticks that holds all values.
 
     Args:
+        values: that the axis holds; empty: it goes from 0 to 1.
+        label: of the axis.
         from_zero: the axis begins at 0.
         exact: the axis ends at the largest value, else at the tick above.
+        most: ticks, about.
     """
     low, high = min(values, default=0.0), max(values, default=1.0)
     low = min(low, 0.0) if from_zero else low

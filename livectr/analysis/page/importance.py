@@ -1,5 +1,6 @@
-"""Permutation importance by field (Breiman 2001 §10; Fisher, Rudin, Dominici 2019) of a checkpoint's ranking
-model, on the newest examples of a log.
+"""Permutation importance by field of a checkpoint's ranking model, on the newest examples of a log.
+
+Breiman 2001 §10; Fisher, Rudin, Dominici 2019.
 
 The values of a field are shuffled among the examples and the model scores them again: the rise of log loss is
 what the model owes to the field. Nothing is retrained (`livectr experiment ablate` does that), so a field

@@ -87,6 +87,7 @@ def live_page(run_log: Path, address: str = ADDRESS, port: int = PORT) -> Iterat
 
     Args:
         run_log: file that grows meanwhile.
+        address: of this machine, to listen on.
         port: 0: any free one.
 
     Yields:

@@ -28,6 +28,7 @@ def frame(name: str, main: str, *, live: bool = False) -> str:
 
     Args:
         name: of the run log.
+        main: HTML of the main element.
         live: the page asks its server for new content every POLL_MS.
     """
     text = Template(TEMPLATE.read_text(encoding="utf-8"))

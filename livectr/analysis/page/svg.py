@@ -126,6 +126,8 @@ def bars(title: str, about: str, rows: Sequence[tuple[str, float, float, str]], 
     """Horizontal bars from a common zero, with whiskers.
 
     Args:
+        title: of the picture.
+        about: sentence for screen readers.
         rows: name, value, half of the whisker (0: none), text beside the bar.
         name_width: of the column of names, in units of the picture.
     """

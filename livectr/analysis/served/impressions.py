@@ -94,7 +94,9 @@ def read_impressions(pipeline: Pipeline, source: str, join: JoinColumns, ids: Co
     """Read a log to its end, and keep the impressions of some requests.
 
     Args:
+        pipeline: its joins and columns.
         source: `kafka://…` or `file:…`.
+        join: columns that name request and item.
         ids: of the requests.
 
     Raises:

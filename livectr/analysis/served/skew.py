@@ -56,7 +56,9 @@ def skew(pipeline: Pipeline, served: tuple[U32, F32], trained: tuple[U32, F32]) 
     """Compare features of n impressions, in the order of the plan.
 
     Args:
-        served, trained: digests u32[n, F] and dense numbers f32[n, Dd].
+        pipeline: names of the fields and dense features.
+        served: digests u32[n, F] and dense numbers f32[n, Dd].
+        trained: digests u32[n, F] and dense numbers f32[n, Dd].
     """
     plan = pipeline.plan
     rows = len(served[0])

@@ -39,6 +39,7 @@ def _version(version: Any, served: int) -> list[str]:
     """Cells of a VersionInfo; a version that the server has not seen is known by its number alone.
 
     Args:
+        version: message of the server.
         served: number of the version that its side serves; 0: none.
     """
     if version.served:

@@ -38,6 +38,7 @@ def show(explanation: dict[str, Any], candidate: str) -> None:
     """Print the explanation of a candidate.
 
     Args:
+        explanation: one of `explained`.
         candidate: its columns, for the caption.
     """
     from rich import box

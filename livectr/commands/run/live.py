@@ -37,6 +37,7 @@ def shown_live(live: str | None, settings: Settings, resources: ExitStack) -> Se
 
     Args:
         live: [HOST:]PORT, "" for the default; None: no page.
+        settings: of the run.
         resources: ends the page.
 
     Returns:

@@ -225,6 +225,7 @@ def _describe(given: argparse.Namespace, *, last: bool) -> int:
     """Print what a server says of itself.
 
     Args:
+        given: flags of the command.
         last: print it also if no version is served.
 
     Raises:

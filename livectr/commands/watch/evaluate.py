@@ -1,5 +1,6 @@
-"""`livectr evaluate`: quality of a run, from its log of predictions, of a checkpoint on a log, or of what was
-served.
+"""`livectr evaluate`: quality of a run, of a checkpoint on a log, or of what was served.
+
+A run's quality is measured from its log of predictions.
 """
 
 import argparse

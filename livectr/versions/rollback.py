@@ -78,7 +78,7 @@ def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, re
     root = Path(settings.checkpoint or "")
     manifest = chosen(root, generation)
     check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
-    facts = _Facts(pipeline)
+    facts = _Facts()
     if pipeline.prerank is not None and pipeline.items is not None and not settings.source:
         raise ConfigError("the pipeline has a pre-rank model: say --source, whose items get their vectors.")
     with closing(RedisStore(settings.redis, settings.namespace)) as store, connect() as collectives:
@@ -126,7 +126,6 @@ def chosen(root: Path, generation: int | None) -> Manifest:
 class _Facts:
     """Look-up tables of a source, as a snapshot asks for them; it changes nothing of the users' histories."""
 
-    pipeline: Pipeline
     tables: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
@@ -134,7 +133,7 @@ class _Facts:
         """Read all look-up tables to the end that they have."""
         lookups = Lookups(pipeline.tables, source, until_end=True, dead_letters=DeadLetters(None))
         lookups.close()
-        return _Facts(pipeline, lookups.tables)
+        return _Facts(lookups.tables)
 
     def history_changes(self, since: int = 0) -> dict[str, Any]:
         """Nothing."""
@@ -185,7 +184,7 @@ def _snapshot(
         control,
         statistics,
         ValueCopier(source, control, store.space),
-        ItemCopier(step, source, Extractor(pipeline.plan), statistics, control),
+        ItemCopier(pipeline, step, source, Extractor(pipeline.plan), statistics, control),
         champion_of(restored.state(CONTEST)),
     )
     segments = [(s.name, s.dim) for s in step.spec.layout.segments]

@@ -176,7 +176,7 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
     seal_values(store, pipeline.fingerprint)
     control = Control()
     values = ValueCopier(source, control, store.space)
-    items = ItemCopier(step, source, extract, statistics, control)
+    items = ItemCopier(pipeline, step, source, extract, statistics, control)
     snapshot = Snapshotter(pipeline, step, control, statistics, values, items).take(1, None)
     for values in snapshot.values:
         store.rows.write_values(values)

@@ -10,6 +10,7 @@ import pytest
 import redis
 import torch
 
+from livectr.cli import main
 from livectr.models.two_tower import Tower
 from livectr.store import vectors as blob_vectors
 from livectr.store.keyspace import Keyspace
@@ -89,6 +90,24 @@ def test_one_two_and_four_ranks_publish_the_same_vectors(
         found.append(vectors)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(found[2], found[0], rtol=1e-3, atol=1e-4)
+
+
+def test_materialized_features_publish_the_same_vectors(
+    tmp_path: Path, redis_url: str, client: redis.Redis
+) -> None:
+    """Items are extracted whole, also where the examples' features of an item are read."""
+    source, out = write_files(tmp_path / "logs", 2000), str(tmp_path / "materialized")
+    pipeline = tmp_path / "p.py"
+    pipeline.write_text("from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n")
+    words = ["--pipeline", str(pipeline), "--source", source, "--out", out]
+    assert main(["features", "materialize", *words, "--features", "category,age_x_category"]) == 0
+    options = dict(source=source, until_end=True, batch_size=128, batch_ramp=0, threads=1, publish=redis_url)
+    finish(start(1, options))
+    whole = published(client)
+    client.flushall()
+    finish(start(1, {**options, "materialized": out}))
+    for got, want in zip(published(client), whole, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_a_large_catalogue_is_in_several_blobs(

@@ -15,6 +15,7 @@ from livectr.ingest.extract.extractor import Extract
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.join.lookup import LookupTable
+from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.store.vectors import blob_count, blob_rows
 from livectr.trainer import telemetry
@@ -102,13 +103,15 @@ class ItemCopier:
     """Copies what the vectors of a version's items depend on.
 
     Args:
-        extract: the pipeline's plan.
+        pipeline: the whole pipeline; that of the source may lack features, which are read.
+        extract: its plan.
         statistics: running statistics at this step boundary.
         refresh: computes only some of the vectors; None: all are computed.
         now_ms: event time of this step boundary.
         first_ms: event time of this process's first example; 0 before it.
     """
 
+    pipeline: Pipeline
     step: DesStep
     source: ExampleSource
     extract: Extract
@@ -123,10 +126,10 @@ class ItemCopier:
 
         They come with a copy of what their vectors depend on.
         """
-        if self.source.pipeline.prerank is None or self.source.pipeline.items is None:
+        if self.pipeline.prerank is None or self.pipeline.items is None:
             return None
         refresh, plan, sample = self.refresh, None, None
-        table = self.source.tables[self.source.pipeline.items.topic] if self.control.rank == 0 else None
+        table = self.source.tables[self.pipeline.items.topic] if self.control.rank == 0 else None
         generation = since.lookup_rows if since is not None else 0
         if refresh is not None and refresh.drift is not None:
             drawn = refresh.drift.sample(table, generation) if table is not None else None
@@ -162,7 +165,7 @@ class ItemCopier:
         packed, failed = b"", np.empty(0, bool)
         if table is not None:
             ids, rows = table.rows() if ids is None else (ids, table.take(ids))
-            features = self.extract(self.source.pipeline.item_columns(rows), self.statistics)
+            features = self.extract(self.pipeline.item_columns(rows), self.statistics)
             failed = features.failed
             if failed.any():
                 ids, features = ids[~failed], features.take(np.flatnonzero(~failed))

@@ -5,6 +5,7 @@ The same three stages give the inputs of a whole ranking model, of its items' pa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,7 +31,7 @@ from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64
 
 _MOST_SHAPES = 256
-"""Sets of shared fields whose order is remembered."""
+"""Sets of shared fields whose order is remembered; clients choose which fields are shared."""
 
 
 class ReadingModel(Protocol):
@@ -113,7 +114,7 @@ class PlanStages:
         self._fields = tuple((name, tables[name]) for name in plan.fields[: len(part.fields)])
         self._index = {name: index for index, name in enumerate(plan.fields)}
         self._users = UserTables(pipeline, [name for name, _ in self._fields])
-        self._shapes: dict[tuple[tuple[int, ...], tuple[str, ...]], _Shape] = {}
+        self._shape = functools.lru_cache(_MOST_SHAPES)(self._shape_of)
 
     def inputs(
         self,
@@ -153,7 +154,8 @@ class PlanStages:
     ) -> tuple[FieldVectors, dict[str, RaggedVectors]]:
         """Pooled vectors of all fields, and by field the lists that the model reads."""
         features = self._looked_up(features)
-        shape = self._shape(features, tuple(name for name in sequences if name in self._index))
+        read = tuple(name for name in sequences if name in self._index)
+        shape = self._shape(features.shared_fields, features.own_fields, read)
         batch = Batch.joined(shape.fields, shape.sequences, features.shared, features.own)
         vectors = lookup.vectors(batch)
         lists = {}
@@ -176,27 +178,21 @@ class PlanStages:
         own, own_fields = part(features.own, features.own_fields)
         return SharedFeatures(shared, own, shared_fields, own_fields)
 
-    def _shape(self, features: SharedFeatures, read: tuple[str, ...]) -> _Shape:
+    def _shape_of(self, shared: tuple[int, ...], own: tuple[int, ...], read: tuple[str, ...]) -> _Shape:
         """Order of the fields of some features.
 
         Args:
-            features: of a request, shared and own.
+            shared: numbers in the plan of the shared fields.
+            own: numbers in the plan of the other fields.
             read: fields that the model reads as sequences.
         """
-        shape = self._shapes.get((features.shared_fields, read))
-        if shape is None:
-            numbers = self._numbers
-            fields = tuple(self._fields[i] for i in (*features.shared_fields, *features.own_fields))
-            shape = _Shape(
-                fields,
-                tuple(place for place, (name, _) in enumerate(fields) if name in read),
-                tuple(numbers[i] for i in features.shared_fields),
-                tuple(numbers[i] for i in features.own_fields),
-            )
-            if len(self._shapes) >= _MOST_SHAPES:  # clients choose which fields are shared
-                self._shapes.clear()
-            self._shapes[features.shared_fields, read] = shape
-        return shape
+        fields = tuple(self._fields[i] for i in (*shared, *own))
+        return _Shape(
+            fields,
+            tuple(place for place, (name, _) in enumerate(fields) if name in read),
+            tuple(self._numbers[i] for i in shared),
+            tuple(self._numbers[i] for i in own),
+        )
 
     def _content(
         self,

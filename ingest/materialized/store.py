@@ -142,8 +142,8 @@ class Manifest:
 def feature_of(pipeline: Pipeline, name: str) -> Feature:
     """Feature of a pipeline as it would be materialized.
 
-    Its digest covers the expression with its operators' code and resources (`Expr.digest`), the paths of JSON
-    fields, the look-up columns, and for histories the conditions under which a click counts.
+    Its digest covers what the expression says (`Expr.meaning`), the paths of JSON fields, the look-up
+    columns, and for histories the conditions under which a click counts.
     """
     plan = pipeline.plan
     node = plan.sparse.get(name)

@@ -17,7 +17,7 @@ FRESHNESS_BINS = 2000
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 4
+FORMAT = 5
 """Format of the JSON: it rises with every change of a field's name or meaning."""
 
 
@@ -156,7 +156,8 @@ class VersionManifest:
         if written != FORMAT:
             raise MismatchError(
                 f"Redis holds a version of format {written!r}, and this LiveCTR reads format {FORMAT}; run "
-                "trainer and servers of one release, or use another namespace"
+                "trainer and servers of one release (`livectr train --take-over` replaces the version), or "
+                "use another namespace"
             )
         known = {f.name for f in fields(VersionManifest)}
         if set(values) | {"champion"} != known:

@@ -45,7 +45,7 @@ def test_errors_are_those_of_the_programs() -> None:
     with pytest.raises(MismatchError, match=re.escape(quoted("has format"))):
         checkpoint.Manifest.from_json(torn.encode())
     with pytest.raises(MismatchError, match=re.escape(quoted("holds a version"))):
-        published.VersionManifest.from_json(json.dumps({"format": 3, "fingerprint": "f"}))
+        published.VersionManifest.from_json(json.dumps({"format": 4, "fingerprint": "f"}))
     with pytest.raises(MismatchError, match=re.escape(quoted("belongs to another").rstrip("…"))):
         checkpoint.check_identity("c", {"seed": 0}, {"seed": 1})
     (sentence,) = re.findall(r"^livectr: (the checkpoint in OLD .*)$", PAGE, re.MULTILINE)

@@ -48,7 +48,8 @@ def test_another_format_is_refused_with_advice(written: object) -> None:
     if written is not None:
         values["format"] = written
     with pytest.raises(
-        MismatchError, match=rf"reads format {FORMAT}; run trainer and servers of one release"
+        MismatchError,
+        match=rf"reads format {FORMAT}; run trainer .* of one release \(`livectr train --take-over`",
     ):
         VersionManifest.from_json(json.dumps(values))
 

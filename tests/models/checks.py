@@ -281,6 +281,7 @@ def a_wrong_setting_is_told(config: ModelConfig) -> None:
         for wrong in (1, "", ("C1",)) if setting.name in NAMES else _wrong(value):
             with pytest.raises(ValueError, match=f"^{type(config).__name__}.*{setting.name} is"):
                 replace(config, **{setting.name: wrong})  # type: ignore[type-var]
+                pytest.fail(f"{setting.name}={wrong!r} is taken: check it by its name in models/settings.py")
 
 
 def _wrong(value: Any) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.pipeline import Pipeline
@@ -121,7 +120,8 @@ def build(
     record = RunRecord.of(setup, roles, progress.began_ms)
     if record is not None:
         setup.closed(record)
-    monitor = _monitor(setup, learners, roles)
+    tables = {name: table for learner in learners for name, table in learner.tables.items()}
+    monitor = Monitor.of(setup, tables, roles)
     some = [items, labels, quality, monitor, contest, gate, record, stream.watch]
     parts: list[Part] = [part for part in some if part is not None]
 
@@ -219,16 +219,6 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
             stored=Stored.at(options.checkpoint, root, log=path),
         )
     )
-
-
-def _monitor(setup: Setup, learners: list[Learner], roles: tuple[str, ...]) -> Monitor:
-    """Gauges, and on rank 0 the quality of all models."""
-    options = setup.options
-    named = {"checkpoint": options.checkpoint_folder, "spill": options.spill}
-    folders = {name: Path(folder) for name, folder in named.items() if folder is not None}
-    tables = {name: table for learner in learners for name, table in learner.tables.items()}
-    window_ms = int(options.metrics_window_s * 1000)
-    return Monitor(tables, roles if setup.rank == 0 else (), window_ms, folders)
 
 
 def _batcher(setup: Setup, stream: RankStream, progress: Progress) -> Batcher:

@@ -18,6 +18,7 @@ from livectr.trainer.part import Part, Scored
 from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
 from livectr.trainer.quality.seen import is_cold
+from livectr.trainer.setup import Setup
 from livectr.trainer.tables.telemetry import OF_TABLES, TABLE_BYTES, TABLE_ROWS, TIER_ROWS
 
 LOG = logging.getLogger(__name__)
@@ -68,6 +69,15 @@ class Monitor(Part):
         self._next_gauges = time.monotonic() + 1.0
         self._next_line = time.monotonic() + self._line_every_s
         self._before = (time.monotonic(), 0)
+
+    @staticmethod
+    def of(setup: Setup, tables: Mapping[str, Table], roles: Iterable[str]) -> "Monitor":
+        """The monitor of a run; on rank 0 it measures the quality of all models."""
+        options = setup.options
+        named = {"checkpoint": options.checkpoint_folder, "spill": options.spill}
+        folders = {name: Path(folder) for name, folder in named.items() if folder is not None}
+        window_ms = int(options.metrics_window_s * 1000)
+        return Monitor(tables, roles if setup.rank == 0 else (), window_ms, folders)
 
     def measure(self, scored: Scored) -> None:
         """Add examples to the sliding window of every model's quality."""

@@ -55,9 +55,8 @@ fuzz: setup .venv-fuzz/ready  ## coverage-guided fuzzers of all that reads bytes
 check: check-format check-lint check-types check-wire check-house  ## formatters, linters, types, import directions, checkov on the manifests
 
 check-format: setup
-	@$(PY) -m ruff format --check .
-	@.venv/bin/clang-format --dry-run --Werror $(CXX_SOURCES)
-	@.venv/bin/buf format --diff --exit-code protos
+	@{ $(PY) -m ruff format --check . && .venv/bin/clang-format --dry-run --Werror $(CXX_SOURCES) && \
+	    .venv/bin/buf format --diff --exit-code protos; } || { echo "make format rewrites them" >&2; exit 1; }
 
 check-lint: setup
 	@$(PY) -m ruff check .

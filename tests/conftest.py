@@ -135,7 +135,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class TestByTest(LoadScopeScheduling):  # type: ignore[misc]  # no types in pytest-xdist
+class TestByTest(LoadScopeScheduling):
     """Each worker takes the next test; the tests of a file with a fixture of its own stay in one worker.
 
     Another worker would make the fixture again. All files that ask for the broker stay together, too: two

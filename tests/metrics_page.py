@@ -47,7 +47,8 @@ def trusting(authority: Authority, *own: Path) -> ssl.SSLContext:
     """Context of a client that trusts the authority, with a certificate and key of its own or without."""
     context = ssl.create_default_context(cafile=authority.ca)
     if own:
-        context.load_cert_chain(*own)
+        certificate, key = own
+        context.load_cert_chain(certificate, key)
     return context
 
 

@@ -129,7 +129,8 @@ class _Rank:
     """A forked rank: what the launcher uses of `subprocess.Popen`."""
 
     def __init__(self, command: Sequence[Any], variables: Mapping[str, str]) -> None:
-        self.pid, self._code = os.fork(), None
+        self._code: int | None = None
+        self.pid = os.fork()
         if self.pid:
             return
         code = 1

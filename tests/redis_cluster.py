@@ -105,7 +105,7 @@ class Cluster(Servers):
 
     def owner(self, name: bytes) -> int:
         """Port of the primary that held a key's slot at the start."""
-        slot = int(_ask(self.client(self.ports[0]), "CLUSTER KEYSLOT", name))
+        slot = int(ask(self.client(self.ports[0]), "CLUSTER KEYSLOT", name))
         return self.ports[min(slot * len(self.ports) // SLOTS, len(self.ports) - 1)]
 
     def begin(self) -> None:
@@ -118,16 +118,16 @@ class Cluster(Servers):
                 *("--cluster-port", str(port + self._bus), "--repl-diskless-sync-delay", "0"),
             )
         clients = {port: self.client(port) for port in every}
-        until_redis(lambda: all(_ask(client, "PING") for client in clients.values()))
+        until_redis(lambda: all(ask(client, "PING") for client in clients.values()))
         for number, port in enumerate(self.ports):
             ends = [SLOTS * n // len(self.ports) for n in (number, number + 1)]
-            _ask(clients[port], "CLUSTER ADDSLOTSRANGE", ends[0], ends[1] - 1)
-            _ask(clients[port], "CLUSTER SET-CONFIG-EPOCH", number + 1)
+            ask(clients[port], "CLUSTER ADDSLOTSRANGE", ends[0], ends[1] - 1)
+            ask(clients[port], "CLUSTER SET-CONFIG-EPOCH", number + 1)
         self._introduce(clients)
 
     def _introduce(self, clients: Mapping[int, redis.Redis]) -> None:
         for first, second in itertools.combinations(clients, 2):
-            _ask(clients[first], "CLUSTER MEET", "127.0.0.1", second, second + self._bus)
+            ask(clients[first], "CLUSTER MEET", "127.0.0.1", second, second + self._bus)
 
     def finish(self) -> None:
         """Wait until all slots are served, and replicas follow."""
@@ -135,10 +135,10 @@ class Cluster(Servers):
         known = str(len(clients))
 
         def everywhere(field: str, value: str) -> bool:
-            return all(_ask(client, "CLUSTER INFO")[field] == value for client in clients.values())
+            return all(ask(client, "CLUSTER INFO")[field] == value for client in clients.values())
 
         def replicates(replica: redis.Redis, name: str) -> bool:
-            return bool(_ask(replica, "CLUSTER REPLICATE", name))
+            return bool(ask(replica, "CLUSTER REPLICATE", name))
 
         polls = itertools.count(1)
 
@@ -152,12 +152,12 @@ class Cluster(Servers):
 
         until_redis(acquainted)
         for primary, port in self.spare.items():
-            name = _ask(clients[primary], "CLUSTER MYID").decode()
+            name = ask(clients[primary], "CLUSTER MYID").decode()
             until_redis(partial(replicates, clients[port], name))
         until_redis(lambda: everywhere("cluster_state", "ok"))
         spares = [clients[port] for port in self.spare.values()]
         until_redis(
-            lambda: all(_ask(c, "INFO", "replication").get("master_link_status") == "up" for c in spares)
+            lambda: all(ask(c, "INFO", "replication").get("master_link_status") == "up" for c in spares)
         )
 
     def __enter__(self) -> Self:
@@ -166,6 +166,6 @@ class Cluster(Servers):
         return self
 
 
-def _ask(client: redis.Redis, *words: object) -> Any:
+def ask(client: redis.Redis, *words: object) -> Any:
     """Answer to a command."""
     return client.execute_command(*words)  # type: ignore[no-untyped-call]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import pytest
 import redis
 
 from livectr.local.ports import free_ports
-from tests.redis_cluster import Servers, until_redis
+from tests.redis_cluster import Servers, ask, until_redis
 
 SERVER_AND_CLUSTER = pytest.mark.parametrize("redis_url", ["server", "cluster"], indirect=True)
 """Mark of a test that runs on a single server and on the session's cluster; the fixture makes it empty."""
@@ -18,15 +19,15 @@ def stop_replicating(replica: redis.Redis, primary: redis.Redis) -> None:
     """Let a replica miss what its primary takes from here on."""
     replica.config_set("masteruser", "nobody")
     replica.config_set("masterauth", "nothing")
-    primary.execute_command("CLIENT", "KILL", "TYPE", "replica")
+    ask(primary, "CLIENT", "KILL", "TYPE", "replica")
     until_redis(lambda: replica.info("replication")["master_link_status"] == "down")
 
 
 class ClusterClient(redis.RedisCluster):
     """redis-py's client, whose MGET takes keys of any slot, as that of a single server does."""
 
-    def mget(self, keys: object, *args: object) -> list[object]:
-        return list(self.mget_nonatomic(keys, *args))  # type: ignore[arg-type]
+    def mget(self, keys: Any, *args: Any) -> list[bytes | str | None]:
+        return list(self.mget_nonatomic(keys, *args))
 
 
 class Watched(Servers):
@@ -55,9 +56,16 @@ class Watched(Servers):
             f"sentinel failover-timeout {self.SERVICE} 3000\n"
         )
         self.start(self.sentinel, str(path), "--sentinel")
-        until_redis(lambda: self.client(self.sentinel).sentinel_masters()[self.SERVICE]["num-slaves"] == 1)
+        until_redis(lambda: self._watched()["num-slaves"] == 1)
         return self
 
     def address(self) -> int:
         """Port of the primary that the sentinel names."""
-        return int(self.client(self.sentinel).sentinel_masters()[self.SERVICE]["port"])
+        return int(self._watched()["port"])
+
+    def _watched(self) -> Mapping[str, Any]:
+        """State of the primary, as the sentinel sees it."""
+        masters = self.client(self.sentinel).sentinel_masters()
+        assert isinstance(masters, dict)
+        state: Mapping[str, Any] = masters[self.SERVICE]
+        return state

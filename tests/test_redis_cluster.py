@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import redis_cluster
-from tests.redis_cluster import Cluster
+from tests.redis_cluster import Cluster, ask
 
 
 def test_nodes_whose_handshake_was_forgotten_are_introduced_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +21,6 @@ def test_nodes_whose_handshake_was_forgotten_are_introduced_again(monkeypatch: p
     monkeypatch.setattr(redis_cluster, "HANDSHAKE_POLLS", 5)
     with Cluster() as cluster:
         for client in cluster.clients():
-            assert client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+            assert ask(client, "CLUSTER INFO")["cluster_state"] == "ok"
             client.close()
     assert len(calls) > 1

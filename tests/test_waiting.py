@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -40,7 +41,7 @@ def test_a_wait_in_vain_says_what_it_saw_last() -> None:
 
 
 def test_errors_that_mean_not_yet_are_said_and_others_are_raised() -> None:
-    answers = iter([ConnectionError("away"), ConnectionError("away"), 7])
+    answers: Iterator[Exception | int] = iter([ConnectionError("away"), ConnectionError("away"), 7])
 
     def answer() -> int:
         if isinstance(found := next(answers), Exception):

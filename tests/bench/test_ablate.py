@@ -24,6 +24,7 @@ from livectr import EventTime, Pipeline, Stream, labelled
 from livectr.cli import main
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.pipeline import load_pipeline
+from livectr.models.dicm import DICM
 from livectr.models.dnn import DNN
 from livectr.simulator.simulate import SimulateOptions, simulate
 from livectr.simulator.traffic import TrafficOptions
@@ -190,6 +191,7 @@ def test_a_pipeline_without_such_models_is_refused() -> None:
         runs_of(no_dicm, ("images",))
     with pytest.raises(ConfigError, match=r"prerank=TwoTower"):
         runs_of(no_dicm, ("prerank",))
+    assert isinstance(given.rank, DICM)
     no_pairs = replace(given, rank=replace(given.rank, target=(), behaviors=()))
     with pytest.raises(ConfigError, match="DIN needs pairs"):
         runs_of(no_pairs, ("basic_net",))

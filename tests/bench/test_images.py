@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from bench import page
 from bench.images import scaling, step_time, sweep, table_2
 from bench.images.baselines import references
 from bench.images.store import random_features, random_store
 from bench.images.workload import CLICKED_IMAGES, IMAGE
+from bench.sections import section
 from livectr.ingest.common_features import CommonFeatures
 from livectr.trainer.comm.collectives import Collectives
 
@@ -140,5 +140,5 @@ def test_a_sweep_has_its_limits() -> None:
 def test_the_page_shows_tables() -> None:
     machine = {"cores": 2, "processor": "p", "torch": "t", "gpu": None}
     table = {"title": "Bytes", "lines": [["strategy", "all"], ["AMS", "1M"]]}
-    text = page.section({"name": "images", "commit": "c", "hardware": machine, "rows": [], "tables": [table]})
+    text = section({"name": "images", "commit": "c", "hardware": machine, "rows": [], "tables": [table]})
     assert "Bytes:\n\n| strategy | all |\n|---|---|\n| AMS | 1M |" in text

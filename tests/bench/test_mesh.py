@@ -37,7 +37,7 @@ def test_a_request_names_each_key_once(work: object, world: int) -> None:
     assert len(np.unique(request.keys)) == len(request.keys)
     assert request.bounds[-1] == len(request.keys) and len(request.bounds) == world + 1
     field = np.repeat(np.arange(features.fields), features.lengths.sum(axis=1))
-    pairs = {}
+    pairs: dict[tuple[int, int], int] = {}
     for key, f, requested in zip(
         features.keys.tolist(), field.tolist(), request.keys[request.index].tolist(), strict=True
     ):

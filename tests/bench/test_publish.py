@@ -24,6 +24,7 @@ from livectr.system.errors import InternalError
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.redis_store import RedisStore
 from tests.redis_cluster import Cluster
+from tests.redis_values import values
 from tests.trainer.publishing import Trainer, snapshot
 
 COUNT = 300
@@ -48,9 +49,10 @@ def test_both_sides_write_all_rows(redis_url: str, redis_cluster: Cluster, clust
 def _get(server: redis.Redis, name: str) -> bytes | None:
     """Value of a key; None, too, on a node that does not hold it."""
     try:
-        return server.get(name)
+        (held,) = values(server, [name])
     except redis.exceptions.MovedError:
         return None
+    return held
 
 
 def test_a_version_that_is_not_flipped_has_no_figure(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +70,7 @@ def test_a_version_that_is_not_flipped_has_no_figure(redis_url: str, monkeypatch
 
 def test_rows_of_every_setup() -> None:
     ours, peer = (0.5, 0.2, 0.4), (1.0, 0.8, 0.3)
-    found = {COPY: (0.01,)}
+    found: dict[str, tuple[float, ...]] = {COPY: (0.01,)}
     for figure in (CHANGED, COMPLETE):
         found |= {figure: ours, f"{figure}, peer": peer}
     every = [

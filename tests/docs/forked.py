@@ -94,15 +94,16 @@ class ForkedOnPath:
             with client.makefile("rb") as sent:
                 words, folder, environment = json.loads(sent.read(int.from_bytes(length, "big")))
             command = [str(Path(sys.executable).with_name("livectr")), *words]
-            streams = dict(zip(("stdin", "stdout", "stderr"), files, strict=True))
-            process = Command(command, cwd=folder, env=environment, **streams)
+            stdin, stdout, stderr = files
+            process = Command(command, cwd=folder, env=environment, stdin=stdin, stdout=stdout, stderr=stderr)
             self.commands += 1
             for file in files:
                 os.close(file)
             ended = os.pidfd_open(process.pid)
             try:
                 client.sendall(b"%d\n" % process.pid)
-                ready, _, _ = select.select([ended, client], [], [])
+                watched: list[int | socket.socket] = [ended, client]
+                ready, _, _ = select.select(watched, [], [])
                 if ended not in ready:  # the program was killed
                     process.kill()
                 code = process.wait()

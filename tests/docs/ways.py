@@ -80,6 +80,11 @@ def append(folder: Path, topic: str, partition: int, *records: dict[str, object]
         log.write("".join(json.dumps(record) + "\n" for record in records))
 
 
+def version_of(app: Any) -> int:
+    """Number of the version that an app serves."""
+    return int(app.follower.current.manifest.version)
+
+
 def trained(hook: Hook, publish: str, then: Callable[[Any, Path], None]) -> None:
     """Train on a small log that does not end, and call `then` in a thread once it has been learned."""
     import livectr.trainer.run as run
@@ -88,7 +93,7 @@ def trained(hook: Hook, publish: str, then: Callable[[Any, Path], None]) -> None
 
     folder, seen = Path(tempfile.mkdtemp()), {}
     source = write_files(folder / "logs", 600)
-    built = run.build
+    built = run.build  # type: ignore[attr-defined]  # imported there
 
     def build(*words: Any) -> Any:
         seen["parts"], stages = built(*words)
@@ -103,12 +108,14 @@ def trained(hook: Hook, publish: str, then: Callable[[Any, Path], None]) -> None
         then(seen["parts"], folder / "logs")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    run.build = build
+    run.build = build  # type: ignore[attr-defined, assignment]  # imported there
     hook.install()
     threading.Thread(target=watch, name="operator").start()
-    options = dict(batch_size=64, batch_ramp=0, threads=1, publish_interval_s=0.2, idle_partition_s=0.2)
+    options: dict[str, Any] = dict(
+        batch_size=64, batch_ramp=0, threads=1, publish_interval_s=0.2, idle_partition_s=0.2
+    )
     options |= dict(batch_wait_s=0.1, min_examples=0, checkpoint=str(folder / "checkpoint"))
-    run.train(ad_pipeline(), TrainOptions(source, publish=publish or None, **options))  # type: ignore[arg-type]
+    run.train(ad_pipeline(), TrainOptions(source, publish=publish or None, **options))
 
 
 def one_more(parts: Any, logs: Path) -> None:
@@ -153,11 +160,11 @@ def row() -> list[str]:
             app = App("rank", ad_pipeline(), ServeOptions(server.url))
             app.start()
             app.wait_ready(600)
-            version = app.follower.current.manifest.version
+            version = version_of(app)
             time.sleep(1)
             hook.on = True
             one_more(parts, logs)
-            until(lambda: app.follower.current.manifest.version != version)
+            until(lambda: version_of(app) != version)
             hook.on = False
             app.stop()
 

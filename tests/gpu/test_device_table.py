@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
@@ -64,9 +65,9 @@ def test_torch_reads_and_trains_the_rows() -> None:
         keys = rng.integers(0, 90_000, 50_000)
         (expected,) = plain.forward(offsets, keys, 50_000)
         (values,) = front.forward(offsets, keys, 50_000)
-        weights = torch.from_dlpack(values).requires_grad_()
+        weights = from_dlpack(values).requires_grad_()
         assert weights.is_cuda
-        (weights * weights).sum().backward()
+        (weights * weights).sum().backward()  # type: ignore[no-untyped-call]
         assert front.backward(weights.grad) == plain.backward(expected + expected)
     cache.flush()
     checks.same_tables(hosts[0], hosts[1], {"t": 0})
@@ -79,9 +80,9 @@ def test_a_dropped_tensor_is_read_before_its_memory_is_written() -> None:
     front, offsets = CachedFields(cache, [("f", "t")]), np.arange(10_001, dtype=np.int32)
     (values,) = front.forward(offsets, np.arange(10_000), 10_000)
     expected = values.get()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        tensor = torch.from_dlpack(values)
-        torch.cuda._sleep(200_000_000)  # cycles
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        tensor = from_dlpack(values)
+        torch.cuda._sleep(200_000_000)  # type: ignore[no-untyped-call]  # cycles
         copied = tensor.clone()
         del tensor, values
         front.forward(offsets, np.arange(10_000, 20_000), 10_000)

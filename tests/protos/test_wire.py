@@ -15,7 +15,7 @@ BUF = Path(sys.executable).with_name("buf")
 
 def broken(folder: Path) -> list[str]:
     """Changes of a folder's livectr.proto that break readers of protos/released.binpb, one sentence each."""
-    command = [BUF, "breaking", "--against", PROTOS / "released.binpb", "--error-format=text"]
+    command = [str(BUF), "breaking", "--against", str(PROTOS / "released.binpb"), "--error-format=text"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert not done.stderr, done.stderr
     found = done.stdout.splitlines()

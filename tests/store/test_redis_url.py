@@ -119,8 +119,15 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, di
             processes.append(subprocess.Popen(with_parent(command), stdout=log, stderr=log))
 
     def client(name: str) -> Any:
-        user = {} if name == "sentinel" else {"username": "trainer", "password": PASSWORD}
-        return redis.Redis("127.0.0.1", ports[name], ssl=True, ssl_ca_certs=str(authority.ca), **user)
+        user, password = (None, None) if name == "sentinel" else ("trainer", PASSWORD)
+        return redis.Redis(
+            "127.0.0.1",
+            ports[name],
+            username=user,
+            password=password,
+            ssl=True,
+            ssl_ca_certs=str(authority.ca),
+        )
 
     try:
         until_redis(lambda: all(client(name).ping() for name in ports))

@@ -51,8 +51,8 @@ class BadClients:
         self.stopping = threading.Event()
         unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         self._channel = grpc.insecure_channel(rank, unlimited)
-        self._rank = rpc.RankStub(self._channel)
-        self._prerank = rpc.PreRankStub(grpc.insecure_channel(prerank, unlimited))
+        self._rank = rpc.RankStub(self._channel)  # type: ignore[no-untyped-call]
+        self._prerank = rpc.PreRankStub(grpc.insecure_channel(prerank, unlimited))  # type: ignore[no-untyped-call]
         kinds: list[tuple[str, float, Callable[[], Any]]] = [
             *((f"no deadline {i}", PAUSE_S, self._no_deadline) for i in range(PATIENT_CLIENTS)),
             ("tiny deadline", PAUSE_S, lambda: self._rank.Rank(rank_request(100), timeout=1e-3)),

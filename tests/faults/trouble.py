@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +116,7 @@ class HealthIssue:
         for role in self._ports:
             self._start_server(role)
         for role in self._ports:
-            self._until(
-                f"{role} server", lambda role=role: "ready on" in self.parts[f"{role} server"].output()
-            )
+            self._until(f"{role} server", partial(self._is_ready, role))
         rank, prerank = (f"127.0.0.1:{port}" for port in self._ports.values())
         self._module(
             "clients", "livectr.demo.load", "--per-second", "5", "--rank", rank, "--prerank", prerank
@@ -167,8 +166,11 @@ class HealthIssue:
             *("--listen", f"127.0.0.1:{self._ports[role]}"),
         )
 
+    def _is_ready(self, role: str) -> bool:
+        return "ready on" in self.parts[f"{role} server"].output()
+
     def _until(
-        self, what: str, done: Callable[[], bool], patience_s: float, part: Part | None = None
+        self, what: str, done: Callable[[], bool], patience_s: float = START_S, part: Part | None = None
     ) -> None:
         """Wait while every part lives. AssertionError: it lasts too long; with the end of the part's log."""
 

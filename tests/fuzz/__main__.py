@@ -20,7 +20,7 @@ from pathlib import Path
 
 from livectr.kernels.runtime.compiler import cache_folder
 from livectr.system.errors import ConfigError, LiveCTRError
-from tests.fuzz import native
+from tests.fuzz import native_programs as native
 from tests.fuzz.targets import CORPUS, TARGETS, Target
 
 ROOT = Path(__file__).parents[2]

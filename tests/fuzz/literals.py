@@ -24,16 +24,16 @@ def literals(data: bytes) -> None:
     kind, content = data[0] % 5, data[1:]
     if kind == 0:
         text = content.decode("utf-8", "surrogateescape")
-        for value, dtype in ((text, "string"), (content, "binary")):
+        for string, dtype in ((text, "string"), (content, "binary")):
             try:
-                dtypes.check_value(value, dtype, "a value")
+                dtypes.check_value(string, dtype, "a value")
             except LiveCTRError:
                 continue
-            found = _STRING.fullmatch(literal(value, dtype))
-            assert found is not None, literal(value, dtype)
-            wanted = value.encode() if isinstance(value, str) else value
+            found = _STRING.fullmatch(literal(string, dtype))
+            assert found is not None, literal(string, dtype)
+            coded = string.encode() if isinstance(string, str) else string
             octal = bytes(int(three, 8) for three in re.findall(r"\\(\d{3})", found[1]))
-            assert octal == wanted and int(found[2]) == len(wanted)
+            assert octal == coded and int(found[2]) == len(coded)
     elif kind in (1, 2):
         number = int.from_bytes(content[:9], "big", signed=True)
         dtype = "int32" if kind == 1 else "int64"
@@ -46,7 +46,7 @@ def literals(data: bytes) -> None:
         assert int(found[2] or -(2**63)) == number and found[1] == f"{dtype}_t"
     else:
         dtype, form = ("float32", "<f") if kind == 3 else ("float64", "<d")
-        value = struct.unpack("<d", content[:8].ljust(8, b"\0"))[0]
+        value: float = struct.unpack("<d", content[:8].ljust(8, b"\0"))[0]
         try:
             dtypes.check_value(value, dtype, "a value")
         except LiveCTRError:

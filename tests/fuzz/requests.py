@@ -37,7 +37,7 @@ _TYPES = {
 
 def _with(kind: type, **fields: Any) -> Any:
     """Object of a class without what its constructor connects to."""
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     follower = SimpleNamespace(contents=SimpleNamespace(widths={"images": 3}))
     for name, value in {"_limits": LIMITS, "_follower": follower, **fields}.items():
         setattr(made, name, value)

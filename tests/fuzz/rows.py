@@ -18,7 +18,8 @@ from kafka.errors import UnsupportedCodecError
 
 from livectr.ingest.chunks import Chunk, UnreadableMessage
 from livectr.ingest.dead_letters.letters import Reason
-from livectr.ingest.decode.decoder import ARROW_MARK, Decoder
+from livectr.ingest.decode.arrow_messages import ARROW_MARK
+from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.decode.registered import RegisteredRows
 from livectr.ingest.decode.registry import SchemaRegistry
@@ -216,8 +217,8 @@ def kafka_batches(data: bytes) -> None:
         fields = (7, len(records) + 49, 0, 2, 0, codec, max(count - 1, 0))
         text = struct.pack(">qiibIhi", *fields) + ms + ms + struct.pack(">qhii", -1, -1, -1, count) + records
         batch = ReadableBatch(text)
-        batch.blocks = blocks  # type: ignore[misc]
-        batch.unpacked_bytes = 1 << 16  # type: ignore[misc]
+        batch.blocks = blocks
+        batch.unpacked_bytes = 1 << 16
         try:
             found = list(batch)
         except UnsupportedCodecError:

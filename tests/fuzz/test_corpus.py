@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz import native
+from tests.fuzz import native_programs as native
 from tests.fuzz.targets import CORPUS, TARGETS, inputs
 
 MOST_INPUTS, MOST_BYTES = 30, 4000

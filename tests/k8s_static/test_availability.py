@@ -116,7 +116,9 @@ def test_a_pod_has_time_to_stop(name: str, tmp_path: Path) -> None:
 
 @every_overlay
 def test_probes_tell_start_ready_and_alive_apart(name: str, tmp_path: Path) -> None:
-    health = int(settings(name, tmp_path).health_listen.rpartition(":")[2])
+    listen = settings(name, tmp_path).health_listen
+    assert listen is not None
+    health = int(listen.rpartition(":")[2])
     for title, template in pods(name):
         for container in template["spec"]["containers"]:
             if not lives(container):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.k8s_static.valkeys import Valkeys, replicated
+from tests.k8s_static.valkeys import Valkeys, primary_port, primary_state, replicated
+from tests.redis_cluster import ask
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def valkeys(tmp_path: Path) -> Iterator[Valkeys]:
 def until_parted(valkeys: Valkeys, primary: int) -> None:
     """Wait until a port is the primary of the sentinel, with the row, and the other its replica."""
     sentinel = valkeys.client(valkeys.sentinel, user=None)
-    valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == primary)
+    valkeys.until(lambda: primary_port(sentinel) == primary)
     until_copied(valkeys, primary)
 
 
@@ -59,7 +60,7 @@ def test_a_replica_of_a_lost_primary_is_told_that_it_is_the_primary(valkeys: Val
         valkeys.stop(port)
     valkeys.start("sentinel.sh", valkeys.sentinel)
     sentinel = valkeys.client(valkeys.sentinel, user=None)
-    valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == valkeys.replica)
+    valkeys.until(lambda: primary_port(sentinel) == valkeys.replica)
     valkeys.start("valkey.sh", valkeys.primary)
     until_parted(valkeys, valkeys.replica)
 
@@ -70,8 +71,8 @@ def hold_up(valkeys: Valkeys, tilt_ms: int) -> None:
     The replica misses its primary for so long that no sentinel would choose it.
     """
     sentinel = valkeys.client(valkeys.sentinel, user=None)
-    sentinel.execute_command("SENTINEL SET primary down-after-milliseconds 200")  # ten times that is too long
-    sentinel.execute_command("SENTINEL DEBUG tilt-period", tilt_ms)
+    ask(sentinel, "SENTINEL SET primary down-after-milliseconds 200")  # ten times that is too long
+    ask(sentinel, "SENTINEL DEBUG tilt-period", tilt_ms)
     held_up = valkeys.running[valkeys.sentinel]
     os.killpg(held_up.pid, signal.SIGSTOP)
     valkeys.stop(valkeys.primary)
@@ -83,7 +84,7 @@ def hold_up(valkeys: Valkeys, tilt_ms: int) -> None:
 def test_a_replica_that_missed_its_primary_for_long_takes_its_place(valkeys: Valkeys) -> None:
     hold_up(valkeys, 1000)
     sentinel = valkeys.client(valkeys.sentinel, user=None)
-    valkeys.until(lambda: "tilt" not in sentinel.sentinel_master("primary")["flags"])
+    valkeys.until(lambda: "tilt" not in primary_state(sentinel)["flags"])
     valkeys.start("valkey.sh", valkeys.primary)
     until_parted(valkeys, valkeys.replica)
 

@@ -13,7 +13,8 @@ import pytest
 import redis
 import yaml
 
-from tests.k8s_static.valkeys import FOLDER, Valkeys, replicated
+from tests.k8s_static.valkeys import FOLDER, Valkeys, primary_port, replicated
+from tests.redis_cluster import ask
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def leave(valkeys: Valkeys, writer: Writer, *, held_up: bool) -> None:
     sentinel = valkeys.running[valkeys.sentinel]
     if held_up:
         client = valkeys.client(valkeys.sentinel, user=None)
-        client.execute_command("SENTINEL DEBUG", "tilt-period", 4000)  # half a minute in earnest
+        ask(client, "SENTINEL DEBUG", "tilt-period", 4000)  # half a minute in earnest
         os.killpg(sentinel.pid, signal.SIGSTOP)
     script = valkeys.run("leave.sh", valkeys.primary)
     if held_up:
@@ -84,7 +85,7 @@ def leave(valkeys: Valkeys, writer: Writer, *, held_up: bool) -> None:
     valkeys.stop(valkeys.primary)
     valkeys.start("valkey.sh", valkeys.primary)
     known = valkeys.client(valkeys.sentinel, user=None)
-    assert known.sentinel_get_master_addr_by_name("primary")[1] == valkeys.replica
+    assert primary_port(known) == valkeys.replica
     before = len(writer.answered)
     valkeys.until(lambda: len(writer.answered) > before + 100)
 
@@ -102,7 +103,7 @@ def test_no_answered_write_is_lost(valkeys: Valkeys, writer: Writer, held_up: bo
     )
     for port in (valkeys.replica, valkeys.primary):
         client = valkeys.client(port)
-        valkeys.until(lambda client=client: client.exists(f"written:{writer.answered[-1]}") == 1)
+        valkeys.until(lambda: client.exists(f"written:{writer.answered[-1]}") == 1)  # noqa: B023
         values = client.mget([f"written:{number}" for number in writer.answered])
         assert values == [str(number).encode() for number in writer.answered]
 

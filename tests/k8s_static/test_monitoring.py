@@ -63,7 +63,7 @@ def test_prometheus_understands_its_configuration(tmp_path: Path) -> None:
     text = config["data"]["prometheus.yml"]
     assert "/etc/prometheus-rules/livectr.yaml" in text
     (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus-rules", str(K8S / "rules")))
-    command = [promtool, "check", "config", "--syntax-only", tmp_path / "prometheus.yml"]
+    command = [promtool, "check", "config", "--syntax-only", str(tmp_path / "prometheus.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -22,6 +22,7 @@ from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training
 from tests.k8s_static.rendering import K8S, of_kind, only
+from tests.redis_cluster import ask
 from tests.serving.display_logs import write_logs
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World
@@ -94,13 +95,13 @@ def test_nobody_comes_in_without_a_name(port: int) -> None:
 )
 def test_users_may_do_what_they_need_alone(port: int, name: str, refused: str) -> None:
     with pytest.raises(NoPermissionError):
-        client_of(name, port).execute_command(*refused.split())
+        ask(client_of(name, port), *refused.split())
 
 
 def test_the_router_and_exporters_may_ask(port: int) -> None:
     monitor = client_of("monitor", port)
     assert monitor.ping() and monitor.info("replication")["role"] == "master"
-    assert monitor.execute_command("ROLE")[0] == b"master"
+    assert ask(monitor, "ROLE")[0] == b"master"
 
 
 def test_a_trainer_and_servers_get_along_with_their_users(port: int, tmp_path: Path) -> None:

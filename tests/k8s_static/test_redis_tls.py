@@ -15,7 +15,7 @@ import yaml
 from livectr.system.errors import ConnectError
 from livectr.trainer.publish.redis_store import RedisStore
 from tests.k8s_static.rendering import K8S, of_kind, only
-from tests.k8s_static.valkeys import FOLDER, Valkeys
+from tests.k8s_static.valkeys import FOLDER, Valkeys, primary_port, primary_state
 from tests.serving.certificates import Authority
 
 
@@ -29,7 +29,7 @@ def running(folder: Path) -> Iterator[Valkeys]:
         started.until(lambda: bool(started.client(started.primary).ping()))
         started.start("valkey.sh", started.replica)
         for port, user in ((started.replica, "admin"), (started.sentinel, None)):
-            started.until(lambda port=port, user=user: bool(started.client(port, user).ping()))
+            started.until(lambda: bool(started.client(port, user).ping()))  # noqa: B023
         yield started
     finally:
         for port in [*started.running]:
@@ -69,7 +69,7 @@ def test_renewed_certificates_are_taken_up(valkeys: Valkeys) -> None:
     sentinel = valkeys.running.pop(valkeys.sentinel)
     valkeys.issue(2)
     for port in (valkeys.primary, valkeys.replica):
-        valkeys.until(lambda port=port: valkeys.certificate(port) != former)
+        valkeys.until(lambda: valkeys.certificate(port) != former)  # noqa: B023
     assert sentinel.wait() == 0
     valkeys.start("sentinel.sh", valkeys.sentinel)
     valkeys.until(lambda: bool(valkeys.client(valkeys.sentinel, user=None).ping()))
@@ -79,9 +79,9 @@ def test_renewed_certificates_are_taken_up(valkeys: Valkeys) -> None:
 def test_a_sentinel_fails_over_by_tls(tmp_path: Path) -> None:
     with running(tmp_path) as valkeys:
         sentinel = valkeys.client(valkeys.sentinel, user=None)
-        valkeys.until(lambda: sentinel.sentinel_master("primary")["num-slaves"] == 1)
+        valkeys.until(lambda: primary_state(sentinel)["num-slaves"] == 1)
         valkeys.stop(valkeys.primary)
-        valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == valkeys.replica)
+        valkeys.until(lambda: primary_port(sentinel) == valkeys.replica)
         valkeys.until(lambda: valkeys.client(valkeys.replica).info("replication")["role"] == "master")
 
 

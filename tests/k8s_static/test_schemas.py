@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from kubernetes_validate.utils import all_versions
 from referencing import Registry, Resource
 
-from tests.k8s_static import crds
+from tests.k8s_static.crd_schemas import FOLDER
 from tests.k8s_static.rendering import OVERLAYS, Manifest, manifests
 
 OLDEST = (1, 29)
@@ -36,7 +36,7 @@ def validator(version: str, kind: str, api: str) -> Draft202012Validator | None:
     name = "-".join(part for part in (kind.lower(), group.split(".")[0], number) if part)
     path = SCHEMAS / f"v{version}-local-strict" / f"{name}.json"
     if not path.is_file():
-        own = crds.FOLDER / f"{kind.lower()}-{group}-{number}.json"
+        own = FOLDER / f"{kind.lower()}-{group}-{number}.json"
         return Draft202012Validator(json.loads(own.read_text())) if own.exists() else None
     schema = json.loads(path.read_text())
     return Draft202012Validator(schema, registry=Resource.from_contents(schema) @ definitions(version))

@@ -93,6 +93,7 @@ def test_the_check_can_be_applied_alone(name: str) -> None:
 @every_overlay
 def test_ports_are_those_of_the_settings(name: str, tmp_path: Path) -> None:
     chosen = settings(name, tmp_path)
+    assert chosen.health_listen is not None
     for title, template in pods(name):
         (main, *_) = template["spec"]["containers"]
         if not lives(main):

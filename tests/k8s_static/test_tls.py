@@ -41,7 +41,7 @@ def templates(name: str) -> dict[str, Manifest]:
     """Pod templates of trainer and servers."""
     found = {}
     for manifest in manifests(name):
-        part, spec = manifest["metadata"]["name"], manifest.get("spec")
+        part, spec = manifest["metadata"]["name"], manifest.get("spec", {})
         if part in ("trainer", "rank", "prerank"):
             if manifest["kind"] == "JobSet":
                 found[part] = spec["replicatedJobs"][0]["template"]["spec"]["template"]

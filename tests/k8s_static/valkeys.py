@@ -12,7 +12,7 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,20 @@ from tests.waiting import until
 
 FOLDER = K8S / "components" / "redis"
 USERS = ("admin", "trainer", "server", "monitor")
+
+
+def primary_state(sentinel: redis.Redis) -> Mapping[str, Any]:
+    """State of the primary, as the sentinel sees it."""
+    state = sentinel.sentinel_master("primary")
+    assert isinstance(state, dict)
+    return state
+
+
+def primary_port(sentinel: redis.Redis) -> int:
+    """Port of the primary that the sentinel names."""
+    address = sentinel.sentinel_get_master_addr_by_name("primary")
+    assert isinstance(address, tuple)
+    return address[1]
 
 
 class Valkeys:
@@ -164,7 +178,7 @@ def replicated(folder: Path) -> Iterator[Valkeys]:
         started.until(lambda: bool(started.client(started.primary).set("row", 1)))
         started.start("valkey.sh", started.replica)
         sentinel = started.client(started.sentinel, user=None)
-        started.until(lambda: sentinel.sentinel_master("primary")["num-slaves"] == 1)
+        started.until(lambda: primary_state(sentinel)["num-slaves"] == 1)
         started.until(lambda: started.client(started.replica).get("row") == b"1")
         yield started
     finally:

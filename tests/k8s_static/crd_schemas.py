@@ -1,6 +1,6 @@
 """Schemas of custom resources, out of the CRD files of their projects.
 
-    python -m tests.k8s_static.crds CRD.yaml…
+    python -m tests.k8s_static.crd_schemas CRD.yaml…
 
 writes crds/KIND-GROUP-VERSION.json: the structural schema without descriptions and status. A field that the
 schema does not name is an error.

@@ -14,7 +14,7 @@ def unit(dim: int, widths: tuple[int, ...], dtype: torch.dtype) -> ActivationUni
     source = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for parameter in built.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=source, dtype=dtype)
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=source, dtype=dtype))
     return built
 
 

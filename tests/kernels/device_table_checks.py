@@ -105,7 +105,7 @@ def table_is_a_dict(target: Target, examples: int) -> type[Any]:
             for missing in ("initial", "zeros"):
                 got = self.table.lookup(keys, table, missing=missing)
                 for key, values in zip(keys, got, strict=True):
-                    absent = np.zeros(LAYOUT.stride)
+                    absent = np.zeros(LAYOUT.stride, np.float32)
                     if missing == "initial":
                         absent = initial_row(LAYOUT, "tu"[table], 7, key)
                     np.testing.assert_array_equal(values, self.rows.get((table, key), absent)[: LAYOUT.dim])
@@ -305,7 +305,8 @@ def uses_and_erasures_reach_the_host(target: Target) -> None:
             np.testing.assert_array_equal(one, other)
     assert cache.hits > 0 and cache.evicted > 0
     cache.flush()
-    same_tables(*both, dict.fromkeys(both[0], 0))
+    host, device = both
+    same_tables(host, device, dict.fromkeys(host, 0))
 
 
 def wrong_calls_are_told(target: Target) -> None:

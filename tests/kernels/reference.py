@@ -152,8 +152,8 @@ def updated_row(layout: RowLayout, row: Row, grad: Row, factor: float = 1.0, bas
                 root = np.sqrt(total)
                 total += g * g
                 z += g - ((np.sqrt(total) - root) / rate + (F32(beta) + root) * step) * w
-                rate = (F32(beta) + np.sqrt(total)) / rate + F32(l2)
+                divisor = (F32(beta) + np.sqrt(total)) / rate + F32(l2)
                 s[2 * n] = F32(alpha * factor)
-                w[:] = np.where(np.abs(z) <= F32(l1), F32(0), -(z - np.copysign(F32(l1), z)) / rate)
+                w[:] = np.where(np.abs(z) <= F32(l1), F32(0), -(z - np.copysign(F32(l1), z)) / divisor)
         state += size
     return row

@@ -242,8 +242,8 @@ def test_a_census_counts_like_sets() -> None:
     rng = np.random.default_rng(3)
     front = FieldTables(tables(), FIELDS)
     trained, restored = {"user": set(range(0, 60)), "ad": set(range(20, 90))}, {"ad": set(range(90, 140))}
-    for name, keys in trained.items():
-        front.tables[name].assign([*keys], np.ones((len(keys), LAYOUT.stride), np.float32))
+    for name, known in trained.items():
+        front.tables[name].assign([*known], np.ones((len(known), LAYOUT.stride), np.float32))
     ids = [*restored["ad"]]
     front.tables["ad"].restore(ids, np.ones((len(ids), LAYOUT.stride), np.float32))
     for batch in (0, 1, 50, 300):

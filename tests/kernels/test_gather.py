@@ -1,6 +1,7 @@
 """Rows of several arrays side by side, as NumPy gathers them."""
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from livectr.kernels.runtime.gather import add_rows, gather_rows
@@ -10,7 +11,7 @@ from livectr.kernels.runtime.gather import add_rows, gather_rows
 @pytest.mark.parametrize(
     ("width", "dtype"), [(1, np.float16), (6, np.float16), (4096, np.float16), (3, np.int64)]
 )
-def test_rows(monkeypatch: pytest.MonkeyPatch, threads: str, width: int, dtype: type) -> None:
+def test_rows(monkeypatch: pytest.MonkeyPatch, threads: str, width: int, dtype: npt.DTypeLike) -> None:
     monkeypatch.setenv("LIVECTR_THREADS", threads)
     rng = np.random.default_rng(0)
     sources = [rng.integers(0, 999, (size, width)).astype(dtype) for size in (5, 1, 40)]

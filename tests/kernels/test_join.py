@@ -242,8 +242,9 @@ def test_state_is_bounded_in_any_chunking(events: list[Event], cuts: list[int]) 
     room = 12 * ENTRY_BYTES
     outcomes = []
     for cut in ([], cuts):
-        join, status, rows = JoinIndex(WINDOW, DEDUP, max_bytes=room), [], []
-        wm = 0
+        join, wm = JoinIndex(WINDOW, DEDUP, max_bytes=room), 0
+        status: list[int] = []
+        rows: list[tuple[object, ...]] = []
         for chunk in chunks(events, cut):
             marks = np.maximum.accumulate([wm, *(event[2] for event in chunk)])[1:]
             wm = int(marks[-1]) if len(marks) else wm

@@ -64,6 +64,6 @@ def test_fp32_has_the_same_bits_on_a_cpu_without_avx512(tmp_path: Path, fewer: s
 def test_arrays_that_do_not_fit_are_refused() -> None:
     weight, bias, x = np.ones((4, 2), np.float32), np.ones(2, np.float32), np.ones((3, 4), np.float32)
     with pytest.raises(ValueError, match="contiguous float32, not float64"):
-        forward(x, np.ones(4), [Layer(weight, bias, None)], [x.copy()], np.empty((3, 2), np.float32))
+        forward(x, np.ones(4), [Layer(weight, bias, None)], [x.copy()], np.empty((3, 2), np.float32))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="contiguous rows of float32"):
         forward(x.T, bias, [Layer(weight, bias, None)], [x.copy()], np.empty((3, 2), np.float32))

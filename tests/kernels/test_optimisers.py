@@ -243,15 +243,13 @@ def test_ftrl_has_no_adaptive_l2() -> None:
 
 def test_rows_that_can_stand_for_each_other_are_described_alike() -> None:
     """Rates do not matter; names, dims, optimisers, their regularisation and the type of values do."""
-    rows = [
-        RowLayout((Segment("v", dim, made, 0.1),), values)
-        for dim, made, values in (
-            (4, AdaGrad(), "fp32"),
-            (5, AdaGrad(), "fp32"),
-            (4, RowAdaGrad(), "fp32"),
-            (4, Adaptive(AdaGrad(), 0.1), "fp32"),
-            (4, AdaGrad(), "bf16"),
-        )
-    ]
+    kinds: tuple[tuple[int, Optimiser, Values], ...] = (
+        (4, AdaGrad(), "fp32"),
+        (5, AdaGrad(), "fp32"),
+        (4, RowAdaGrad(), "fp32"),
+        (4, Adaptive(AdaGrad(), 0.1), "fp32"),
+        (4, AdaGrad(), "bf16"),
+    )
+    rows = [RowLayout((Segment("v", dim, made, 0.1),), values) for dim, made, values in kinds]
     assert len({row.describe() for row in rows}) == len(rows)
     assert RowLayout((Segment("v", 4, AdaGrad(lr=0.5)),)).describe() == rows[0].describe()

@@ -1,12 +1,12 @@
 """Prebuilt kernels: found by source and level of the CPU, without a compiler."""
 
+import platform
 from pathlib import Path
 
 import pytest
 
 from livectr.kernels.runtime import compiler
 from livectr.kernels.runtime.compiler import compile_host, noting, prebuild
-from livectr.system import cpu
 from livectr.system.cpu import LEVELS, level, levels_of, own_levels
 from livectr.system.errors import ConfigError
 
@@ -87,7 +87,7 @@ def test_a_level_that_the_cpu_lacks_is_compiled_and_not_used(
 
 
 def test_an_unknown_level_names_the_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     assert level("x86-64-v3") == LEVELS["x86_64"][2]
     with pytest.raises(
         ConfigError, match=r"'v3' is no level .*: |are x86-64-v4-bf16, x86-64-v4, x86-64-v3, x86-64-v2\."

@@ -86,4 +86,5 @@ def test_two_that_are_alive_never_share_memory() -> None:
 def test_a_small_one_does_not_hold_a_large_one() -> None:
     arrays = Recycled()
     arrays.empty(1_000_000)
-    assert arrays.empty(10).base.nbytes < 100_000
+    base = arrays.empty(10).base
+    assert base is not None and base.nbytes < 100_000

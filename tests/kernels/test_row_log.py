@@ -16,7 +16,7 @@ Open = Callable[[], RowLog]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    files = []
+    files: list[int] = []
 
     def open_log() -> RowLog:
         files.append(os.open(tmp_path / f"rows-{len(files)}", os.O_RDWR | os.O_CREAT))

@@ -26,7 +26,8 @@ def test_equal_a_scan_of_all_puts(
 ) -> None:
     kept, versions.SMALL = versions.SMALL, small
     try:
-        rows, puts, horizon = RowVersions(), [], BEFORE_ALL
+        rows, horizon = RowVersions(), BEFORE_ALL
+        puts: list[tuple[int, int, int]] = []
         for step, batch in enumerate(batches):
             fresh = [(n, t, NO_ROW if gone else len(puts) + i) for i, (n, t, gone) in enumerate(batch)]
             puts += fresh

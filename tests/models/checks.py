@@ -262,25 +262,29 @@ def a_wrong_name_is_told(config: ModelConfig) -> None:
                 pipeline(models.LR(), fields=6, dense=3, prerank=replace(wrong, item=("C2",)))
 
 
+def _with(config: ModelConfig, setting: str, value: Any) -> ModelConfig:
+    return replace(config, **{setting: value})
+
+
 def _misspelt(config: ModelConfig) -> Iterator[ModelConfig]:
     """The configuration with one feature's name misspelt, for every setting that holds names."""
-    for setting in settings_of(config):  # type: ignore[arg-type]
+    for setting in settings_of(config):
         value = getattr(config, setting.name)
         if setting.name in NAMES:
-            yield replace(config, **{setting.name: NOWHERE})  # type: ignore[type-var]
+            yield _with(config, setting.name, NOWHERE)
         if isinstance(value, tuple) and value and isinstance(value[0], str):
-            yield replace(config, **{setting.name: (NOWHERE, *value[1:])})  # type: ignore[type-var]
+            yield _with(config, setting.name, (NOWHERE, *value[1:]))
         if isinstance(value, tuple) and value and isinstance(value[0], tuple):
-            yield replace(config, **{setting.name: ((NOWHERE, *value[0][1:]), *value[1:])})  # type: ignore[type-var]
+            yield _with(config, setting.name, ((NOWHERE, *value[0][1:]), *value[1:]))
 
 
 def a_wrong_setting_is_told(config: ModelConfig) -> None:
     """A width, rate or name of no use is an error that names the setting."""
-    for setting in settings_of(config):  # type: ignore[arg-type]
+    for setting in settings_of(config):
         value = getattr(config, setting.name)
         for wrong in (1, "", ("C1",)) if setting.name in NAMES else _wrong(value):
             with pytest.raises(ValueError, match=f"^{type(config).__name__}.*{setting.name} is"):
-                replace(config, **{setting.name: wrong})  # type: ignore[type-var]
+                _with(config, setting.name, wrong)
                 pytest.fail(f"{setting.name}={wrong!r} is taken: check it by its name in models/settings.py")
 
 
@@ -303,7 +307,7 @@ def _wrong(value: Any) -> tuple[Any, ...]:
 
 def a_configuration_is_a_value(config: ModelConfig) -> None:
     """Equal settings are equal, hash and print alike: a pipeline's fingerprint is made of that."""
-    assert repr(replace(config)) == repr(config) and hash(replace(config)) == hash(config)  # type: ignore[type-var]
+    assert repr(replace(config)) == repr(config) and hash(replace(config)) == hash(config)
     assert repr(replace(config, dense_lr=0.123)) != repr(config)  # type: ignore[call-arg]
 
 

@@ -25,7 +25,7 @@ def build(name: AggregatorName, *, ad_image: bool = True, widths: tuple[int, ...
     source = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in built.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=source, dtype=torch.float64)
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=source, dtype=torch.float64))
     return built
 
 
@@ -69,7 +69,7 @@ def test_equals_a_plain_loop_with_all_gradients(
     torch.testing.assert_close(one, other)
     assert not one[[0, 3, 4, 8]].any(), "an empty list is zero"
     weights = torch.linspace(-1, 2, one.numel(), dtype=torch.float64).reshape(one.shape)
-    (one * weights).sum().backward()  # type: ignore[no-untyped-call]
+    (one * weights).sum().backward()
     (other * weights).sum().backward()  # type: ignore[no-untyped-call]
     pairs = [(seen.values, seen_2.values), (image, image_2), (ad, ad_2)]
     for got, wanted in pairs + [(w, p[n]) for n, w in built.named_parameters()]:
@@ -135,7 +135,7 @@ def test_the_largest_shared_shares_its_gradient() -> None:
     values = torch.tensor([[1.0], [3.0], [3.0], [-2.0]], requires_grad=True)
     out = build("max")(Ragged(values, torch.tensor([0, 3, 3, 4])), None, None)
     assert out.tolist() == [[3.0], [0.0], [-2.0]]
-    out.sum().backward()  # type: ignore[no-untyped-call]
+    out.sum().backward()
     assert values.grad is not None and values.grad.squeeze(1).tolist() == [0.0, 0.5, 0.5, 1.0]
 
 

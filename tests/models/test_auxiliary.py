@@ -69,10 +69,10 @@ def test_equals_the_papers_formula_with_all_gradients(name: str, again: bool) ->
             assert tensor.grad is None or not tensor.grad.any(), parameter
         else:
             torch.testing.assert_close(tensor.grad, wanted, msg=parameter)
-    for tensor_name, tensor in ours.tensors().items():
+    for tensor_name, own in ours.tensors().items():
         wanted = theirs.tensors()[tensor_name].grad
         if wanted is not None and wanted.any():
-            torch.testing.assert_close(tensor.grad, wanted, msg=tensor_name)
+            torch.testing.assert_close(own.grad, wanted, msg=tensor_name)
     assert ours.values.grad is not None and ours.sequences["C6"].values.grad is not None
     assert ours.values.grad.any() and ours.sequences["C6"].values.grad.any()
 

@@ -27,7 +27,7 @@ def test_layers_and_absent() -> None:
     for row in (0, 2, 3):
         torch.testing.assert_close(out[row], plain(model, x[row].float()))
     assert torch.equal(out[1], network.absent)
-    out.sum().backward()  # type: ignore[no-untyped-call]
+    out.sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in network.parameters())
     torch.testing.assert_close(network.absent.grad, torch.ones(3))
 
@@ -42,6 +42,7 @@ def test_paper_sizes_and_seeds() -> None:
 
 def test_a_projection() -> None:
     network = TextProjection(width=5, out=2).network("texts", 1)
+    assert isinstance(network.weight, torch.Tensor) and isinstance(network.bias, torch.Tensor)
     x = torch.randn(3, 5)
     torch.testing.assert_close(network(x, torch.ones(3, dtype=torch.bool)), x @ network.weight + network.bias)
 

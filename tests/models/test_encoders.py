@@ -61,7 +61,7 @@ def by_hand(pictures: Tensor, weights: dict[str, Tensor]) -> np.ndarray:
     for name in list(SHAPES)[:-1]:
         kernel, bias = (weights[f"{name}.{part}"].float() for part in ("weight", "bias"))
         columns = functional.unfold(x, 3, padding=1)  # [B, C·9, H·W]
-        x = (kernel.flatten(1) @ columns + bias[:, None]).unflatten(2, x.shape[2:]).clamp(min=0)
+        x = (kernel.flatten(1) @ columns + bias[:, None]).unflatten(2, x.shape[2:]).clamp(min=0)  # type: ignore[no-untyped-call]
         if name in SIDES:
             x = x.unflatten(2, (-1, 2)).unflatten(4, (-1, 2)).amax((3, 5))
     side = x.shape[2]
@@ -69,11 +69,8 @@ def by_hand(pictures: Tensor, weights: dict[str, Tensor]) -> np.ndarray:
     cells = torch.stack(
         [torch.stack([x[:, :, a:b, c:d].mean((2, 3)) for c, d in bounds], 2) for a, b in bounds], 2
     )
-    kernel, bias = (
-        weights["classifier.0.weight"].float().numpy(),
-        weights["classifier.0.bias"].float().numpy(),
-    )
-    return np.maximum(cells.flatten(1).numpy() @ kernel.T + bias, 0)
+    kernel, bias = (weights[f"classifier.0.{part}"].float() for part in ("weight", "bias"))
+    return np.maximum(cells.flatten(1).numpy() @ kernel.numpy().T + bias.numpy(), 0)
 
 
 def some_pictures(count: int, side: int) -> Tensor:
@@ -210,7 +207,7 @@ def test_the_small_encoder_gives_the_same_bits_however_it_is_asked() -> None:
     assert together.shape == (61, encoder.width) and together.dtype == torch.float32
     torch.set_num_threads(2)
     for size in (1, 7):
-        assert torch.equal(torch.cat([encoder(part) for part in pictures.split(size)]), together)
+        assert torch.equal(torch.cat([encoder(part) for part in pictures.split(size)]), together)  # type: ignore[no-untyped-call]
     assert not together[30, 12:].any()  # a plain area gives no response
     exact = RandomConv().double()  # sums of integers: float32 rounds none of them
     exact.first, exact.second = exact.first.double(), exact.second.double()

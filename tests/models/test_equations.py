@@ -46,7 +46,8 @@ def test_gradients_against_finite_differences(config: ModelConfig) -> None:
 def test_any_split_of_the_fields_gives_the_same(config: ModelConfig, ranks: int) -> None:
     inputs, whole = Inputs.of(config), build(config)
     order = torch.randperm(len(FIELDS), generator=torch.Generator().manual_seed(ranks)).tolist()
-    total, parts = torch.zeros((), dtype=torch.float64), {}
+    total = torch.zeros((), dtype=torch.float64)
+    parts: dict[str, torch.Tensor] = {}
     for rank in range(ranks):
         own = sorted(order[rank::ranks])
         holds_dense = rank == ranks - 1

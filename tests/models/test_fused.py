@@ -162,9 +162,9 @@ def test_sums_of_float32_rows(rows: int, dense: int, products: Library) -> None:
     given = [t.detach().float().requires_grad_() for t in exact]
     upstream = random(rows, 64 + 17).detach()
     blank = [None] * (6 - len(shapes))
-    expected = plain_sums(*exact, *blank)  # type: ignore[arg-type]
+    expected = plain_sums(*exact, *blank)
     with library(products):
-        out = field_sums(*given, *blank)  # type: ignore[arg-type]
+        out = field_sums(*given, *blank)
         ours = torch.autograd.grad(out, given, upstream.float())
     wanted = torch.autograd.grad(expected, exact, upstream)
     for a, b in zip((out, *ours), (expected, *wanted), strict=True):

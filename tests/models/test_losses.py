@@ -18,7 +18,7 @@ RATES = st.floats(0.001, 0.95)
 
 def gradient(loss: Loss, logit: float, label: float) -> float:
     z = torch.tensor([logit], requires_grad=True)
-    loss(z, torch.tensor([label])).backward()
+    loss(z, torch.tensor([label])).backward()  # type: ignore[no-untyped-call]
     assert z.grad is not None
     return float(z.grad[0])
 

@@ -95,7 +95,7 @@ def random_logs(seed: int, *, partitions: int = 3, rows: int = 60) -> Logs:
     clicked: dict[int, Log] = {}
     for p in range(partitions):
         times = np.sort(rng.integers(0, 40, rows)) * 20_000
-        log = [
+        log: Log = [
             {
                 "request_id": f"r{p}-{rng.integers(0, rows * 2)}",
                 "user_id": int(rng.integers(0, 6)) * partitions + p,
@@ -106,7 +106,7 @@ def random_logs(seed: int, *, partitions: int = 3, rows: int = 60) -> Logs:
             }
             for t in times
         ]
-        answers = [
+        answers: Log = [
             {
                 **{name: row[name] for name in TYPES},
                 "ts": row["ts"] + int(rng.choice([-9, 0, 5_000, 60_000, 90_000])),
@@ -232,7 +232,7 @@ def cuts_of(table: Log, max_bytes: int | None, max_age_ms: int | None = None) ->
 def valid(table: Log, user: int, time: int, max_age_ms: int | None = None, cuts: Sequence[Cut] = ()) -> Row:
     """The user's last row of the greatest time that is not later; rows without time are always valid, and a
     row without age deletes the user."""
-    nothing = {"age": None, "name": None}
+    nothing: Row = {"age": None, "name": None}
     rows = [row for row in table if row["user_id"] == user and row.get("changed", time) <= time]
     found = max(reversed(rows), key=lambda row: row.get("changed", 0), default=nothing)
     expired = max_age_ms is not None and found.get("changed", time) + max_age_ms <= time
@@ -269,8 +269,8 @@ def rows_of(examples: Examples) -> list[Expected]:
         examples.time_ms,
     )  # fmt: skip
     return [
-        Expected(*values, tuple(row))
-        for *values, row in zip(
+        Expected(order, partition, label, late, user, instance, time_ms, tuple(row))
+        for order, partition, label, late, user, instance, time_ms, row in zip(
             *(field.tolist() for field in fields), zip(*columns, strict=True), strict=True
         )
     ]

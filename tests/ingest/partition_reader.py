@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -59,7 +61,7 @@ class Reader:
             self.step(topic, 1 << 30)
         assert self.partition.ended
         self.pop(1 << 30)
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for part in self.out:
             meta = part.rows.select(["#user", "#instance", "#time"]).to_pydict().values()
             rows += zip(part.order.tolist(), part.label.tolist(), part.late.tolist(), *meta, strict=True)

@@ -40,8 +40,9 @@ WRAPPERS = (
     "Int32Value",
     "UInt32Value",
     "BoolValue",
+    "StringValue",
+    "BytesValue",
 )
-WRAPPERS += ("StringValue", "BytesValue")
 _DEFAULTS = st.sampled_from([0.5, -1.25e10, math.nan, math.inf, -math.inf])
 FIRST_S, LAST_S = -62_135_596_800, 253_402_300_799
 _NUMBERS = st.one_of(st.integers(1, 12), st.integers(1, 2**29 - 1).filter(lambda n: not 19000 <= n < 20000))

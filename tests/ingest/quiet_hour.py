@@ -27,7 +27,7 @@ def logs(seed: int, rows: int = 300) -> list[Log]:
     """Impressions of many users, a fifth of a second apart, and clicks on half of them, with a quiet hour."""
     rng = np.random.default_rng(seed)
     times = START_MS + np.arange(rows) * 200 + np.where(np.arange(rows) > rows // 2, HOUR_MS, 0)
-    shown = [
+    shown: Log = [
         {"request_id": f"r{i}", "user_id": int(rng.integers(USERS)), "ad_id": 1, "ts": int(time)}
         for i, time in enumerate(times)
     ]

@@ -39,7 +39,7 @@ def batches(
         if node is TS:
             value = st.integers(-(10**13), 10**13)
         if dtypes.is_list(node.dtype):
-            value = st.lists(st.one_of(st.none(), value), max_size=6)  # type: ignore[assignment]
+            value = st.lists(st.one_of(st.none(), value), max_size=6)
         values = draw(st.lists(st.one_of(st.none(), value, value), min_size=rows, max_size=rows))
         arrays.append(pa.array(values, dtypes.arrow_type(node.dtype)))
     batch = pa.RecordBatch.from_arrays(arrays, names=[node.name for node in roots])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from tests.ingest.operator_expressions import ROOTS
 
 def random_batch(rng: random.Random, rows: int) -> pa.RecordBatch:
     """All roots of the operator tests, with nulls."""
-    draw = {
+    draw: dict[str, Callable[[], object]] = {
         "int64": lambda: rng.choice([rng.randint(-3, 70), rng.randint(-(2**63), 2**63 - 1)]),
         "int32": lambda: rng.choice([rng.randint(-3, 70), rng.randint(-(2**31), 2**31 - 1)]),
         "float32": lambda: rng.uniform(-5, 70),
@@ -45,7 +46,7 @@ def random_batch(rng: random.Random, rows: int) -> pa.RecordBatch:
 def random_dag(rng: random.Random, calls: int) -> list[Expr]:
     """Random calls on earlier nodes of fitting type, with shared sub-expressions."""
     nodes: list[Expr] = list(ROOTS)
-    makers = [
+    makers: list[Callable[[Callable[[], Expr]], Expr]] = [
         lambda n: n() + n(),
         lambda n: n() - 3,
         lambda n: n() * n(),

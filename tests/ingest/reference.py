@@ -143,6 +143,10 @@ def _where(node: Expr, kinds: list[str], test: Array, a: Array, b: Array) -> Arr
     return np.where(test, a.astype(common), b.astype(common))
 
 
+def _bucketize(node: Expr, kinds: list[str], x: Array) -> Array:
+    return np.asarray(np.searchsorted(np.array(node.params[0]), x, side="right"))
+
+
 def _moment(ts_ms: int, offset_ms: int) -> datetime:
     return EPOCH + timedelta(milliseconds=int(ts_ms) + int(offset_ms))
 
@@ -179,7 +183,7 @@ MAPPED: dict[str, Callable[..., Array]] = {
     "logical_or": lambda node, kinds, a, b: a | b,
     "logical_not": lambda node, kinds, a: ~a,
     "key": _key,
-    "bucketize": lambda node, kinds, x: np.searchsorted(np.array(node.params[0]), x, side="right"),
+    "bucketize": _bucketize,
     "log1p": lambda node, kinds, x: np.log1p(x.astype(np.float64)).astype(np.float32),
     "clip": _clip,
     "normalise": lambda node, kinds, x, mean, std: ((x.astype(np.float64) - mean) / std).astype(np.float32),
@@ -223,7 +227,7 @@ def _cross(node: Expr, *inputs: Any) -> Any:
     return signed if dtypes.is_list(node.dtype) else signed[0]
 
 
-def _ngrams(node: Expr, x: Any) -> list[str]:
+def _ngrams(node: Expr, x: Any) -> Sequence[str | bytes]:
     n = node.params[0]
     if not isinstance(x, str | bytes):
         return [" ".join(x[i : i + n]) for i in range(len(x) - n + 1)]

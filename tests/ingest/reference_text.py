@@ -107,7 +107,7 @@ def json_value(text: str, path: str) -> Any:
 
 def _json_field(node: Expr, kinds: list[str], x: Array, path: Array) -> Array:
     to = dtypes.element(node.dtype)
-    results = []
+    results: list[Any] = []
     for text, where in zip(x, path, strict=True):
         value = json_value(text, where)
         if isinstance(value, Number):

@@ -35,6 +35,8 @@ def build(**changes: Any) -> Pipeline:
         hour=hour(LOG.ts),
         history=Field(recent(CLICKS.ad_id, 20, "14d"), table="ad"),
     )
-    settings = dict(sparse=sparse, dense=dict(price=log1p(ADS.price)), rank="LR", prerank=Towers(), items=ADS)
+    settings: dict[str, Any] = dict(
+        sparse=sparse, dense=dict(price=log1p(ADS.price)), rank="LR", prerank=Towers(), items=ADS
+    )
     log = changes.pop("log", LOG)
     return Pipeline(log, **(settings | changes))

@@ -179,7 +179,10 @@ def _divisions() -> dict[str, Expr]:
         "order": "7 + a / b * 3 % 5 - -a/b /* no / % here */",
         "literals": "a / 3 + a % 7 + '/' // %",
     }
-    make = lambda name, kind, text: op.operator(f"{kind} a, {kind} b -> {kind}", text, name=name)  # noqa: E731
+
+    def make(name: str, kind: str, text: str) -> op.Operator:
+        return op.operator(f"{kind} a, {kind} b -> {kind}", text, name=name)
+
     return {name: make(name, "int64", text)(A, B) for name, text in wide.items()} | {
         f"{name} 32": make(name, "int32", text)(C, D) for name, text in wide.items() if name != "order"
     }

@@ -45,7 +45,9 @@ def brute_force(events: list[tuple[bool, int, int, int]]) -> dict[str, list[list
     ad_key = dict(enumerate(key_of(pa.array([f"ad{i}" for i in range(6)])).tolist()))
     answers: dict[str, list[list[int]]] = {root.name: [] for root in ROOTS}
     for root, kept in zip(ROOTS, (4, 4, 3, 2), strict=True):  # the two roots of `ad` share a table of 4
-        ref, seen = root.ref, {}
+        ref = root.ref
+        assert isinstance(ref, RecentRef)
+        seen: dict[int, list[tuple[int, int]]] = {}
         for is_click, user, ts, item in events:
             past = seen.setdefault(user, [])
             if is_click:

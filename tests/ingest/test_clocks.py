@@ -1,5 +1,7 @@
 """Wrong clocks: a device's wrong time changes no label but its own."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -47,7 +49,7 @@ BAD = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1000), st.sampled_fro
 @examples(60)
 @given(st.integers(0, 100), BAD, STEPS)
 def test_k_wrong_clocks_change_at_most_k_labels(
-    seed: int, bad: list, steps: list[tuple[int, int, bool]]
+    seed: int, bad: list[tuple[int, int, Callable[[int], int]]], steps: list[tuple[int, int, bool]]
 ) -> None:
     log = logs(seed)
     right, _ = labels(pipeline(), log, [])
@@ -70,7 +72,7 @@ def test_k_wrong_clocks_change_at_most_k_labels(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1000), st.integers(-200_000, 200_000)), max_size=8),
 )
 def test_with_twice_as_much_disorder_as_is_believed_no_clock_is_too_little_wrong(
-    seed: int, bad: list[tuple[int, int, int]]
+    seed: int, bad: list[tuple[int, int, Callable[[int], int]]]
 ) -> None:
     """With max_disorder = 2 max_ahead, clocks may be wrong by any amount once the log has its first users."""
     pipe = pipeline(120_000)
@@ -121,7 +123,7 @@ def test_a_user_alone_moves_the_mark_by_little_and_a_gap_is_no_error() -> None:
     # One user is all there is, or the log jumps: nothing is lost, and the marks are the times.
     for step in (1_000, 10 * HOUR_MS):
         ts = START_MS + np.arange(500) * step
-        for users in (np.zeros(500), np.arange(500) % 3, np.arange(500)):
+        for users in (np.zeros(500, np.int64), np.arange(500) % 3, np.arange(500)):
             assert judged(ts, users) == (ts.tolist(), [0] * 500)
 
 

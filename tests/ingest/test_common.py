@@ -59,7 +59,7 @@ def columns(built: Pipeline, rng: np.random.Generator, rows: int = ROWS) -> tupl
         "users.age": [None if u == 3 else 20 + int(u) for u in user],
         "shown.page": [None if p == 0 else f"/{p}" for p in rng.integers(0, 4, rows)],
         "ads.price": rng.random(rows).tolist(),
-        "shown.ts": (1_700_000_000_000 + 60_000 * np.arange(rows)).tolist(),
+        "shown.ts": [1_700_000_000_000 + 60_000 * row for row in range(rows)],
         "pages.size": rng.integers(0, 9, rows).tolist(),
     }
     arrays = []
@@ -130,6 +130,7 @@ def test_the_same_bits_as_row_by_row(key: str) -> None:
         statistics = statistics.update(wanted.observed)
     some = rng.integers(0, ROWS, 30)
     taken, rows = found.take(some), wanted.take(some)
+    assert isinstance(taken, CommonFeatures) and isinstance(found, CommonFeatures)
     assert taken.groups == len(np.unique(found.index[some])) <= 30
     for name in ("offsets", "keys", "dense", "observed", "failed"):
         np.testing.assert_array_equal(getattr(taken.plain(common), name), getattr(rows, name))

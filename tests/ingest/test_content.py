@@ -341,7 +341,7 @@ def test_threads_append_to_one_store(tmp_path: Path) -> None:
 def test_threads_open_chunks_while_one_is_interrupted(tmp_path: Path) -> None:
     """CPython 3.11's parser of literals, which reads the header of a .npy file, is not safe in threads."""
     store = ContentStore.create(tmp_path, width=4, encoder="test", shards=1)
-    store.append(np.arange(8), np.ones((8, 4)))
+    store.append(np.arange(8), np.ones((8, 4)))  # type: ignore[arg-type]
     (name,) = list_chunks(tmp_path, 0)
     errors: list[BaseException] = []
     done = threading.Event()

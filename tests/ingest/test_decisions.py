@@ -77,7 +77,7 @@ class Reader:
         self.pipe, self.logs, self.follows = pipe, logs, follows
         self.read = [0] * TOPICS
         self.made: list[Decision] = []
-        self.rows: list[tuple[int, float, int]] = []
+        self.rows: list[tuple[int, float, int, tuple[str, ...]]] = []
         self.kept = Kept(None, 0, 0, (0, 0))
         self._open(None)
 
@@ -195,7 +195,11 @@ def test_a_replay_gives_the_live_runs_examples(
 
 def test_without_its_decisions_a_replay_differs() -> None:
     """The log alone does not say when a topic was idle."""
-    steps = [(0, 40, (False, True), ""), (1, 10, (False, False), ""), (0, 20, (False, False), "")]
+    steps: list[tuple[int, int, tuple[bool, ...], str]] = [
+        (0, 40, (False, True), ""),
+        (1, 10, (False, False), ""),
+        (0, 20, (False, False), ""),
+    ]
     found = live(1, PIPELINES[0], steps)
     assert found.made
     alone = Reader(PIPELINES[0], found.logs, [])
@@ -239,6 +243,7 @@ class Fed:
     """Partition that notes what it is given and which decisions it repeats."""
 
     late_topics = False
+    read_before = (Position(0, 0), Position(0, 0))
 
     def __init__(self) -> None:
         self.read: tuple[Position, ...] = (Position(0, 0), Position(0, 0))
@@ -282,7 +287,7 @@ def test_a_replay_continues_where_no_decision_is_left(pipe: Pipeline) -> None:
     """It was killed while the records that a checkpoint had read last were not released yet: the clock that
     it begins with stands before them. No decision is to come that it could wait for."""
     logs = logs_of(3)
-    whole, parts = (Reader(pipe, logs, follows) for follows in (None, []))
+    whole, parts = Reader(pipe, logs, None), Reader(pipe, logs, [])
     for end in range(10, 60, 10):
         for topic in range(TOPICS):
             for reader in (whole, parts):

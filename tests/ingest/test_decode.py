@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ def test_a_good_event() -> None:
     chunk, letters = decode([event()])
     assert chunk.batch.to_pylist() == [ROW]
     assert chunk.batch.schema.names == USED
-    assert (chunk.offset.dtype, chunk.index.dtype) == (np.int64, np.int32)
+    assert (chunk.offset.dtype, chunk.index.dtype) == (np.dtype(np.int64), np.dtype(np.int32))
     assert chunk.next == Position(101, 0)
     assert not letters.all
 
@@ -138,7 +139,7 @@ def test_a_bad_record_is_named_and_its_neighbours_live(
         ({"ctx": {"device": None, "zoom": None}}, {"browser": None, "zoom": None}),
     ],
 )
-def test_nulls_and_json_fields(changes: dict[str, object], row: dict[str, object]) -> None:
+def test_nulls_and_json_fields(changes: dict[str, Any], row: dict[str, object]) -> None:
     chunk, letters = decode([event(**changes)])
     assert not letters.all
     assert chunk.batch.to_pylist() == [{**ROW, **row}]
@@ -201,7 +202,7 @@ def test_neighbours_never_matter(picks: list[int], cuts: list[int]) -> None:
     """Cut into any blocks, a log gives the same rows and letters as record by record."""
     values = [TEXTS[pick] for pick in picks]
 
-    def run(sizes: Callable[[int], int]) -> tuple[list[object], list[object]]:
+    def run(sizes: Callable[[int], int]) -> tuple[list[object], list[tuple[tuple[int, int], Reason]]]:
         letters = Letters()
         decoder = Decoder(STREAM, letters, columns=USED)
         rows: list[object] = []

@@ -116,7 +116,8 @@ def read(root: Path, *, ranks: int = 1) -> tuple[list[tuple[int, int]], int]:
 def random_rows(count: int, users: int = 12) -> list[Row]:
     """Rows of which a fifth come again after up to two minutes, from the same user."""
     rng = np.random.default_rng(4)
-    rows, ts = [], 1_700_000_000_000
+    rows: list[Row] = []
+    ts = 1_700_000_000_000
     for number in range(count):
         ts += int(rng.integers(0, 300))
         if rows and rng.random() < 0.2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,7 @@ def packed(table: pa.Table, codec: str | None) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def among_good(value: bytes, **options: object) -> tuple[Chunk, Letters]:
+def among_good(value: bytes, **options: Any) -> tuple[Chunk, Letters]:
     """Decode a record between two good records, which must both arrive."""
     chunk, letters = decode([event(slot=11), value, event(slot=12)], **options)
     assert chunk.batch["slot"].to_pylist()[:: max(1, len(chunk) - 1)] == [11, 12]
@@ -199,7 +200,7 @@ def test_whatever_is_raised_is_traced_to_its_record(form: str) -> None:
     stream = Stream("s", key="user_id", columns={"user_id": "int64", "slot": "int32"})
     letters = Letters()
     decoder = Decoder(stream, letters, mask=mask)
-    rows = [{"user_id": user, "slot": 1} for user in range(40)]
+    rows: list[dict[str, object]] = [{"user_id": user, "slot": 1} for user in range(40)]
     rows[20] = {"user_id": 20, "slot": "x" if form == "json" else None}
     batch = pa.RecordBatch.from_pylist(rows) if form != "json" else None
     if form == "json":

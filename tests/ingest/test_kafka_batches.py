@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ class NoText(str):
         return b"\xff\xfe"
 
 
-def batch_of(records: list[tuple[bytes, list[tuple[str, bytes]]]], codec: str) -> ReadableBatch:
+def batch_of(records: Sequence[tuple[bytes, Sequence[tuple[str, bytes]]]], codec: str) -> ReadableBatch:
     builder = DefaultRecordBatchBuilder(2, CODECS[codec], False, -1, -1, -1, 1 << 30)
     for offset, (value, headers) in enumerate(records):
         builder.append(offset, 1000, None, value, headers)

@@ -1,5 +1,7 @@
 """Partition, from chunks to examples: any chunking, any interleaving, a restart after any chunk."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -51,13 +53,15 @@ def test_columns_of_the_released_are_forgotten() -> None:
         for _ in range(50):
             reader.step(0, 1000)
             reader.pop(1 << 30)
-        log = reader.partition.joiner._columns
+        log = reader.partition.joiner._columns  # type: ignore[attr-defined]
         kept = sum(part.batch.num_rows for part in log._parts)
         assert kept <= WINDOW_MS / 1000 + 2 * 16_384
         assert len(reader.rest()) == 50_000 * (2 if delayed == "es_dfm" else 1)
 
 
-CLICK_LOG = dict(columns={"user": "string", "ad": "int32", "ts": "int64", "hit": "bool"}, key="user")
+CLICK_LOG: dict[str, Any] = dict(
+    columns={"user": "string", "ad": "int32", "ts": "int64", "hit": "bool"}, key="user"
+)
 people = Table("people", key="user", columns={"user": "string", "age": "int32"})
 
 
@@ -70,7 +74,9 @@ def test_a_labelled_log_leaves_in_order(
     stream = Stream("log", time=time, **CLICK_LOG)
     view = labelled(stream, label="hit").lookup(people)
     pipe = Pipeline(view, sparse=dict(ad=view.ad, age=people.age), rank=None)
-    log = [{"user": f"u{t % 3}", "ad": i, "ts": t, "hit": t % 2 == 0} for i, t in enumerate(times)]
+    log: list[dict[str, Any]] = [
+        {"user": f"u{t % 3}", "ad": i, "ts": t, "hit": t % 2 == 0} for i, t in enumerate(times)
+    ]
     reader = Reader(pipe, [log])
     for _, count, taken, restart in steps:
         reader.step(0, count)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -97,7 +97,8 @@ def test_largest_passes_over_nan() -> None:
 
 def test_age_counts_from_the_event_back() -> None:
     day = 86_400_000
-    for unit, want in (("s", 129_600), ("m", 2160), ("h", 36), ("d", 1.5)):
+    wanted: dict[Literal["s", "m", "h", "d"], float] = {"s": 129_600, "m": 2160, "h": 36, "d": 1.5}
+    for unit, want in wanted.items():
         got = features(op.age(10 * day, I64, unit), [10 * day - day * 3 // 2, 10 * day, 11 * day])
         assert got.dense.ravel().tolist() == [want, 0, pytest.approx(-want / 1.5)]
 
@@ -156,7 +157,12 @@ class TestDictionary:
         assert extractor(batch).keys.tolist() == want.keys.tolist()
 
 
-ROWS = {"id": [5, -7, 2**40], "name": ["x", "", "ß"], "size": [1.5, -2.0, 1e9], "ok": [True, False, True]}
+ROWS: dict[str, list[Any]] = {
+    "id": [5, -7, 2**40],
+    "name": ["x", "", "ß"],
+    "size": [1.5, -2.0, 1e9],
+    "ok": [True, False, True],
+}
 
 
 class TestFiles:
@@ -294,7 +300,10 @@ class TestWordEmbedding:
         (lambda: op.contains_item(L64, L64), "but t.l64 is list<int64> and t.l64 is list<int64>"),
         (lambda: op.contains_item(L64, "a"), "but t.l64 is list<int64> and 'a' is string"),
         (lambda: op.age(I64, I32), r"age needs epoch milliseconds \(int64\), but t.i32 is int32"),
-        (lambda: op.age(I64, I64, "w"), "unit 'w' is not one of s, m, h, d"),
+        (
+            lambda: op.age(I64, I64, "w"),  # type: ignore[arg-type]
+            "unit 'w' is not one of s, m, h, d",
+        ),
         (lambda: op.lookup(F32, {1: 2}), "lookup needs whole numbers or strings, but t.f32 is float32"),
         (
             lambda: op.lookup(I64, {"a": 2}),
@@ -313,7 +322,10 @@ class TestWordEmbedding:
         (lambda: op.lookup(L64, {1: [2]}), "t.l64 is list<int64> and the values are list<int64>"),
         (lambda: op.lookup(I64, {1: [0] * 65_537}), "a value has 65537 bytes or items; at most 65536 can be"),
         (lambda: op.lookup(TEXT, {"a": "b"}, "c" * 2**24), "a value has 16777216 bytes or items"),
-        (lambda: op.lookup(I64, 5), "the mapping must be a dict or the path of a file, not 5"),
+        (
+            lambda: op.lookup(I64, 5),  # type: ignore[arg-type]
+            "the mapping must be a dict or the path of a file, not 5",
+        ),
         (lambda: op.lookup(I64, "no/such.csv"), "there is no file no/such.csv"),
         (lambda: op.lookup(I64, "table.txt"), "table.txt must end in .parquet, .arrow, .feather, .ipc, .csv"),
         (
@@ -325,7 +337,7 @@ class TestWordEmbedding:
             "the keys must be whole numbers, because t.l64 is list",
         ),
         (
-            lambda: op.word_embedding(TEXT, (WORDS, MATRIX), "max"),
+            lambda: op.word_embedding(TEXT, (WORDS, MATRIX), "max"),  # type: ignore[arg-type]
             'pool must be "mean" or "sum", not \'max\'',
         ),
         (
@@ -337,7 +349,10 @@ class TestWordEmbedding:
         (lambda: op.word_embedding(TEXT, (WORDS, MATRIX / 0)), "a number that is not finite"),
         (lambda: op.word_embedding(TEXT, "x.bin"), "x.bin must end in .txt, .vec, .npz or .safetensors"),
         (lambda: op.word_embedding(TEXT, "no/such.npz"), "there is no file no/such.npz"),
-        (lambda: op.word_embedding(TEXT, 3), "vectors must be a path or"),
+        (
+            lambda: op.word_embedding(TEXT, 3),  # type: ignore[arg-type]
+            "vectors must be a path or",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

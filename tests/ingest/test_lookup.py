@@ -1,5 +1,7 @@
 """Look-up tables against a dict; their row log against a list."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -36,7 +38,9 @@ def keys(ids: list[str]) -> np.ndarray:
 @examples(200)
 @given(BATCHES, st.lists(IDS, max_size=20))
 def test_equals_a_dict(batches: list[list[tuple[tuple[object, ...], bool]]], requested: list[str]) -> None:
-    table, latest, copy, since = LookupTable(ads), {}, {}, 0
+    table, since = LookupTable(ads), 0
+    latest: dict[Any, tuple[object, ...]] = {}
+    copy: dict[int, Any] = {}
     for rows in batches:
         deleted = np.array([gone for _, gone in rows], bool)
         table.upsert(batch_of(table, rows), deleted if deleted.any() else None)
@@ -84,7 +88,8 @@ def test_deleted_keys_leave_memory(tracked: bool) -> None:
     table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))
     if tracked:
         table.track_left()
-    sizes, copy, since = [], {}, 0
+    sizes, since = [], 0
+    copy: dict[int, Any] = {}
     for number in range(200):
         ids = np.arange(1000 * number, 1000 * number + 1000)
         table.upsert(pa.record_batch({"id": ids, "x": 2 * ids}))
@@ -126,7 +131,8 @@ def test_memory_stays_with_the_live_rows() -> None:
 )
 def test_row_log_equals_a_list(sizes: list[int], part_rows: int | None, requested: list[int]) -> None:
     schema = pa.schema([("x", pa.int64()), ("s", pa.string())])
-    log, rows = RowLog(schema, part_rows=part_rows), []
+    log = RowLog(schema, part_rows=part_rows)
+    rows: list[dict[str, object]] = []
     for size in sizes:
         new = [{"x": len(rows) + i, "s": str(len(rows) + i)} for i in range(size)]
         log.append(pa.RecordBatch.from_pylist(new, schema=schema))

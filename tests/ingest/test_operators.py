@@ -161,7 +161,9 @@ class TestUserOperator:
         np.testing.assert_array_equal(one(scaled(TEXT, 3), ["", "ä", "abc"]), [0, 6, 9])
 
     def test_equal_operators_give_one_node(self) -> None:
-        make = lambda text: op.operator("int64 x -> int64", text, name="f")(I64)  # noqa: E731
+        def make(text: str) -> Expr:
+            return op.operator("int64 x -> int64", text, name="f")(I64)
+
         assert make("x + 1") is make("x + 1") and make("x + 1") is not make("x + 2")
 
     def test_widens_but_never_narrows(self) -> None:

@@ -20,7 +20,7 @@ from livectr.system.errors import ConfigError
 
 A, TEXT = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
 FLAG = column(ColumnRef("t", "f"), "bool")
-HISTORY = column(RecentRef("t", "a", 3, 1000), "list<int64>")
+HISTORY = Expr("column", dtype="list<int64>", params=(RecentRef("t", "a", 3, 1000),))
 WORDS = op.split(TEXT, " ")
 ROWS = 10
 

@@ -151,7 +151,7 @@ class TestBatches:
             if nulls not in ("in the dictionary", "in both"):
                 values = values.drop_null()
             values = values.slice(1)
-            rows = [rng.randrange(len(values)) for _ in range(600)]
+            rows: list[int | None] = [rng.randrange(len(values)) for _ in range(600)]
             if nulls in ("in the rows", "in both"):
                 rows[::7] = [None] * len(rows[::7])
             index = pa.array(rows, pa.int32())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,11 @@ def test_schemas_evolve(
     for n in range(50):
         v = n % len(texts)
         user, price = ("user", "amount") if v == 4 else ("user_id", "price")
-        values = {user: n + (1 << 40 if v == 2 else 0), "ts": 1_000_000 + 1000 * n, price: n / 2}
+        values: dict[str, Any] = {
+            user: n + (1 << 40 if v == 2 else 0),
+            "ts": 1_000_000 + 1000 * n,
+            price: n / 2,
+        }
         values |= {"page": f"p{n}"} if v != 3 and n % 2 else {}
         values |= {"more": {"x": 1}, "ratios": [0.5, 2.0]} if v == 1 else {}
         sent.append(message(numbers[v], texts[v], **values))
@@ -99,10 +104,10 @@ def test_bad_messages_are_set_aside_with_reason_and_schema(
     nested = proto(FIELDS.replace("float price", "Price price")) + " message Price { float amount = 1; }"
     large = proto(FIELDS.replace("int32 user_id", "uint64 user_id"))
     broken = confluent.register(f"{stream.topic}-broken", "no proto")
-    values = {"user_id": 1, "ts": 1_000_000, "page": "p"}
+    values: dict[str, Any] = {"user_id": 1, "ts": 1_000_000, "page": "p"}
     good = message(number, text, **values, price=1.0)
     late = filled(text, **values, price=1.0)
-    late.ts.seconds = 1 << 40  # type: ignore[attr-defined]
+    late.ts.seconds = 1 << 40
     numbers = {
         name: register(name, text)
         for name, text in (
@@ -209,7 +214,7 @@ def test_a_registry_that_is_away_is_waited_for(
 ) -> None:
     """Reading continues with schemas that are known, waits for others, and ends at once when it is closed."""
     text = proto(FIELDS)
-    values = {"user_id": 1, "ts": 1_000_000, "page": "p", "price": 1.0}
+    values: dict[str, Any] = {"user_id": 1, "ts": 1_000_000, "page": "p", "price": 1.0}
     with Registry() as registry, caplog.at_level(logging.WARNING):
         number = registry.register(f"{stream.topic}-value", text, "PROTOBUF")
         source = read(stream, url=f"{kafka_url}?registry={registry.url}", until_end=False)

@@ -76,10 +76,10 @@ def test_other_messages_are_read_or_refused_as_google_protobuf_does(
     schema, other = data.draw(schemas()), data.draw(schemas())
     bodies = []
     for _ in range(6):
-        body = bytearray(data.draw(encoded(data.draw(st.sampled_from([schema, other])))))
-        for place in data.draw(st.lists(st.integers(0, max(len(body) - 1, 0)), max_size=2)):
-            body[place : place + 1] = data.draw(st.binary(max_size=3))
-        bodies.append(bytes(body))
+        drawn = bytearray(data.draw(encoded(data.draw(st.sampled_from([schema, other])))))
+        for place in data.draw(st.lists(st.integers(0, max(len(drawn) - 1, 0)), max_size=2)):
+            drawn[place : place + 1] = data.draw(st.binary(max_size=3))
+        bodies.append(bytes(drawn))
     names = [field.name for field in schema.message.DESCRIPTOR.fields]
     rows = columns_of(registry, schema, bodies, names)
     for row, body in zip(rows, bodies, strict=True):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import tempfile
+
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
@@ -33,9 +36,9 @@ def test_descriptors_and_texts_are_equal(code: int) -> None:
 
 def test_a_text_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the process ends with what to install; dead letters would lose every message."""
-    find = protobuf_files.importlib.util.find_spec
+    find = importlib.util.find_spec
     monkeypatch.setattr(
-        protobuf_files.importlib.util, "find_spec", lambda name: None if name == "grpc_tools" else find(name)
+        importlib.util, "find_spec", lambda name: None if name == "grpc_tools" else find(name)
     )
     text = proto(FIELDS)
     with Confluent(501) as registry:
@@ -76,7 +79,7 @@ def test_imports_stay_in_their_folder(name: str) -> None:
 
 
 def test_a_full_disk_is_no_fault_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protobuf_files.tempfile, "tempdir", "/proc/none")
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
     with pytest.raises(UserError, match=r"cannot be compiled in .*/proc/none.*TMPDIR"):
         protobuf_files._compiled({protobuf_files._ROOT: proto(FIELDS)})
 
@@ -116,7 +119,7 @@ def test_a_renamed_field_is_found_by_its_number(
         rows, wanted = RegisteredRows(client), Wanted(columns)
         for place, row in ((0, old), (2, new)):
             (name,) = {"user", "user_id"} & set(message_class(texts[place]).DESCRIPTOR.fields_by_name)
-            value = message(numbers[place], texts[place], **{name: 5})
+            value = message(numbers[place], texts[place], **{name: 5})  # type: ignore[arg-type]
             rows.prepare(value, wanted)
             assert rows.batch([value], wanted).batch.to_pylist() == [row]
 

@@ -79,7 +79,11 @@ def test_schemas_evolve(
     sent = []
     for n in range(40):
         v = n % len(schemas)
-        value = {"user_id": n + (1 << 40 if v == 2 else 0), "ts": 1_000_000 + 1000 * n, "price": n / 2}
+        value: dict[str, object] = {
+            "user_id": n + (1 << 40 if v == 2 else 0),
+            "ts": 1_000_000 + 1000 * n,
+            "price": n / 2,
+        }
         value |= {"page": None if n % 8 == 1 else f"p{n}"} if v != 3 else {}
         value |= {"more": {"x": 1}} if v == 1 else {}
         sent.append(message(numbers[v], schemas[v], value))
@@ -159,7 +163,7 @@ def test_tables_references_and_json_schemas(
     create_topics(kafka_url, {topic: 1}, compacted=[topic])
     kind = {"type": "enum", "name": "Kind", "symbols": ["VIDEO", "TEXT"]}
     registry.register(f"{topic}-kind", kind)
-    fields = [
+    fields: list[dict[str, Any]] = [
         {"name": "ad_id", "type": "long"},
         {"name": "kind", "type": "Kind"},
         {"name": "tags", "type": {"type": "array", "items": "string"}},

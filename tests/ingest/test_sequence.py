@@ -67,8 +67,8 @@ def test_what_was_looked_at_stays_first(tmp_path: Path, world: int) -> None:
         source.pop(k)
         popped += k
     assert popped > 50
-    for each in (source, *others):
-        each.close()
+    for one in (source, *others):
+        one.close()
 
 
 def columns(part: Ready) -> tuple[Any, ...]:

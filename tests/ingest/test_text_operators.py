@@ -131,7 +131,7 @@ def test_device_code_compiles_for_sm_90(name: str) -> None:
     assert compile_cubin(device_source(plan_of(EXPRESSIONS[name]))).startswith(b"\x7fELF")
 
 
-def run(node: Expr, **values: list[Any]) -> Extractor | Any:
+def run(node: Expr, **values: list[Any]) -> Any:
     """The sparse field's (offsets, keys), or the dense number, over columns t.<name>."""
     sparse, dense = ({}, {"x": node}) if "float" in node.dtype else ({"x": node}, {})
     names = {root.name: root for root in FeaturePlan(sparse, dense).roots}

@@ -54,7 +54,7 @@ def test_rows_are_counted_and_not_letters() -> None:
 
 def test_numbers_and_bools_convert_alike_in_json_and_arrow() -> None:
     """In a mixed block each value is converted by its own text."""
-    cases = [
+    cases: list[tuple[dict[str, Any], object, str]] = [
         (dict(n=True), 1, "n"), (dict(n=False), 0, "n"), (dict(x=True), 1.0, "x"), (dict(ok=1), True, "ok"),
         (dict(ok=0), False, "ok"), (dict(ok=1.0), True, "ok"), (dict(n=None), None, "n"), (dict(), 2, "n"),
     ]  # fmt: skip

@@ -142,7 +142,7 @@ except LiveCTRError as error:
                 family = psutil.Process(process.pid).children()
             process.kill()
             process.wait()
-            until(lambda family=family: not alive(family))
+            until(lambda: not alive(family))  # noqa: B023
 
 
 def pids(life: Path) -> dict[int, int]:

@@ -244,8 +244,8 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         "from livectr.commands.develop import bench; bench.run = lambda given: print('a line\\n' * 100_000); "
         "import sys, livectr.cli; sys.exit(livectr.cli.main(['bench', 'tables']))"
     )
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""

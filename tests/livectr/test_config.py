@@ -139,6 +139,6 @@ def test_limits_hold_for_options_that_a_program_makes() -> None:
         ({"idle_partition_s": float("nan")}, "must be a finite number"),
     ):
         with pytest.raises(ConfigError, match=says):
-            TrainOptions("file:x", **wrong)  # type: ignore[arg-type]
+            TrainOptions("file:x", **wrong)
     with pytest.raises(ConfigError, match="source is not set"):
         TrainOptions("")

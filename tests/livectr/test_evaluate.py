@@ -73,7 +73,7 @@ def test_rows_are_the_measures_of_their_examples(tmp_path: Path, capsys: pytest.
     for row, (model, (name, start, at)) in zip(
         rows, ((model, part) for model in ("rank", "ids") for part in parts), strict=True
     ):
-        reported = dict(log=file, model=model, of=name, start_ms=start)
+        reported: dict[str, object] = dict(log=file, model=model, of=name, start_ms=start)
         assert row == pytest.approx(reported | of(held, model, at), nan_ok=True)
     assert rows[0]["gauc"] > rows[6]["gauc"] and rows[0]["cold_examples"] > 100 and rows[0]["cold_gauc"]
 

@@ -166,7 +166,7 @@ def test_a_topic_with_other_columns(tmp_path: Path, capsys: pytest.CaptureFixtur
             text = base64.b64encode(value).decode() if value else None
             file.write(json.dumps({"item": name, "shot": text}) + "\n")
     command = ["features", "encode", f"file:{tmp_path}", "--topic", "shots", "--encoder", "small"]
-    command += ["--id-column", "item:string", "--image-column", "shot", "--out", tmp_path / "f"]
+    command += ["--id-column", "item:string", "--image-column", "shot", "--out", str(tmp_path / "f")]
     for encoded in (1, 0):  # read again, the older picture of "a" does not replace the newer
         assert run(*command, "--batch", 1) == 0
         summary = said(capsys)

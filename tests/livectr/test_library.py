@@ -214,7 +214,7 @@ def test_training_learns_rows_in_their_order(trained: livectr.Trained, tmp_path:
 
 
 def test_the_log_of_the_data_can_be_learned_by_source(trained: livectr.Trained, tmp_path: Path) -> None:
-    logs = trained.checkpoint.parent / "logs"
+    logs = Path(trained.checkpoint).parent / "logs"
     again = livectr.train(LINEAR, source=f"file:{logs}", checkpoint=tmp_path, threads=1)
     assert again.report.auc == trained.report.auc
 

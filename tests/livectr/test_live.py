@@ -111,7 +111,13 @@ def test_a_model_that_is_compared_with_none_stands_alone() -> None:
 
 @pytest.mark.parametrize("compared", [True, False])
 def test_the_end_of_a_run(compared: bool) -> None:
-    quality = {"auc": 0.74, "gauc": 0.73, "logloss": 0.36, "calibration": 1.0, "bayes_auc": 0.77}
+    quality: dict[str, object] = {
+        "auc": 0.74,
+        "gauc": 0.73,
+        "logloss": 0.36,
+        "calibration": 1.0,
+        "bayes_auc": 0.77,
+    }
     quality |= {"cold_auc": 0.66, "cold_gauc": None, "cold_examples": 1234}
     other = {"gauc": 0.72, "cold_auc": 0.65, "cold_gauc": None}
     quality["shadows"] = {"without_images": other} if compared else {}

@@ -90,7 +90,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "threads=1",
         *FEW_STEPS,
     ]
-    train += ["--checkpoint", folder / "c", "--set", f"run_log={log}", "--report", report]
+    train += ["--checkpoint", str(folder / "c"), "--set", f"run_log={log}", "--report", str(report)]
     command(*train)
     page = folder / "new" / "run.html"
     model = ["--pipeline", PIPELINE, "--checkpoint", folder / "c", "--source", logs, "--from-start"]
@@ -329,12 +329,12 @@ def test_live_shows_a_run_that_continues(tmp_path: Path, redis_url: str) -> None
 @pytest.mark.full
 def test_ranks_leave_the_page_to_their_supervisor(run: Run, tmp_path: Path) -> None:
     """Two ranks: one page, one run log beside the checkpoint, and the model of a run without a page."""
-    port, c = free_ports(1), tmp_path / "c"
+    port, c = free_ports(1), str(tmp_path / "c")
     train = ["train", "--pipeline", PIPELINE, "--source", f"file:{run.folder / 'logs'}", "--until-end"]
     train += ["--set", "threads=1", "--ranks", "2", "--checkpoint", c, "--live", f"127.0.0.1:{port}"]
     command(*train, *FEW_STEPS, "--report", tmp_path / "report.json")
     report = json.loads((tmp_path / "report.json").read_text())
-    lines = [json.loads(line) for line in (c / "run.log").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "c" / "run.log").read_text().splitlines()]
     assert (
         lines[-1]["report"]["examples_trained"]
         == report["examples_trained"]
@@ -381,7 +381,10 @@ def test_axes_have_round_ticks() -> None:
 
 def test_samples_of_months_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MOST_SAMPLES", 10)
-    lines = [{"kind": "run"}, *({"kind": kind, "n": n} for n in range(35) for kind in ("window", "sample"))]
+    lines: list[dict[str, Any]] = [
+        {"kind": "run"},
+        *({"kind": kind, "n": n} for n in range(35) for kind in ("window", "sample")),
+    ]
     thin = reading.thinned_samples(lines)
     samples = [line["n"] for line in thin if line["kind"] == "sample"]
     assert samples == [2, 6, 10, 14, 18, 22, 26, 30, 34]

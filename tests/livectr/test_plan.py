@@ -224,7 +224,12 @@ def test_tables_cite_the_measured_points(capsys: pytest.CaptureFixture[str]) -> 
 def test_json_of_a_pipeline_with_a_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     names = load_pipeline(DISPLAY_ADS).plan.fields
     report = tmp_path / "report.json"
-    run = {"examples_per_second": 40_000.0, "world": 2, "examples_trained": 100, "steps": 10}
+    run: dict[str, object] = {
+        "examples_per_second": 40_000.0,
+        "world": 2,
+        "examples_trained": 100,
+        "steps": 10,
+    }
     report.write_text(json.dumps(run | {"field_keys": dict.fromkeys(names, 200)}))
     flags = ("--pipeline", DISPLAY_ADS, "--report", report, "--report-cores", 1, "--cores", 4, "--json")
     assert plan(*flags) == 0
@@ -264,7 +269,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "say --report FILE too" in mistake(capsys, "--report-cores", 2)
     assert "is no report" in mistake(capsys, "--report", tmp_path)
     other = tmp_path / "report.json"
-    run = {"examples_per_second": 1.0, "world": 1, "examples_trained": 1, "steps": 1}
+    run: dict[str, object] = {"examples_per_second": 1.0, "world": 1, "examples_trained": 1, "steps": 1}
     run |= {"field_keys": {"x": 1}}
     other.write_text(json.dumps(run))
     assert "another pipeline" in mistake(capsys, "--report", other, "--pipeline", DISPLAY_ADS)

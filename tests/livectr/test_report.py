@@ -88,7 +88,7 @@ def test_the_last_line_that_is_json() -> None:
 
 
 def test_quantiles_of_a_histogram_are_interpolated() -> None:
-    samples = {
+    samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
         ("h_bucket", (("le", bound),)): n for bound, n in (("1.0", 50.0), ("2.0", 90.0), ("+Inf", 100.0))
     }
     assert quantile(samples, "h", 0.5) == pytest.approx(1.0)

@@ -200,7 +200,7 @@ def test_batches_depend_on_their_partition_alone() -> None:
     def examples(start: int, end: int) -> Examples:
         words = pa.array([f"w{i % 7}" for i in range(start, end)]).dictionary_encode()
         columns = pa.RecordBatch.from_arrays([pa.array(number[start:end]), words], names=["n", "word"])
-        ids = {name: number[start:end] for name in ARRAYS}
+        ids: dict[str, np.ndarray] = {name: number[start:end] for name in ARRAYS}
         return Examples(columns, **{**ids, "partition": partition[start:end]})
 
     def batches(cuts: list[int]) -> list[tuple[int, list[int], list[str]]]:

@@ -72,7 +72,11 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
                 if number == REQUESTS // 2:
                     world.publish(trainer)
                     app.follower.wait_newer(1, None)
-                request = {"user_id": int(rng.integers(1, 20)), "ts": NOW_MS + 1000 * number, "tags": ["x"]}
+                request: dict[str, Any] = {
+                    "user_id": int(rng.integers(1, 20)),
+                    "ts": NOW_MS + 1000 * number,
+                    "tags": ["x"],
+                }
                 ads = rng.choice(list(world.ads), CANDIDATES, replace=False).tolist()
                 position = rng.integers(0, 5, CANDIDATES).tolist()
                 for _ in range(0 if number == NEVER_ASKED else 2 if number == ASKED_TWICE else 1):
@@ -93,7 +97,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
                     clickers.add(user)
                     logs["clicks"].append({**impression, "ts": impression["ts"] + 500})
         app.stop()
-    users = [dict(zip(("user_id", "age", "city"), row, strict=True)) for row in world.users.values()]
+    users: list[dict[str, Any]] = [
+        dict(zip(("user_id", "age", "city"), row, strict=True)) for row in world.users.values()
+    ]
     logs["users"] = [row | ({"city": "moved"} if row["user_id"] > MOVED else {}) for row in users]
     logs["ads"] = [dict(zip(("ad_id", "category", "price"), r, strict=True)) for r in world.ads.values()]
     for topic, rows in logs.items():

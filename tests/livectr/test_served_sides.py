@@ -16,6 +16,7 @@ from livectr.analysis.served.reading import ServedReader
 from livectr.cli import main
 from livectr.client.clients import PreRankClient, RankClient, RecommendClient
 from livectr.local.ports import free_ports
+from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.serving.served.record import decode
@@ -82,7 +83,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
                     logs["clicks"].append({**impression, "ts": impression["ts"] + 500})
             for user in range(1, 20):
                 context = {"user_id": user, "ts": NOW_MS, "tags": []}
-                replies = [
+                replies: list[pb.RankResponse | pb.PreRankResponse | pb.RecommendResponse] = [
                     client.rank({**context, "position": 0}, {"ad_id": [100]}),
                     client.prerank({"user_id": user, "ts": NOW_MS}, None, 3),
                     client.recommend({**context, "position": 0}, 3, 9, request_id=f"best{user}"),

@@ -14,11 +14,11 @@ import redis
 
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.store.layout import Keyspace, decode_rows
-from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import DesStep
 from tests.commands import Command
+from tests.redis_values import manifest_in, values
 from tests.waiting import left_s, until
 
 PIPELINE = Path(__file__).with_name("wide_pipeline.py")
@@ -66,7 +66,7 @@ class Result:
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, Result)
         same = self.rows.keys() == other.rows.keys() and all(
-            a.tobytes() == b.tobytes()
+            np.asarray(a).tobytes() == np.asarray(b).tobytes()
             for n in self.rows
             for a, b in zip(self.rows[n], other.rows[n], strict=True)
         )
@@ -131,11 +131,11 @@ def test_a_tenth_of_the_memory_learns_and_publishes_the_same_model(
     assert Result(tmp_path / "tiered", pipeline) == whole
     assert not (tmp_path / "ssd" / "livectr-spill-0").exists()
     # servers read the same model
-    version = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    version = manifest_in(client)
     assert version.step == whole.step and version.tables == {n: len(k) for n, (k, _) in whole.rows.items()}
     for name, (keys, rows) in whole.rows.items():
-        values = client.mget(Keyspace().rows(version.row_set, name, keys))
-        served, status = decode_rows(values, version.version, version.dim)
+        held = values(client, Keyspace().rows(version.row_set, name, keys))
+        served, status = decode_rows(held, version.version, version.dim)
         assert not status.any()
         assert served.tobytes() == np.ascontiguousarray(rows[:, : version.dim]).tobytes()
 

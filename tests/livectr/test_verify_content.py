@@ -14,9 +14,8 @@ from livectr.serving.options import ServeOptions
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
-from livectr.verify import verify as steps
 from livectr.verify.report import Report
-from livectr.verify.vectors import ITEMS, Vectors
+from livectr.verify.vectors import ITEMS, PublishedVectors, Vectors
 from livectr.verify.verify import VerifyOptions, verify
 from tests.serving.content_logs import write_logs
 from tests.serving.content_world import SEED, make_store, pipeline
@@ -88,11 +87,11 @@ def test_replies_are_explained_by_the_published_vectors(
         facts = json.loads(capsys.readouterr().out)
         assert facts["content_as_published"] == ["images"] and facts["items_as_published"]
         # by the sub-model and the item tower of the version's step, the vectors are others
-        older = steps.PublishedVectors.older
+        older = PublishedVectors.older
         if role == "prerank":
-            monkeypatch.setattr(steps.PublishedVectors, "older", lambda *a: without_items(older(*a)))
+            monkeypatch.setattr(PublishedVectors, "older", lambda *a: without_items(older(*a)))
             assert verified().different > 0
-        monkeypatch.setattr(steps.PublishedVectors, "older", lambda *_: {})
+        monkeypatch.setattr(PublishedVectors, "older", lambda *_: {})
         assert verified().different > 0
     finally:
         app.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -48,19 +48,20 @@ def refusal(call: Call, request: Any) -> str:
     return str(failure.value.details())
 
 
-def columns(values: dict[str, list[Any]], dtypes: dict[str, str] | None = None) -> list[Any]:
+def columns(values: Mapping[str, list[Any]], dtypes: dict[str, str] | None = None) -> list[Any]:
     return [column_of(name, column, (dtypes or {}).get(name)) for name, column in values.items()]
 
 
 def rank(
     context: dict[str, Any] | None = None,
-    candidates: dict[str, list[Any]] | None = None,
+    candidates: Mapping[str, list[Any] | None] | None = None,
     dtypes: dict[str, str] | None = None,
     bids: list[float] | None = None,
 ) -> Any:
     """Correct request with the given parts replaced (None: left out)."""
     shared = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x"]} | (context or {})
-    each = {"ad_id": [100, 101], "position": [0, 1]} | (candidates or {})
+    each: dict[str, list[Any] | None] = {"ad_id": [100, 101], "position": [0, 1]}
+    each |= candidates or {}
     kinds = {"tags": "list<string>"} | (dtypes or {})
     return pb.RankRequest(
         context=columns({k: [v] for k, v in shared.items() if v is not None}, kinds),

@@ -101,10 +101,15 @@ def trainer(
     with connect() as collectives, ExitStack() as resources:
         parts, stages = build(pipeline, options, collectives, resources)
         # slow enough for some versions of each champion
-        run = Run(pipeline, parts, Training(parts, stages, lambda: bool(time.sleep(0.01))))
+
+        def slowly() -> bool:
+            time.sleep(0.01)
+            return False
+
+        run = Run(pipeline, parts, Training(parts, stages, slowly))
 
         def noting(self: Publisher, snapshot: VersionSnapshot, **numbers: int) -> None:
-            run.note(self._version + 1, snapshot)
+            run.note(self.lineage.number + 1, snapshot)
             begin(self, snapshot, **numbers)
 
         monkeypatch.setattr(Publisher, "begin", noting)

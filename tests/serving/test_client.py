@@ -204,7 +204,7 @@ def test_a_server_answers_pings_of_idle_clients(
     app = App("rank", pipeline, ServeOptions(redis))
     app.start()
     settings, ping, acknowledged, go_away = b"\x04\0", b"\x06\0", b"\x06\x01", b"\x07\0"
-    answers = []
+    answers: list[bytes] = []
     with socket.create_connection(("127.0.0.1", app.server.port), timeout=WAIT_S) as link:
         link.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + settings + bytes(4))
         for _ in range(8):

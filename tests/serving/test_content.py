@@ -244,7 +244,7 @@ def test_wrong_features_are_named(redis_url: str, world: World, serve: Serve) ->
         grpc.insecure_channel(serve("rank", pipeline).server.address) as rank_channel,
         grpc.insecure_channel(serve("prerank", pipeline).server.address) as prerank_channel,
     ):
-        ranks, towers = rpc.RankStub(rank_channel), rpc.PreRankStub(prerank_channel)
+        ranks, towers = rpc.RankStub(rank_channel), rpc.PreRankStub(prerank_channel)  # type: ignore[no-untyped-call]
         for messages, sentence in WRONG.values():
             with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT") as rank:
                 ranks.Rank(pb.RankRequest(context=context, candidates=candidates, content=messages))

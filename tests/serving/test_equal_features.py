@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -73,7 +73,7 @@ def requests(random: Random) -> list[Request]:
         shared = {name for name in names if random.random() < 0.5}
         # A request leaves a column out for all candidates.
         left_out = {name for name in ABSENT if random.random() < 0.3}
-        draw = {
+        draw: dict[str, Callable[[], Any]] = {
             name: partial(value if name in ABSENT else maybe, random, name, impressions.columns[name])
             for name in names
         }
@@ -175,9 +175,9 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
     store.fence.take(store.manifest_text())
     seal_values(store, pipeline.fingerprint)
     control = Control()
-    values = ValueCopier(source, control, store.space)
+    copier = ValueCopier(source, control, store.space)
     items = ItemCopier(pipeline, step, source, extract, statistics, control)
-    snapshot = Snapshotter(pipeline, step, control, statistics, values, items).take(1, None)
+    snapshot = Snapshotter(pipeline, step, control, statistics, copier, items).take(1, None)
     for values in snapshot.values:
         store.rows.write_values(values)
     yield Trained(pages, extract(examples.columns, statistics), place, statistics, store, snapshot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_a_challenger_may_gather_what_the_champion_does_not(redis_url: str, serv
         version = out.publish(kept, dense)
         if version == 1:
             app = serve("rank", contested)
-        until(lambda app=app, version=version: served(app) == version)
+        until(partial(served, app), equals=version)
         with RankClient(app.server.address) as client:
             context = CONTEXT | {"tags": ["x", "y"]}
             answers.append(client.rank(context, {"ad_id": ADS, "position": POSITIONS}))

@@ -16,10 +16,10 @@ from livectr.cli import main
 from livectr.client.clients import RankClient
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
-from livectr.store.manifest import VersionManifest
 from livectr.verify.live import LiveInputs
-from tests.redis_cluster import Cluster
+from tests.redis_cluster import Cluster, ask
 from tests.redis_servers import ClusterClient
+from tests.redis_values import manifest_in, value
 from tests.serving.display_pipeline import pipeline as display_pipeline
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
@@ -58,7 +58,7 @@ def test_versions_swap_under_load(redis_url: str, serve: Serve) -> None:
     with traffic(app) as running:
         for version in range(2, 8):
             publish(publication)
-            until(lambda version=version: served(app) == version)
+            until(lambda: served(app), equals=version)
     assert running.marked == 0 and not running.wrong
 
 
@@ -92,7 +92,7 @@ def test_users_with_the_rights_of_the_manifests(redis_url: str, nodes: Cluster) 
     for name in ("trainer", "server"):
         for node in nodes.clients():
             words = [">secret" if word.startswith(">") else word for word in rights[name]]
-            node.execute_command("ACL", "SETUSER", name, *words, "+cluster|slots")
+            ask(node, "ACL", "SETUSER", name, *words, "+cluster|slots")
         named[name] = redis_url.replace("://", f"://{name}:secret@")
     try:
         publication = trainer(named["trainer"])
@@ -110,7 +110,7 @@ def test_users_with_the_rights_of_the_manifests(redis_url: str, nodes: Cluster) 
         publication.store.close()
     finally:
         for node in nodes.clients():
-            node.execute_command("ACL", "DELUSER", *named)
+            ask(node, "ACL", "DELUSER", *named)
 
 
 def test_live_inputs_are_read(redis_url: str, world: World) -> None:
@@ -136,13 +136,13 @@ def test_operators_commands(
     named = ["--redis", redis_url]
     assert main(["versions", "list", *named]) == 0 and "served" in capsys.readouterr().out
     assert main(["versions", "hold", *named, "--reason", "a try"]) == 0
-    assert json.loads(client.get("{livectr}:hold"))["reason"] == "a try"
+    assert json.loads(value(client, "{livectr}:hold"))["reason"] == "a try"
     assert main(["versions", "list", *named]) == 0 and "held since" in capsys.readouterr().out
     assert main(["versions", "release", *named]) == 0 and client.get("{livectr}:hold") is None
     assert main(["inspect", *named]) == 0
     shown = capsys.readouterr().out
     assert "memory used" in shown and "MiB" in shown
-    assert VersionManifest.from_json(client.get("{livectr}:manifest")).version == 1
+    assert manifest_in(client).version == 1
 
 
 @pytest.mark.parametrize(

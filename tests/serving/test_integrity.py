@@ -25,6 +25,7 @@ from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.metrics_page import metric_value
 from tests.redis_servers import SERVER_AND_CLUSTER
+from tests.redis_values import value
 from tests.serving.display_world import NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.losses import NOT_SERVING, SERVING, health, traffic, trouble
@@ -226,12 +227,12 @@ def test_an_unknown_row_is_not_remembered_as_missing(
     app = serve("rank", pipeline)
     space = Keyspace("livectr")
     names = space.sentinels("1-0", range(16))
-    values = dict(zip(names, client.mget(names), strict=True))
+    held = {name: value(client, name) for name in names}
     client.unlink(*names)
     with RankClient(app.server.address) as rank:
         ask = {"user_id": 1}, {"ad_id": ADS[:5].tolist()}
         assert rank.rank(*ask).degraded
-        client.mset(values)
+        client.mset(held)
         reply = rank.rank(*ask)
     assert not reply.degraded and versions_of(reply) == {1}
 

@@ -89,8 +89,8 @@ def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Calla
             with RankClient(rank.server.address, 60) as client:
                 client.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]})
         else:
-            with PreRankClient(prerank.server.address, 60) as client:
-                client.prerank({"user_id": 3, "ts": NOW_MS}, None, 5)
+            with PreRankClient(prerank.server.address, 60) as tower:
+                tower.prerank({"user_id": 3, "ts": NOW_MS}, None, 5)
         assert {stage: n - before[stage] for stage, n in stages(role, "count").items()} == dict.fromkeys(
             STAGES, 1
         )

@@ -22,6 +22,7 @@ from livectr.store.manifest import VersionManifest
 from livectr.verify.verify import VerifyOptions, verify
 from livectr.versions.holding import release
 from tests.ranks import Processes
+from tests.redis_values import value
 from tests.serving.content_world import ADS, NOW_MS, USERS, make_store, pipeline
 from tests.trainer.processes import finish
 from tests.waiting import left_s, until
@@ -85,7 +86,7 @@ def test_a_server_follows_refreshes_a_killed_trainer_and_an_empty_redis(
         assert served is not None and served.items is not None
         held = served.manifest
         names = held.item_vectors
-        fresh = ItemVectors.of(names, dict(zip(names, client.mget(names), strict=True)), None).matrix
+        fresh = ItemVectors.of(names, {name: value(client, name) for name in names}, None).matrix
         assert served.items.ids.tolist() == fresh.ids.tolist() == ads
         np.testing.assert_array_equal(served.items.vectors, fresh.vectors)
         assert shared is None or shares(held) == shared

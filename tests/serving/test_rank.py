@@ -160,7 +160,7 @@ def test_a_look_up_row_is_kept_until_a_version_lists_it(
                 seen.append(ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS}))  # not yet listed
             if version > 1:
                 trainer.publish(same, world.step.weights(), world.items())
-                until(lambda: app.follower.current.number == version)  # noqa: B023
+                until(lambda: (now := app.follower.current) is not None and now.number == version)  # noqa: B023
             seen.append(ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS}))
 
         def reads_of_a_request() -> int:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -32,6 +33,7 @@ from livectr.system.errors import ConnectError
 from livectr.system.threads import watched_threads
 from tests.commands import Command
 from tests.metrics_page import metric_value
+from tests.redis_cluster import ask
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.losses import NOT_SERVING, SERVING, health, trouble
@@ -42,6 +44,8 @@ from tests.waiting import left_s, until
 
 Serve = Callable[..., App]
 ROOT = Path(__file__).resolve().parents[2]
+NOTHING: dict[str, Any] = {}
+"""Any look-up in it is an exception that nobody expects."""
 
 
 def test_every_error_of_redis_py_has_a_line() -> None:
@@ -167,7 +171,7 @@ def test_the_watcher_may_not_subscribe_again(
 ) -> None:
     """Its connection breaks and SUBSCRIBE is refused: it lives, and versions are served."""
     faulty.commands, faulty.fault = frozenset({b"SUBSCRIBE"}), fault
-    redis.Redis.from_url(redis_url).execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    ask(redis.Redis.from_url(redis_url), "CLIENT", "KILL", "TYPE", "pubsub")
     until(lambda: faulty.answered > 0)
     publication = trainer(redis_url)
     publication.version = 1
@@ -190,7 +194,7 @@ def test_a_busy_redis(app: App, redis_url: str) -> None:
         until(lambda: metric_value("livectr_version_stale", role="rank", side="stable"), equals=1)
         assert outcomes(app, ADS[10:20].tolist()) == {"degraded"}
     finally:
-        redis.Redis.from_url(redis_url).execute_command("SCRIPT KILL")
+        ask(redis.Redis.from_url(redis_url), "SCRIPT KILL")
         script.join()
     until(lambda: outcomes(app, ADS[10:20].tolist(), 1), equals={"OK"})
     assert health(app) == SERVING
@@ -204,8 +208,8 @@ def run_for_ever(url: str) -> None:
 def test_a_password_that_was_set_meanwhile(app: App, redis_url: str) -> None:
     client = redis.Redis.from_url(redis_url)
     client.config_set("requirepass", "secret")
-    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    ask(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    ask(client, "CLIENT", "KILL", "TYPE", "pubsub")
     until(lambda: trouble("refused"), equals=1)
     assert outcomes(app, ADS[10:20].tolist()) == {"UNAVAILABLE"}
     assert outcomes(app, [int(ADS[0])]) == {"OK"}
@@ -248,8 +252,8 @@ def test_the_follower_survives_any_exception(
     app = serve("rank", pipeline, lost_grace_s=0.3)
     before = metric_value("livectr_serving_checks_failed_total", role="rank", outcome="exit", side="stable")
     with monkeypatch.context() as patch:
-        patch.setattr(app.follower.reader, "manifest", lambda: {}["no such key"])
-        patch.setattr(app.follower.reader, "find_issue", lambda _: {}["nor this"])
+        patch.setattr(app.follower.reader, "manifest", lambda: NOTHING["no such key"])
+        patch.setattr(app.follower.reader, "find_issue", lambda _: NOTHING["nor this"])
         until(
             lambda: (
                 metric_value(
@@ -291,7 +295,7 @@ class MemoryStop(BaseException):
 def test_any_thread_that_dies_is_reported() -> None:
     reported: list[str] = []
     with watched_threads(reported.append) as deaths:
-        thread = threading.Thread(target=lambda: {}["gone"], name="sweep")
+        thread = threading.Thread(target=lambda: NOTHING["gone"], name="sweep")
         thread.start()
         thread.join()
     assert reported == deaths == ["thread 'sweep' ended by KeyError: 'gone'"]

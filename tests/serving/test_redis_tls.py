@@ -15,6 +15,7 @@ from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.system.errors import ConnectError
 from livectr.trainer.publish.redis_store import RedisStore
+from tests.redis_cluster import ask
 from tests.serving.certificates import Authority
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_requests import rank
@@ -32,8 +33,8 @@ def test_users_over_tls(redis_server: ValkeyServer, world: World, tmp_path: Path
         "server": "%R~* &* +@read +@pubsub +@connection +info",
     }
     for name, allowed in rights.items():
-        admin.execute_command("ACL", "SETUSER", name, "on", f">{PASSWORD}", *allowed.split())
-    admin.execute_command("ACL", "SETUSER", "default", "off")
+        ask(admin, "ACL", "SETUSER", name, "on", f">{PASSWORD}", *allowed.split())
+    ask(admin, "ACL", "SETUSER", "default", "off")
     authority, clients = Authority(tmp_path / "servers"), Authority(tmp_path / "clients")
     cert, key = clients.issue("client")
     (tmp_path / "password").write_text(PASSWORD + "\n")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_it_ranks(redis_url: str, world: World, serve: Callable[..., App]) -> No
     world.publish(publication(redis_url))
     address = serve("rank").server.address
     context = {"user_id": 3, "ts": NOW_MS, "query": "a b", "position": 1}
-    candidates = {"ad_id": [100, 101, 102], "tags": [["x"], [], ["x", "y"]]}
+    candidates: dict[str, list[Any]] = {"ad_id": [100, 101, 102], "tags": [["x"], [], ["x", "y"]]}
     request = json.dumps({"context": context, "candidates": candidates, "bids": [1, 2, 3]})
     answer = json.loads(ask(address, request))
     with RankClient(address) as client:

@@ -109,7 +109,12 @@ def test_clients_connect_again_at_the_age_of_their_connections(redis_url: str, w
         with load.running():
             load.proceed()
             before: set[int] = set()  # each lives for half a second: on a busy machine none may be there now
-            until(lambda: before.update(connections(process.pid)) or before)
+
+            def some() -> set[int]:
+                before.update(connections(process.pid))
+                return before
+
+            until(some)
             until(lambda: not before & connections(process.pid))
             load.proceed()
 

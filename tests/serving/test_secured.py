@@ -17,6 +17,7 @@ from livectr.analysis.served.reading import ServedReader
 from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
 from livectr.serving.served.record import decode
+from tests.redis_cluster import ask
 from tests.secured_kafka import PASSWORD as KAFKA_PASSWORD
 from tests.secured_kafka import Secured, secured_broker
 from tests.serving.display_requests import rank
@@ -46,9 +47,9 @@ def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path
     admin = redis.Redis(port=redis_server.port)
     version = world.publish(publication(f"redis://127.0.0.1:{redis_server.port}"))
     rights = ["%R~*", "&*", "+@read", "+@pubsub", "+@connection", "+info"]
-    admin.execute_command("ACL", "SETUSER", "ads", "on", f">{PASSWORD}", *rights)
+    ask(admin, "ACL", "SETUSER", "ads", "on", f">{PASSWORD}", *rights)
     (tmp_path / "password").write_text(PASSWORD + "\n")
-    flags = ("--set", f"redis_password_file={tmp_path / 'password'}", "--workers", workers)
+    flags: tuple[str, ...] = ("--set", f"redis_password_file={tmp_path / 'password'}", "--workers", workers)
     flags += ("--listen", f"127.0.0.1:{free_ports(1)}")
     if workers == "1":
         with server("rank", f"redis://ads:guess@127.0.0.1:{redis_server.port}") as process:
@@ -62,8 +63,8 @@ def test_an_acl_user_of_redis(redis_server: ValkeyServer, world: World, tmp_path
         assert "redis_password_file" in shown(process) and "hunter2" not in shown(process)
         with RankClient(address, 30) as client:
             assert rank(client) == version
-            admin.execute_command("ACL", "SETUSER", "ads", "off")
-            admin.execute_command("CLIENT", "KILL", "USER", "ads")
+            ask(admin, "ACL", "SETUSER", "ads", "off")
+            ask(admin, "CLIENT", "KILL", "USER", "ads")
             until(lambda: client.describe().trouble != "")
             trouble = client.describe().trouble
         assert "redis://ads:***@127.0.0.1" in trouble and "hunter2" not in trouble

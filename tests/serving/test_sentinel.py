@@ -13,10 +13,11 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.version.reader import Reader
 from livectr.store.hold import Hold
 from livectr.store.layout import RowStatus
+from livectr.store.measured_redis import MeasuredRedis
 from livectr.store.redis_client import connect_redis
 from livectr.trainer.publish import outcome
 from livectr.versions.holding import hold, release
-from tests.redis_cluster import until_redis
+from tests.redis_cluster import ask, until_redis
 from tests.redis_servers import Watched, stop_replicating
 from tests.serving.losses import traffic
 from tests.serving.swap_pipeline import pipeline
@@ -79,10 +80,10 @@ def test_a_promoted_replica_that_lacks_the_last_version(watched: Watched) -> Non
         second = writer.publish(snapshot(2, KEYS))
         assert second is not None and reader.manifest() == second.manifest.to_json()
         watched.kill(watched.primary)
-        replica.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]  # as its sentinel would
+        replica.replicaof("NO", "ONE")  # as its sentinel would
         sentinel = watched.client(watched.sentinel)
-        sentinel.execute_command("SENTINEL REMOVE", Watched.SERVICE)
-        sentinel.execute_command("SENTINEL MONITOR", Watched.SERVICE, "127.0.0.1", watched.replica, 1)
+        ask(sentinel, "SENTINEL REMOVE", Watched.SERVICE)
+        ask(sentinel, "SENTINEL MONITOR", Watched.SERVICE, "127.0.0.1", watched.replica, 1)
         until_redis(lambda: reader.manifest() == first.manifest.to_json())
         rows, status = reader.rows(first.manifest, {"ad": KEYS}, patient=True)["ad"]
         assert not status.any() and (rows == rows_at(1, KEYS)).all()
@@ -113,12 +114,13 @@ def test_requests_ask_the_server_that_the_follower_asks(watched: Watched) -> Non
     assert requests.fetch([b"who"]) == [b"primary"]
     replica = watched.client(watched.replica)
     stop_replicating(replica, watched.client(watched.primary))
-    replica.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
+    replica.replicaof("NO", "ONE")
     replica.set("who", "replica")
     sentinel = watched.client(watched.sentinel)
-    sentinel.execute_command("SENTINEL REMOVE", Watched.SERVICE)
-    sentinel.execute_command("SENTINEL MONITOR", Watched.SERVICE, "127.0.0.1", watched.replica, 1)
+    ask(sentinel, "SENTINEL REMOVE", Watched.SERVICE)
+    ask(sentinel, "SENTINEL MONITOR", Watched.SERVICE, "127.0.0.1", watched.replica, 1)
     assert requests.fetch([b"who"]) == [b"primary"]
+    assert isinstance(follower, MeasuredRedis)
     follower.connection_pool.disconnect()
     assert follower.get("who") == b"replica" and requests.fetch([b"who"]) == [b"replica"]
     for client in (follower, requests):

@@ -138,7 +138,7 @@ def test_cancelled_requests_stop_at_the_end_of_their_stage(stage: Stage) -> None
         request = pb.RankRequest(context=context, candidates=candidates)
         extracted = counted("livectr_request_stage_seconds_count", stage="extract")
         channel = stack.enter_context(grpc.insecure_channel(stage.app.server.address))
-        calls = [rpc.RankStub(channel).Rank.future(request) for _ in range(4)]
+        calls = [rpc.RankStub(channel).Rank.future(request) for _ in range(4)]  # type: ignore[no-untyped-call]
         until(lambda: stage.app.admission.active == 4 and stage.redis.held.is_set())
         for call in calls:
             call.cancel()

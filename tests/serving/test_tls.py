@@ -186,7 +186,8 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cert, _ = authority.issue("one")
     _, key = authority.issue("two")
-    for wrong in ({"tls_cert": "x"}, {"tls_key": "x"}, {"tls_client_ca": "x"}):
+    mistakes: list[dict[str, Any]] = [{"tls_cert": "x"}, {"tls_key": "x"}, {"tls_client_ca": "x"}]
+    for wrong in mistakes:
         with pytest.raises(ConfigError, match="set tls_cert and tls_key"):
             ServeOptions("redis://x", **wrong)
         with pytest.raises(ConfigError, match="set metrics_tls_cert and metrics_tls_key"):

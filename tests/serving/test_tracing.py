@@ -40,7 +40,7 @@ class Receiver(otlp_rpc.TraceServiceServicer):
         self.spans: list[Span] = []
         self.services: set[str] = set()
         self._server = grpc.server(ThreadPoolExecutor(2))
-        otlp_rpc.add_TraceServiceServicer_to_server(self, self._server)
+        otlp_rpc.add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
         self.endpoint = f"http://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
 

@@ -22,6 +22,7 @@ from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training
+from tests.redis_values import value
 from tests.serving.content_logs import write_logs
 from tests.serving.content_world import ADS, NOW_MS, SEED, SEGMENTS, World, make_store, pipeline
 
@@ -61,8 +62,8 @@ def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Calla
         network = EmbeddingModel(width=16, hidden=(10, 8), out=4).network("any", 0)
         prefix = "content.images."
         network.load({n.removeprefix(prefix): t for n, t in dense.items() if n.startswith(prefix)})
-        parts = [decode_vectors(client.get(name)) for name in manifest.content["images"]]
-        ids, vectors = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        published = [decode_vectors(value(client, name)) for name in manifest.content["images"]]
+        ids, vectors = (np.concatenate([part[i] for part in published]) for i in (0, 1))
         assert sorted(ids.tolist()) == sorted(store.ids.tolist())
         rows, known = store.read(ids)
         with torch.no_grad():

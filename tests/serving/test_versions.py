@@ -28,6 +28,7 @@ from livectr.serving.version.batch import Batch
 from livectr.store.manifest import FORMAT
 from livectr.system.errors import ConnectError, MismatchError
 from tests.metrics_page import metric_value
+from tests.redis_values import value
 from tests.serving.display_pipeline import pipeline as display
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import (
@@ -92,7 +93,7 @@ def test_a_version_of_another_format_is_refused(redis_url: str, serve: Serve) ->
     publish(publication)
     until(lambda: served(app), equals=2)
     client = redis.Redis.from_url(redis_url)
-    text = client.get("{livectr}:manifest")
+    text = value(client, "{livectr}:manifest")
     client.set("{livectr}:manifest", text.replace(f'"format":{FORMAT}'.encode(), b'"format":1'))
     with pytest.raises(MismatchError, match="run trainer and servers of one release"):
         serve("rank", pipeline)

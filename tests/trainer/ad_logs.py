@@ -104,8 +104,10 @@ def events(
 def changes(impressions: int, seed: int = 0) -> dict[str, list[tuple[int, dict[str, object]]]]:
     """Rows of the tables with their times, which change all the time, as `events`."""
     rng = random.Random(seed)
-    users = [{"user_id": u, "age": 15 + u, "changed": START_MS - 1} for u in range(USERS // 2)]
-    ads = [
+    users: list[dict[str, object]] = [
+        {"user_id": u, "age": 15 + u, "changed": START_MS - 1} for u in range(USERS // 2)
+    ]
+    ads: list[dict[str, object]] = [
         {"ad_id": a, "category": f"c{a % 5}", "price": a / 10, "changed": START_MS - 1}
         for a in range(ADS // 2)
     ]

@@ -35,7 +35,8 @@ def break_off(*, ranks: int) -> None:
     from livectr.trainer.run import Training
     from livectr.trainer.stream.batcher import Round
 
-    ends, at, sent = Training._ends, int(os.environ[BREAK_OFF]), []
+    ends, at = Training._ends, int(os.environ[BREAK_OFF])
+    sent: list[bool] = []
 
     def stopping(self: Training, round_: Round) -> bool:
         if self._begun >= at and not sent:

@@ -108,7 +108,8 @@ def train(
     built = pipeline(*ROLES[name])
     common = Common.of(built)
     des = DesStep(built, seed=5, collectives=collectives, settings=SETTINGS[how], placement=placement)
-    rng, tensors, checksums = np.random.default_rng(0), {}, []
+    rng, checksums = np.random.default_rng(0), []
+    tensors: dict[str, torch.Tensor] = {}
     for step in range(STEPS):
         features, label = batch(rng, SIZE, SIZE // 6)
         cuts = np.linspace(0, SIZE, world + 1).astype(int)

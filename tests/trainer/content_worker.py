@@ -120,7 +120,8 @@ def train(form: str, how: str, collectives: Collectives, out: Path) -> None:
         content=stores,
     )
     assert des.ams is not None
-    rng, tensors, checksums = np.random.default_rng(0), {}, []
+    rng, checksums = np.random.default_rng(0), []
+    tensors: dict[str, torch.Tensor] = {}
     for step in range(STEPS):
         features, label = batch(rng, SIZE, SIZE // 6)
         cuts = np.linspace(0, SIZE, world + 1).astype(int)

@@ -156,9 +156,10 @@ def train(
         collectives=collectives,
         settings=settings,
         placement=placement,
-        content={"images": Pictures()} if pictured else {},
+        content={"images": Pictures()} if pictured else {},  # type: ignore[dict-item]
     )
-    rng, tensors, checksums, losses = np.random.default_rng(0), {}, [], []
+    rng, checksums, losses = np.random.default_rng(0), [], []
+    tensors: dict[str, torch.Tensor] = {}
     batches, expected = [], []
     for step in range(STEPS):
         rows = 0 if step == 4 else int(rng.integers(20, 200))

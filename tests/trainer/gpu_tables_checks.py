@@ -23,6 +23,7 @@ from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.tables.gpu_tables import GpuTables
 from livectr.trainer.tables.rank_tables import Tier
 from tests.kernels.device_table_checks import same_tables
+from tests.models.examples import SHARED
 from tests.trainer import common_worker, des_worker
 
 Examples = tuple[Features | CommonFeatures, NDArray[np.float32]]
@@ -42,10 +43,9 @@ def pipeline_of(case: str) -> Pipeline:
         return common_worker.pipeline(*models)
     name, _, values = case.partition(" in ")
     rank, prerank = des_worker.ROLES[name]
-    built = pipeline(
-        rank, prerank=prerank, fields=des_worker.FIELDS, dense=des_worker.DENSE, shared=des_worker.SHARED
-    )
-    return replace(built, row_values=values or "fp32")
+    built = pipeline(rank, prerank=prerank, fields=des_worker.FIELDS, dense=des_worker.DENSE, shared=SHARED)
+    assert values in ("", "fp16")
+    return replace(built, row_values="fp16" if values else "fp32")
 
 
 def batches(case: str, seed: int) -> Iterator[Examples]:

@@ -19,7 +19,7 @@ def batches_of(
 ) -> list[Batch]:
     """Run N ranks in one thread, rank by rank, through the pure policy."""
     ranks = [ScriptedSource({p: o for p, o in log.items() if p % world == r}, seed + r) for r in range(world)]
-    found = []
+    found: list[Batch] = []
     for _ in range(10_000):
         for rank in ranks:
             rank.poll(0)

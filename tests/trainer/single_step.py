@@ -6,7 +6,8 @@ from bench.planted import pipeline
 from livectr.models import ModelConfig, TwoTower
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
-from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED
+from tests.models.examples import SHARED
+from tests.trainer.des_worker import DENSE, FIELDS, ROLES
 
 BOTH = ROLES["both"]
 

@@ -171,7 +171,8 @@ def test_training_does_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None
         first,
         Schedule(publish_interval_s=1e-6, checkpoint_interval_s=0.0),
     )
-    assert commits.due is Due.ALL
+    due = commits.due
+    assert due is Due.ALL
 
     def commit() -> None:
         checkpoint = run.state()

@@ -18,7 +18,6 @@ import redis
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.store.layout import Keyspace, decode_rows
-from livectr.store.manifest import VersionManifest
 from livectr.trainer import commits
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.content import CheckpointState
@@ -31,6 +30,7 @@ from livectr.trainer.commits import Committer
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish import boundary, outcome
 from livectr.trainer.publish.boundary import Boundary
+from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
@@ -38,6 +38,7 @@ from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.schedule import Schedule
 from livectr.trainer.tables import tiered_table, tiers
 from livectr.trainer.tables.tiers import Tiers
+from tests.redis_values import manifest_in, values
 from tests.tiers import few
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import start
@@ -91,7 +92,7 @@ def test_compact_frees_what_no_reader_sees() -> None:
             table.compact()
         for mark in marks:
             for found, expected in zip(table.export(mark), plain.export(mark), strict=True):
-                assert (found == expected).all()
+                np.testing.assert_array_equal(found, expected)
             assert (table.changed_keys(mark) == plain.export(mark)[0]).all()
             assert (table.erased(mark) == plain.erased(mark)).all()
         assert len(table) == len(plain)
@@ -163,7 +164,7 @@ def test_lists_are_bounded(
         assert report.examples_trained == IMPRESSIONS
         # a generation's changes come on top before it is closed
         assert max(longest) <= max(LISTED, *(len(table) for table in tables.values())) + 16 * 10
-        manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+        manifest = manifest_in(client)
         assert manifest.step == parts.progress.steps
         if first:
             assert (manifest.row_set in first) == compacts
@@ -173,8 +174,8 @@ def test_lists_are_bounded(
         Restored(tmp_path / "checkpoint", held).load_tables(restored.tables)
         for name, table in tables.items():
             keys, rows = table.export()
-            values = client.mget(Keyspace().rows(manifest.row_set, name, keys))
-            served, status = decode_rows(values, manifest.version, manifest.dim)
+            held_rows = values(client, Keyspace().rows(manifest.row_set, name, keys))
+            served, status = decode_rows(held_rows, manifest.version, manifest.dim)
             assert not status.any() and (served == rows[:, : manifest.dim]).all()
             assert (restored.tables[name].lookup(keys, missing="zeros") == rows[:, : served.shape[1]]).all()
             assert len(restored.tables[name]) == len(table)
@@ -215,15 +216,15 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     trainer.publisher._model = PublishedModel("f", (("rank.v", 16),), seed=1)
     done = trainer.publish(VersionSnapshot(1, {}, {"ad": rows}, b"", spool=spool))
     assert done is not None and done.rows == rows
-    served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.row_set, "ad", keys)), 1, 16)
+    served, status = decode_rows(values(client, Keyspace().rows(done.manifest.row_set, "ad", keys)), 1, 16)
     assert not status.any() and (served == table.lookup(keys)).all()
     # then what changed since
     mark = table.mark()
     table.update(keys[:50], np.ones((50, 16), np.float32))
     _, spool = taker._rows(Boundary({"ad": mark}, 0, 0))
     assert spool is not None and spool.rows == 50
-    done = trainer.publish(VersionSnapshot(2, {}, {"ad": rows}, b"", spool=spool))
-    served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.row_set, "ad", keys)), 2, 16)
+    again = trainer.published(VersionSnapshot(2, {}, {"ad": rows}, b"", spool=spool))
+    served, status = decode_rows(values(client, Keyspace().rows(again.row_set, "ad", keys)), 2, 16)
     assert not status.any() and (served == table.lookup(keys)).all()
     trainer.publisher.close()
     store.close()
@@ -239,8 +240,8 @@ def test_a_checkpoint_without_lists_does_not_say_what_redis_lacks(tmp_path: Path
         step=9, examples=1, predictions=0, cursor=None, tables={"t": table}, marks={}, dense={},
         source={}, statistics={},
     )  # fmt: skip
-    given: tuple[Any, ...] = (Control(), None, publisher, Boundary({"t": 0}, 0, 0))
-    committer = Committer(*given, Schedule(publish_interval_s=1.0, checkpoint_interval_s=0.0))
+    schedule = Schedule(publish_interval_s=1.0, checkpoint_interval_s=0.0)
+    committer = Committer(Control(), None, cast(Publisher, publisher), Boundary({"t": 0}, 0, 0), schedule)
     state = cast(CommitState, SimpleNamespace(snapshots=taker))
     listed = committer._completed(state, content, begins=False)
     assert listed.cursor == asdict(served) and list(listed.unpublished) == ["t"]
@@ -261,8 +262,8 @@ def test_sigterm_while_redis_says_nothing_commits_and_leaves(tmp_path: Path, red
             threads=1, publish=proxy.url.replace("=1", "=6000"), publish_interval_s=0.1, min_examples=0,
         )  # fmt: skip
         process = start(1, options)
-        held = lambda: client.get("{livectr}:manifest")  # noqa: E731
-        until(lambda: (t := held()) is not None and VersionManifest.from_json(t).step >= 5, process=process)
+        until(lambda: client.exists("{livectr}:manifest"), process=process)
+        until(lambda: manifest_in(client).step >= 5, process=process)
         proxy.silent = True
         time.sleep(0.5)  # long enough to be in the middle of a push, if there is anything to push
         process.send_signal(signal.SIGTERM)

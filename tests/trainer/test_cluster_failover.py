@@ -17,7 +17,7 @@ from livectr.trainer.publish.push import Share
 from livectr.trainer.publish.store_errors import FencedError
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Push
-from tests.redis_cluster import Cluster, until_redis
+from tests.redis_cluster import Cluster, ask, until_redis
 from tests.redis_servers import stop_replicating
 from tests.trainer.publishing import Trainer, rows_at, snapshot
 
@@ -72,7 +72,7 @@ def fail_over(cluster: Cluster, port: int) -> None:
     """Kill a primary; its replica takes over, and the other nodes know."""
     replica = cluster.client(cluster.spare[port])
     cluster.kill(port)
-    replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+    ask(replica, "CLUSTER FAILOVER", "TAKEOVER")
     others = [cluster.client(other) for other in cluster.processes]
     until_redis(lambda: all(f":{cluster.spare[port]}@".encode() in myself(node) for node in others))
 

@@ -159,7 +159,7 @@ def test_metrics_and_report(tmp_path: Path, source: str) -> None:
     assert 0 < metric_value(CONTEST_EXAMPLES) <= WINDOW
     assert metric_value(CONTEST_LOGLOSS, model="fm") < metric_value(CONTEST_LOGLOSS, model="rank")
     assert report.challengers.keys() == {"deep", "fm"} and report.shadows == {}
-    assert report.challengers["fm"]["logloss"] < report.logloss  # type: ignore[operator]
+    assert report.challengers["fm"]["logloss"] < report.logloss
 
 
 def test_another_rule_continues_and_another_challenger_does_not(tmp_path: Path, source: str) -> None:

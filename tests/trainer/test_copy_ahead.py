@@ -12,7 +12,6 @@ import redis
 
 from livectr.kernels.table.table import DynamicTable
 from livectr.store.layout import Keyspace, decode_rows
-from livectr.store.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commit_state import CommitState
@@ -21,6 +20,7 @@ from livectr.trainer.parts import Parts
 from livectr.trainer.publish import boundary, spool
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.stages import Stages
+from tests.redis_values import manifest_in, values
 from tests.trainer.ad_logs import ad_pipeline, write_files
 
 IMPRESSIONS, BATCH, CHUNK = 3_000, 16, 40
@@ -85,13 +85,13 @@ def test_training_does_not_wait_for_all_rows(
     rows = sum(map(len, tables.values()))
     assert commits.complete == 2 and waits and max(waits) < rows / 3, (rows, waits)
     assert len(waits) > 5 and erased >= 100
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert manifest.step == parts.progress.steps, "deltas continued"
-    for name, (keys, values) in at[manifest.step].items():
+    for name, (keys, exported) in at[manifest.step].items():
         served, status = decode_rows(
-            client.mget(Keyspace().rows(manifest.row_set, name, keys)), manifest.version, manifest.dim
+            values(client, Keyspace().rows(manifest.row_set, name, keys)), manifest.version, manifest.dim
         )
-        assert not status.any() and (served == values[:, : manifest.dim]).all()
+        assert not status.any() and (served == exported[:, : manifest.dim]).all()
 
 
 @pytest.mark.full
@@ -117,11 +117,11 @@ def test_a_copy_whose_changes_were_dropped_is_taken_at_once(
 
     monkeypatch.setattr(Committer, "commit", watched)
     Training(parts, stages).run()
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert manifest.step == parts.progress.steps
     for name, table in parts.step.tables.items():
-        keys, values = table.export()
+        keys, exported = table.export()
         served, status = decode_rows(
-            client.mget(Keyspace().rows(manifest.row_set, name, keys)), manifest.version, manifest.dim
+            values(client, Keyspace().rows(manifest.row_set, name, keys)), manifest.version, manifest.dim
         )
-        assert not status.any() and (served == values[:, : manifest.dim]).all()
+        assert not status.any() and (served == exported[:, : manifest.dim]).all()

@@ -68,7 +68,9 @@ def test_few_rows_make_the_batch_of_all(
     distance = -(-(limit - 1) // (samples - 1))
     assert offered.sum() <= limit + distance * (len(rows) + 1)
     few = [own[:n] for own, n in zip(rows, offered, strict=True)]
-    options = dict(finals=finals, frontier=frontier, ended=state == "ended", interval_ms=interval_ms)
+    options: dict[str, Any] = dict(
+        finals=finals, frontier=frontier, ended=state == "ended", interval_ms=interval_ms
+    )
     sizes = [size, size]
     if state == "overdue":
         sizes = [min(size, _settled(some, frontier)) for some in (rows, few)]

@@ -20,13 +20,12 @@ import redis
 from livectr.cli import main
 from livectr.ingest.content.files import KINDS
 from livectr.ingest.content.store import ContentStore
-from livectr.store.layout import Keyspace
-from livectr.store.manifest import VersionManifest
 from livectr.system.errors import CheckpointError, ConfigError, DiskFullError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import train
+from tests.redis_values import manifest_in
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.kills import kill_group
 from tests.trainer.processes import finish, start
@@ -218,7 +217,7 @@ def test_counts_survive_a_kill(tmp_path: Path, source: str, redis_url: str) -> N
             assert newest is not None and step <= newest.step < IMPRESSIONS // 16
         finish(start(1, options))
         report = json.loads((tmp_path / name / "report.json").read_text())
-        version = VersionManifest.from_json(client.get(Keyspace(space).manifest)).version
+        version = manifest_in(client, space).version
         # A version that was flipped after the last checkpoint of a killed process may be missing.
         assert 0 < report["published_versions"] <= version
         assert kills or report["published_versions"] == version

@@ -79,23 +79,24 @@ def test_scales_learn_by_adagrad_from_summed_gradients() -> None:
     """They do not fall below 0, where a field would count the wrong way."""
     ours, theirs = models(()), models(())
     learned = DenseAdam(ours, CONFIGS)
-    scales = [model.wide.scale for model in theirs.values()]
+    scales = [model.get_parameter("wide.scale") for model in theirs.values()]
     rate = DenseAdam.SCALE_RATE
     adagrad = torch.optim.Adagrad(scales, lr=rate, initial_accumulator_value=1.0, eps=0.0)
     rng = torch.Generator().manual_seed(0)
     for _ in range(5):
         for model, scale in zip(ours.values(), scales, strict=True):
             scale.grad = torch.randn(scale.shape, generator=rng)
-            model.wide.scale.grad = scale.grad.clone()
+            model.get_parameter("wide.scale").grad = scale.grad.clone()
         learned.step(SAMPLES, CURVATURE)
         adagrad.step()
     for model, scale in zip(ours.values(), scales, strict=True):
-        torch.testing.assert_close(model.wide.scale, scale)
+        torch.testing.assert_close(model.get_parameter("wide.scale"), scale)
         assert float((scale.detach() - 1).abs().min()) > 0
+    shadow = ours["shadow"].get_parameter("wide.scale")
     for _ in range(200):
-        ours["shadow"].wide.scale.grad = torch.tensor([1.0, 0.5])
+        shadow.grad = torch.tensor([1.0, 0.5])
         learned.step(SAMPLES, CURVATURE)
-    assert ours["shadow"].wide.scale.tolist() == [0.0, 0.0]
+    assert shadow.tolist() == [0.0, 0.0]
 
 
 def test_a_bias_moves_by_no_more_than_newtons_step() -> None:

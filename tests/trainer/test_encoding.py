@@ -120,7 +120,7 @@ def test_a_changed_picture_replaces_the_old(tmp_path: Path, reds: Sequence[int])
     with Run(tmp_path, new_store(tmp_path)) as run:
         for red in reds[1:]:
             write(tmp_path, [line(1, picture((red, 0, 0))), line(100 + red, picture((red, 1, 1)))])
-            until(lambda red=red: 100 + red in run.store.ids)
+            until(lambda: 100 + red in run.store.ids)  # noqa: B023
         until(lambda: run.store.read(np.array([1]))[0][0, 0] == reds[-1])
     others = {100 + red: (red, 1, 1) for red in reds[1:]}
     for _ in range(2):

@@ -9,6 +9,7 @@ import redis
 from livectr.store.layout import RowStatus, decode_rows
 from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import VersionSnapshot
+from tests.redis_values import values
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
 
 
@@ -29,7 +30,7 @@ def test_an_erased_row_leaves_redis_and_no_reader_is_told_otherwise(
     keys = np.arange(3)
     trainer.publish(snapshot(1, keys))
     trainer.publish(erasing(2, [], [1, 2, 77]))
-    row_set = trainer.publisher.last.row_set
+    row_set = trainer.manifest.row_set
     rows, status = read(client, trainer, keys, 1, row_set)
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(1, keys)).all()
     assert read(client, trainer, keys, 2, row_set)[1].tolist() == [
@@ -48,13 +49,13 @@ def test_an_erased_row_leaves_redis_and_no_reader_is_told_otherwise(
     trainer.publish(erasing(4, [], []))
     assert [client.exists(name) for name in trainer.store.space.rows(row_set, "ad", keys)] == [1, 0, 1]
     assert floor_of(client) == 2
-    values = client.mget(trainer.store.space.rows(row_set, "ad", keys))
-    assert decode_rows(values, 1, DIM, 2)[1].tolist() == [
+    held = values(client, trainer.store.space.rows(row_set, "ad", keys))
+    assert decode_rows(held, 1, DIM, 2)[1].tolist() == [
         RowStatus.FOUND,
         RowStatus.OVERWRITTEN,
         RowStatus.OVERWRITTEN,
     ]
-    assert decode_rows(values, 4, DIM, 2)[1].tolist() == [RowStatus.FOUND, RowStatus.MISSING, RowStatus.FOUND]
+    assert decode_rows(held, 4, DIM, 2)[1].tolist() == [RowStatus.FOUND, RowStatus.MISSING, RowStatus.FOUND]
 
 
 def test_what_a_trainer_erased_its_successor_removes(
@@ -88,11 +89,11 @@ def test_rows_come_and_go_and_every_version_is_right(
 
     def look() -> None:
         # what a server does: the floor is read with or after the rows
-        values = client.mget(trainer.store.space.rows(trainer.publisher.last.row_set, "ad", keys))
+        held = values(client, trainer.store.space.rows(trainer.manifest.row_set, "ad", keys))
         floor = floor_of(client)
-        newest = trainer.publisher.last.version
+        newest = trainer.manifest.version
         for version, expected in states.items():
-            rows, status = decode_rows(values, version, DIM, floor)
+            rows, status = decode_rows(held, version, DIM, floor)
             for key, row, what in zip(keys.tolist(), rows, status, strict=True):
                 if what == RowStatus.OVERWRITTEN:
                     assert version < newest
@@ -129,7 +130,7 @@ def test_rows_come_and_go_and_every_version_is_right(
     for _ in range(2):
         step += 1
         trainer.publish(erasing(step, [], []))
-    names = trainer.store.space.rows(trainer.publisher.last.row_set, "ad", keys)
+    names = trainer.store.space.rows(trainer.manifest.row_set, "ad", keys)
     assert {key for key, name in enumerate(names) if client.exists(name)} == set(state)
 
 

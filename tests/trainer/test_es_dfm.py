@@ -20,6 +20,7 @@ from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.delayed.heads import PREFIX, Heads
 from livectr.trainer.stages import Learned, LearnStage
 from livectr.trainer.stream.feed import Batch
+from tests.redis_values import value
 from tests.trainer.ad_logs import write_files
 from tests.trainer.delayed_run import (
     IMPRESSIONS,
@@ -119,7 +120,7 @@ def test_a_final_comes_when_its_window_has_passed_and_nothing_before_teaches_the
         final = batch.outcome[batch.sequence] >= FINAL_NEGATIVE
         assert (batch.order[final] >= batch.time_ms[final] + WINDOW_MS).all()
         assert (batch.order[~final & ~batch.late] <= batch.time_ms[~final & ~batch.late] + WINDOW_MS).all()
-        ends.append(final.any())
+        ends.append(bool(final.any()))
     first = ends.index(True)
     click_rate, in_time = np.frombuffer(b"".join(seen.heads)).reshape(-1, 2).T
     assert first > 3 and len({*click_rate[:first]}) == 1 and len({*in_time[:first]}) == first
@@ -223,7 +224,7 @@ def test_a_version_holds_nothing_of_the_heads(source: str, tmp_path: Path, redis
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     es_dfm = run(source, tmp_path, "es_dfm", publish=redis_url)
-    text = client.get("{livectr}:manifest")
+    text = value(client, "{livectr}:manifest")
     manifest = VersionManifest.from_json(text)
     assert es_dfm.report.published_versions and manifest.step
     assert PREFIX.encode() not in text and b"clicked" not in text and b"in_time" not in text

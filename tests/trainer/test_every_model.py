@@ -28,7 +28,7 @@ def test_a_step_is_the_plain_one(name: str) -> None:
         if not number:  # the step moves the bias to the first batch's rate once that is scored
             shift = prior_log_odds(label.sum(), rows - label.sum()) - prior_log_odds()
             with torch.no_grad():
-                plain.model.bias += shift
+                plain.model.bias.add_(shift)
         scored = step.step(features, label).logits["rank"]
         np.testing.assert_allclose(scored + shift, plain.step(features, label), rtol=1e-4, atol=1e-5)
     assert step.tables.keys() == plain.tables.keys()

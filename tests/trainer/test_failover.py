@@ -31,13 +31,13 @@ class Pair:
         self.proxy = proxy
         self.primary, self.replica = (redis.Redis(port=server.port) for server in servers)
         self._ports = [server.port for server in servers]
-        self.replica.replicaof("127.0.0.1", str(self._ports[0]))  # type: ignore[no-untyped-call]
+        self.replica.replicaof("127.0.0.1", str(self._ports[0]))
         until(lambda: self.replica.info("replication").get("master_link_status"), equals="up")
 
     def cut(self) -> None:
         """Replicate no longer: from here on the replica lags."""
         until(lambda: self.primary.wait(1, 100), equals=1)
-        self.replica.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
+        self.replica.replicaof("NO", "ONE")
 
     def fail_over(self) -> None:
         """Let the replica be in charge. Idle connections break, and clients connect again in silence."""

@@ -16,15 +16,16 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.table import DynamicTable
 from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
-from livectr.store.manifest import VersionManifest
 from livectr.system.errors import ConfigError
 from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
 from livectr.trainer.tables.gpu_tables import FREE_SHARE, GpuTables, gpu_tables, row_bytes
 from livectr.trainer.tables.rank_tables import tier_of
 from livectr.trainer.tables.tiers import Tiers
 from tests.ranks import run_ranks
+from tests.redis_values import manifest_in, values
 from tests.tiers import few
 from tests.trainer import gpu_tables_checks as checks
 from tests.trainer.ad_logs import ad_pipeline, write_files
@@ -109,28 +110,28 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
     assert_same(result, Result(tmp_path / "host"))
     if policy is None:
         assert sum(report.table_rows.values()) > RUN_BUDGET
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert manifest.step == result.step
     for name, (keys, rows) in result.tables.items():
         found = list(client.scan_iter(f"{Keyspace().namespace}:{{??}}:{manifest.row_set}:{name}:*"))
-        served, status = decode_rows(client.mget(found) if found else [], manifest.version, manifest.dim)
-        values = {
+        served, status = decode_rows(values(client, found) if found else [], manifest.version, manifest.dim)
+        published = {
             key_of(key): row
             for key, row, s in zip(found, served, status, strict=True)
             if s == RowStatus.FOUND
         }
-        assert values.keys() == set(keys.tolist()), name
+        assert published.keys() == set(keys.tolist()), name
         for key, row in zip(keys.tolist(), rows, strict=True):
-            np.testing.assert_array_equal(values[key], row[: manifest.dim])
+            np.testing.assert_array_equal(published[key], row[: manifest.dim])
 
 
 def test_what_cannot_be_together_is_refused() -> None:
     gpu = GpuTables(100, EmulatedDevice)
     admitting = replace(ad_pipeline(), policies=TablePolicy(admit_after=2))
     with pytest.raises(ConfigError, match="has admit_after, which tables on a GPU do not support"):
-        checks.DesStep(admitting, tier=gpu, seed=1)
+        DesStep(admitting, tier=gpu, seed=1)
     with pytest.raises(ConfigError, match="need a PyTorch that sees it"):
-        checks.DesStep(ad_pipeline(), tier=GpuTables(100), seed=1)
+        DesStep(ad_pipeline(), tier=GpuTables(100), seed=1)
 
 
 def test_settings() -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -126,10 +127,11 @@ def test_a_broker_that_is_away_takes_the_newest_offsets_later(
 
 
 def test_mistakes() -> None:
-    for options, says in (
+    mistakes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"source": "file:/logs", "checkpoint": "/c"}, "only a kafka:// source"),
         ({"source": "kafka://b:9092"}, "group needs checkpoint"),
         ({"source": "kafka://b:9092", "checkpoint": "/c", "group": " "}, "group is empty"),
-    ):
+    )
+    for options, says in mistakes:
         with pytest.raises(ConfigError, match=says):
             TrainOptions(**{"group": "ads", **options})

@@ -66,7 +66,7 @@ def test_a_version_under_way_is_not_flipped_over_a_hold(
     # as often as it may be tried, and with more rows, the served version stays whole
     for step in (3, 4, 5):
         assert trainer.publish(snapshot(step, KEYS)) is None
-        rows, status = read(client, trainer, KEYS, 1, trainer.publisher.last.row_set)  # type: ignore[union-attr]
+        rows, status = read(client, trainer, KEYS, 1, trainer.manifest.row_set)
         assert (status == RowStatus.FOUND).all() and (rows == rows_at(1, KEYS)).all()
     assert "the hold is gone (sale)" in release(redis_url, "livectr")
     trainer.until(held=False)
@@ -122,7 +122,7 @@ def test_what_redis_loses_under_a_hold_is_published_after_it(
 ) -> None:
     hold(redis_url, "livectr", "")
     trainer.until(held=True)
-    sentinel = trainer.store.space.sentinels(trainer.publisher.last.row_set, [3])[0]  # type: ignore[union-attr]
+    sentinel = trainer.store.space.sentinels(trainer.manifest.row_set, [3])[0]
     client.delete(sentinel)
     publisher = trainer.publisher
     until(lambda: publisher.full, turn=lambda: publisher.observe([publisher.flag]))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from livectr.store.measured_redis import MeasuredRedis
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_errors import STORE_ERRORS
 
@@ -54,10 +55,12 @@ def test_a_thread_meets_no_error_but_those_of_the_store(redis_url: str, hasty_th
 def test_a_command_that_waits_fails_at_once(redis_url: str) -> None:
     store = RedisStore(redis_url, "interrupts")
     failed: list[BaseException] = []
+    client = store.client
+    assert isinstance(client, MeasuredRedis)
 
     def wait() -> None:
         try:
-            store.client.blpop(["nothing"], timeout=25)
+            client.blpop(["nothing"], timeout=25)
         except STORE_ERRORS as error:
             failed.append(error)
 

@@ -19,6 +19,7 @@ from livectr.store.vectors import decode_vectors
 from livectr.trainer.des.item_vectors import ItemCopy, item_vectors
 from livectr.trainer.publish.items import Items
 from livectr.trainer.run import TrainOptions, train
+from tests.redis_values import value
 from tests.trainer.ad_logs import ADS, ad_pipeline, write_files
 from tests.trainer.des_worker import batch
 from tests.trainer.processes import finish, start
@@ -72,7 +73,7 @@ def test_the_training_thread_runs_no_tower(
 
 def published(client: redis.Redis) -> tuple[np.ndarray, np.ndarray]:
     manifest = VersionManifest.from_json(client.get(Keyspace().manifest) or b"")
-    ids, vectors = zip(*(decode_vectors(client.get(name)) for name in manifest.item_vectors), strict=True)
+    ids, vectors = zip(*(decode_vectors(value(client, name)) for name in manifest.item_vectors), strict=True)
     order = np.argsort(np.concatenate(ids))
     return np.concatenate(ids)[order], np.concatenate(vectors)[order]
 

@@ -222,6 +222,6 @@ def test_segments_of_different_numbers_of_cells() -> None:
     offsets, found = decoded(coded, segments.cells)
     assert (offsets.tolist(), found.tolist()) == ([0, 2, 2, 3, 7], keys.tolist())
     assert keycode.measure(coded.header, segments.cells)[0].tolist() == [2, 0, 5]
-    for offsets, cells in ([0, 2, 8], [1, 1]), ([0, 2, 1], [1, 1]), ([0, 2, 3], [1, 2]):
+    for ends, cells in ([0, 2, 8], [1, 1]), ([0, 2, 1], [1, 1]), ([0, 2, 3], [1, 2]):
         with pytest.raises(ValueError, match="do not fit"):
-            Segments.ragged(np.array(offsets, np.int32), keys, np.array(cells))
+            Segments.ragged(np.array(ends, np.int32), keys, np.array(cells))

@@ -33,7 +33,9 @@ def test_versions_list_the_look_up_rows_that_they_wrote(
     source = write_files(tmp_path / "logs", 2_000)
 
     def run(since: int, **more: Any) -> tuple[VersionManifest, dict[str, list[int]]]:
-        options = dict(batch_size=128, batch_ramp=0, min_examples=0, checkpoint=str(tmp_path / "c"))
+        options: dict[str, Any] = dict(
+            batch_size=128, batch_ramp=0, min_examples=0, checkpoint=str(tmp_path / "c")
+        )
         train(ad_pipeline(), TrainOptions(source, publish=redis_url, **options, **more))
         return listed(client, since)
 

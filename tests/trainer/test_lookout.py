@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,13 @@ from livectr.store.manifest import VersionManifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish import garbage
 from livectr.trainer.publish.garbage import collect_garbage
-from livectr.trainer.publish.publisher import Publisher, Push
+from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_errors import FencedError, LostError
-from livectr.trainer.publish.version import PublishedModel
+from livectr.trainer.publish.version import PublishedModel, Push
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.redis_servers import SERVER_AND_CLUSTER
+from tests.redis_values import manifest_in, values
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
 from tests.trainer.publishing import DIM, Trainer, rows_at, snapshot
@@ -67,10 +68,10 @@ def trainer(redis_url: str, client: redis.Redis) -> Iterator[Watching]:
 
 def assert_whole(client: redis.Redis, trainer: Watching, step: int) -> None:
     """All rows of the step are in Redis, and its sentinels."""
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert manifest == trainer.publisher.last
     names = trainer.store.space.rows(manifest.row_set, "ad", KEYS)
-    rows, status = decode_rows(client.mget(names), manifest.version, DIM)
+    rows, status = decode_rows(values(client, names), manifest.version, DIM)
     assert not status.any() and (rows == rows_at(step, KEYS)).all()
     assert trainer.store.is_complete(manifest)
 
@@ -78,8 +79,8 @@ def assert_whole(client: redis.Redis, trainer: Watching, step: int) -> None:
 @SERVER_AND_CLUSTER
 @pytest.mark.parametrize("lost", ["everything", "the manifest", "one sentinel", "one bucket of values"])
 def test_an_idle_trainer_sees_the_loss(client: redis.Redis, trainer: Watching, lost: str) -> None:
-    row_set, space = trainer.publisher.last.row_set, trainer.store.space
-    sentinel = trainer.publisher.last.sentinel
+    row_set, space = trainer.manifest.row_set, trainer.store.space
+    sentinel = trainer.manifest.sentinel
     for _ in range(3):
         time.sleep(0.02)
         assert trainer.publisher.flag is Push.IDLE
@@ -132,7 +133,7 @@ def test_a_successor_is_told_apart_from_a_loss(
     trainer.idle_until_lost()
     with pytest.raises(FencedError):
         trainer.publish(snapshot(2, KEYS))
-    assert VersionManifest.from_json(client.get("{livectr}:manifest")) == other.publisher.last
+    assert manifest_in(client) == other.publisher.last
     other.publisher.close()
 
 
@@ -188,7 +189,7 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
 @SERVER_AND_CLUSTER
 def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, trainer: Watching) -> None:
     """A reader in the middle of a collection must not take a removed row for one that never was."""
-    old = trainer.publisher.last
+    old = trainer.manifest
     client.unlink("{livectr}:manifest")
     trainer.idle_until_lost()
     done = trainer.publish(snapshot(2, KEYS))
@@ -197,10 +198,11 @@ def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, tra
     rows, held = trainer.store.space.rows(old.row_set, "ad", KEYS), trainer.store.client.remove
     seen = []
 
-    def unlink(names: list[bytes]) -> int:
-        if set(names) & set(rows):
+    def unlink(names: Iterable[str | bytes]) -> int:
+        every = [*names]
+        if set(every) & {*rows}:
             seen.append(client.exists(*sentinels))
-        return held(names)
+        return held(every)
 
     trainer.store.client.remove = unlink  # type: ignore[method-assign]
     collect_garbage(trainer.store, done.manifest)
@@ -263,4 +265,5 @@ def stable_manifest(client: redis.Redis) -> VersionManifest:
         return text is not None and time.monotonic() - since >= 2.0
 
     until(stable, why=lambda: text)
+    assert text is not None
     return VersionManifest.from_json(text)

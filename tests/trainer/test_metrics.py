@@ -147,7 +147,8 @@ def test_gauc_and_cold_gauc_against_the_definition(rows: list[tuple[int, int, bo
     """Cold counted by a loop over the impressions; each item had 18 before."""
     table = np.array(rows, np.int64).reshape(-1, 4)
     user, logit, label = table[:, 0], table[:, 1].astype(np.float32), table[:, 2].astype(np.float32)
-    loops, held, cold = [], [18] * 4, []
+    held, cold = [18] * 4, []
+    loops: list[dict[str, float]] = []
     for u, z, y, item in rows:
         loops.append(dict(user=u, logit=z, label=int(y)))
         cold.append(held[item] < COLD)

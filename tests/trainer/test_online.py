@@ -14,7 +14,8 @@ from livectr.models import FM, LR, DeepFM, ModelConfig, sgd
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
-from tests.trainer.des_worker import FIELDS, SHARED, batch
+from tests.models.examples import SHARED
+from tests.trainer.des_worker import FIELDS, batch
 
 ONE_BY_ONE = StepSettings(online=100)
 
@@ -58,8 +59,8 @@ def test_a_batch_equals_batches_of_one_example(model: ModelConfig) -> None:
     assert ours.keys() == theirs.keys()
     for name, rows in ours.items():
         np.testing.assert_allclose(rows, theirs[name], rtol=1e-3, atol=1e-4)
-    scales = [one.models["rank"].wide.scale.detach() for one in (des, singles)]
-    torch.testing.assert_close(*scales, rtol=1e-3, atol=1e-4)
+    scales = [one.models["rank"].get_parameter("wide.scale").detach() for one in (des, singles)]
+    torch.testing.assert_close(scales[0], scales[1], rtol=1e-3, atol=1e-4)
     assert float((scales[0] - 1).abs().min()) > 1e-3
 
 
@@ -88,7 +89,7 @@ def test_only_ftrl_of_small_batches(model: ModelConfig, rows: int, same: bool) -
         des = step_of(model, settings)
         des.step(features, label)
         logits.append(des.step(features, label).logits["rank"])
-    assert np.array_equal(*logits) is same
+    assert np.array_equal(logits[0], logits[1]) is same
 
 
 def test_a_batch_that_is_not_finite_leaves_the_rows_alone() -> None:

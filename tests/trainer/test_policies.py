@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -71,6 +72,9 @@ def aged(use: tuple[int, int], now: int) -> int:
     return count >> (now // 7200 - stamp // 7200)
 
 
+Evict = Literal["lru", "lfu"]
+
+
 @examples(40)
 @given(
     evict=st.sampled_from(["lru", "lfu"]),
@@ -78,7 +82,7 @@ def aged(use: tuple[int, int], now: int) -> int:
     age_h=st.one_of(st.none(), st.integers(1, 30)),
     seed=st.integers(0, 999),
 )
-def test_what_stays_is_what_a_dict_keeps(evict: str, budget: int, age_h: int | None, seed: int) -> None:
+def test_what_stays_is_what_a_dict_keeps(evict: Evict, budget: int, age_h: int | None, seed: int) -> None:
     max_age = None if age_h is None else f"{age_h}h"
     rank = Rank(TablePolicy(max_age=max_age, max_rows=budget, evict=evict, half_life="2h"))
     rows: dict[int, tuple[int, int]] = {}  # key -> stamp, count
@@ -167,8 +171,9 @@ class Parts:
             for rank, table in enumerate(self.tables)
         ]
         self.fronts = [FieldTables({"ad": table}, [("ad", "ad")]) for table in self.tables]
-        for policies in self.policies if states is not None else ():
-            policies.load(states)
+        if states is not None:
+            for policies in self.policies:
+                policies.load(states)
 
     def learn(self, keys: np.ndarray, time_ms: int) -> None:
         for rank, (policies, front) in enumerate(zip(self.policies, self.fronts, strict=True)):
@@ -237,7 +242,7 @@ def test_a_sketch_that_is_split_and_put_together_counts_no_sighting_twice() -> N
 
 
 @pytest.mark.parametrize("evict", ["lru", "lfu"])
-def test_memory_is_bounded_under_ever_new_keys(evict: str) -> None:
+def test_memory_is_bounded_under_ever_new_keys(evict: Evict) -> None:
     """A byte budget holds for all that the table takes, but for a batch's rows; keys that recur stay."""
     budget = 2 << 20
     rank = Rank(TablePolicy(max_bytes=budget, evict=evict))

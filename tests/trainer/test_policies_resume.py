@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
-from livectr.store.manifest import VersionManifest
+from tests.redis_values import manifest_in, values
 from tests.trainer.ad_logs import ADS, USERS, write_files
 from tests.trainer.kills import kill_group, kill_somewhere
 from tests.trainer.processes import finish, start
@@ -51,18 +51,18 @@ def test_killed_anywhere_tables_and_redis_hold_what_stays(
     finish(start(1, options, policy=POLICY))
     assert kills
     assert_same(Result(root), unbroken)
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert manifest.step == unbroken.step
     for name, (keys, rows) in unbroken.tables.items():
         found = list(client.scan_iter(f"{Keyspace().namespace}:{{??}}:{manifest.row_set}:{name}:*"))
-        served, status = decode_rows(client.mget(found) if found else [], manifest.version, manifest.dim)
+        served, status = decode_rows(values(client, found) if found else [], manifest.version, manifest.dim)
         there = status == RowStatus.FOUND
-        values = {
+        published = {
             key_of(key): row for key, row, is_there in zip(found, served, there, strict=True) if is_there
         }
-        assert values.keys() == set(keys.tolist()), name
+        assert published.keys() == set(keys.tolist()), name
         for key, row in zip(keys.tolist(), rows, strict=True):
-            assert (values[key] == row[: manifest.dim]).all()
+            assert (published[key] == row[: manifest.dim]).all()
 
 
 def test_another_number_of_ranks_keeps_the_same_rows(tmp_path: Path, source: str, unbroken: Result) -> None:

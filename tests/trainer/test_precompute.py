@@ -21,6 +21,7 @@ from livectr.trainer.content import telemetry
 from livectr.trainer.content.precompute import ContentPrecompute, StoppedError
 from livectr.trainer.publish.version import Push
 from tests.metrics_page import metric_value
+from tests.redis_values import value
 from tests.trainer.publishing import Trainer, snapshot
 from tests.waiting import left_s
 
@@ -35,7 +36,10 @@ def store(tmp_path: Path) -> ContentStore:
     rng = np.random.default_rng(0)
     for start in range(0, 700, 100):
         ids = np.arange(start, start + 120) * 7 - 900
-        made.append(ids[ids < 700 * 7 - 900], rng.standard_normal((120, WIDTH))[ids < 700 * 7 - 900])
+        made.append(
+            ids[ids < 700 * 7 - 900],
+            rng.standard_normal((120, WIDTH)).astype(np.float32)[ids < 700 * 7 - 900],
+        )
     return made
 
 
@@ -80,7 +84,7 @@ def test_vectors_are_those_of_the_sub_model_when_it_was_copied(
     made = ContentPrecompute("images", network, store)
     expected = recomputed(network, store, store.ids)
     with torch.no_grad():
-        network.weights[0].zero_()  # training continues
+        network.get_parameter("weights.0").zero_()  # training continues
     parts = list(made.run(lambda: False))
     assert len(parts) == made.blobs == 5 and all(len(ids) >= 150 for ids, _ in parts[:-1])
     ids, vectors = whole(iter(parts))
@@ -91,7 +95,7 @@ def test_vectors_are_those_of_the_sub_model_when_it_was_copied(
 
 def test_ids_that_come_meanwhile_find_place(store: ContentStore, network: SubNetwork) -> None:
     made = ContentPrecompute("images", network, store)
-    store.append(np.arange(10_000, 10_400), np.ones((400, WIDTH)))
+    store.append(np.arange(10_000, 10_400), np.ones((400, WIDTH), np.float32))
     parts = list(made.run(lambda: False))
     assert len(parts) == made.blobs  # as many as the manifest names
     assert sorted(whole(iter(parts))[0].tolist()) == sorted(store.ids.tolist())
@@ -141,18 +145,18 @@ def test_a_version_has_the_vectors_of_all_ids(
     for step in range(1, 6):
         with torch.no_grad():
             network.absent.add_(0)
-            network.biases[0].add_(0.1)
+            network.get_parameter("biases.0").add_(0.1)
         expected = recomputed(network, store, np.sort(store.ids))
         part = snapshot(step, keys, content={"images": ContentPrecompute("images", network, store)})
         done = trainer.publish(part)
         assert done is not None
-        blobs = [client.get(name) for name in done.manifest.content["images"]]
+        blobs = [value(client, name) for name in done.manifest.content["images"]]
         assert len(blobs) == len(set(done.manifest.content["images"])) == 5
         ids, vectors = whole(decode_vectors(blob) for blob in blobs)
         assert np.array_equal(np.sort(ids), np.sort(store.ids))
         np.testing.assert_allclose(vectors[np.argsort(ids)], expected, rtol=1e-5, atol=1e-6)
     assert metric_value(telemetry.PRECOMPUTED_CONTENT, content="images") == swept + 5 * len(store)
-    versions = {int(name.split(b":")[2]) for name in client.keys("livectr:blob:*content*")}
+    versions = {int(name.split(b":")[2]) for name in client.scan_iter("livectr:blob:*content*")}
     assert versions == {2, 3, 4, 5}  # older ones are dropped with their version
     trainer.publisher.close()
     client.close()

@@ -43,7 +43,8 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
         assert len(log) == 0, "of other models: it begins again"
         with pytest.raises(ValueError, match="in a log of"):
             log.append(batch(0, 5))
-    assert read_predictions(path).dtype.names[-2:] == ("rank", "ids")
+    names = read_predictions(path).dtype.names
+    assert names is not None and names[-2:] == ("rank", "ids")
 
 
 @pytest.mark.parametrize(

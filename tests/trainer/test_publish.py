@@ -22,6 +22,7 @@ from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import Push, VersionSnapshot
 from tests.redis_servers import SERVER_AND_CLUSTER
+from tests.redis_values import manifest_in, value, values
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
 from tests.waiting import left_s, until
 
@@ -30,7 +31,7 @@ from tests.waiting import left_s, until
 def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
     trainer = start(trainers, redis_url)
     keys = np.arange(5_000) * 7 - 9_000
-    listener = client.pubsub()
+    listener = client.pubsub()  # type: ignore[no-untyped-call]
     listener.subscribe("livectr:versions")
     assert listener.get_message(timeout=left_s())
     trainer.publisher.trained(np.array([1_050, 1_099, 1_250]))
@@ -39,7 +40,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     expected = trainer.publisher.cursor(1)
     done = trainer.publish(snapshot(1, keys, items=items, values=[facts]))
     assert done is not None and done.rows == 5_000
-    text = client.get("{livectr}:manifest")
+    text = value(client, "{livectr}:manifest")
     manifest = VersionManifest.from_json(text)
     assert manifest == done.manifest
     assert expected == Cursor(
@@ -51,9 +52,9 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(1, keys)).all()
     assert client.get(manifest.dense[0]) == b"dense 1"
     assert (
-        decode_changed(client.get(manifest.changed[0])) == {}
+        decode_changed(value(client, manifest.changed[0])) == {}
     )  # nobody served an earlier one of its row set
-    assert decode_vectors(client.get(manifest.item_vectors[0]))[0].tolist() == [4, 5]
+    assert decode_vectors(value(client, manifest.item_vectors[0]))[0].tolist() == [4, 5]
     assert client.get(facts.names[0]) == b"[7]"
     message = listener.get_message(timeout=left_s())
     assert message and message["data"] == b"1"
@@ -67,7 +68,7 @@ def test_a_reader_of_the_version_before_is_not_disturbed(
     keys = np.arange(100)
     for step in (1, 2):
         trainer.publish(snapshot(step, keys[:50] if step == 1 else keys))
-    row_set = trainer.publisher.last.row_set
+    row_set = trainer.manifest.row_set
     rows, status = read(client, trainer, keys, 1, row_set)
     assert (rows[:50] == rows_at(1, keys[:50])).all()
     assert (status[50:] == RowStatus.MISSING).all()
@@ -90,7 +91,7 @@ def test_a_delta_lists_changed_look_up_rows(
     for step in (1, 2):
         done = trainer.publish(snapshot(step, np.array([step]), values=[facts, unlisted]))
     assert done is not None
-    changed = decode_changed(client.get(done.manifest.changed[0]))
+    changed = decode_changed(value(client, done.manifest.changed[0]))
     assert {name: found.tolist() for name, found in changed.items()} == {"ad": [2], "lookup:ads": [7, 9]}
 
 
@@ -101,10 +102,11 @@ def test_deltas_name_what_changed_and_old_blobs_go(
     trainer = start(trainers, redis_url)
     for step in range(1, 8):
         trainer.publish(snapshot(step, np.array([step])))
-    manifest = trainer.publisher.last
+    manifest = trainer.manifest
     assert manifest.version == 7
     changed = manifest.changed_since(4, manifest.row_set)
-    assert [decode_changed(client.get(blob))["ad"].tolist() for blob in changed] == [[5], [6], [7]]
+    assert changed is not None
+    assert [decode_changed(value(client, blob))["ad"].tolist() for blob in changed] == [[5], [6], [7]]
     assert manifest.changed_since(3, manifest.row_set) is None
     versions = {int(name.split(b":")[2]) for name in client.scan_iter("livectr:blob:*")}
     assert versions == {4, 5, 6, 7}
@@ -124,7 +126,7 @@ def test_a_zombie_is_refused(redis_url: str, client: redis.Redis, trainers: list
     with pytest.raises(FencedError):
         zombie.store.flip(b"{}", 9, b"")
     assert client.get("{livectr}:manifest") == before
-    row_set = successor.publisher.last.row_set
+    row_set = successor.manifest.row_set
     assert (read(client, successor, keys, 2, row_set)[0] == rows_at(2, keys)).all()
 
 
@@ -153,7 +155,7 @@ def test_a_restart_resumes_with_deltas_when_redis_holds_the_checkpoint(
     second = start(trainers, redis_url, cursor)
     assert not second.publisher.full
     second.publish(snapshot(2, keys[:3]))
-    manifest = second.publisher.last
+    manifest = second.manifest
     assert (manifest.version, manifest.row_set) == (2, cursor.row_set) and manifest.epoch > cursor.epoch
     assert manifest.changed_since(1, cursor.row_set) == manifest.changed
     rows, _ = read(client, second, keys, 2, manifest.row_set)
@@ -174,17 +176,17 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
     elif fault == "half a push":
         first.store.begin(2)
         first.store.rows.write(2, cursor.row_set, "ad", keys[:5], rows_at(99, keys[:5]))
-    old = first.publisher.last
+    old = first.manifest
     none = fault == "no checkpoint"
     second = start(trainers, redis_url, None if none else cursor, take_over=none, collect_after_s=0)
     assert second.publisher.full
     second.publish(snapshot(3, keys))
-    manifest = second.publisher.last
+    manifest = second.manifest
     begun = old.version + (fault == "half a push")  # no number is used again
     assert manifest.version == begun + 1 and manifest.row_set != old.row_set
     assert manifest.changed_since(old.version, old.row_set) is None
     assert (read(client, second, keys, manifest.version, manifest.row_set)[0] == rows_at(3, keys)).all()
-    second.publisher._garbage.thread.join()
+    second.end_collection()
     assert not any(client.mget(second.store.space.rows(old.row_set, "ad", keys)))
     assert not second.store.pushing()
 
@@ -214,7 +216,7 @@ def test_another_manifest_in_place_of_ours_is_a_loss(
     trainer.publish(snapshot(1, np.arange(3)))
     client.set("{livectr}:manifest", b"{}")
     with pytest.raises(LostError):
-        trainer.store.flip(b"new", 2, trainer.publisher.last.to_json())
+        trainer.store.flip(b"new", 2, trainer.manifest.to_json())
 
 
 @SERVER_AND_CLUSTER
@@ -231,7 +233,7 @@ def test_a_push_that_broke_is_repeated_under_its_number(
         two = replace(two, rows={**two.rows, "user": two.rows["ad"]})
         assert trainer.publish(two) is None
     assert not trainer.publisher.full
-    row_set = trainer.publisher.last.row_set
+    row_set = trainer.manifest.row_set
     assert (read(client, trainer, keys, 1, row_set)[0] == rows_at(1, keys)).all()
     done = trainer.publish(snapshot(3, keys))
     assert done is not None and done.manifest.version == 2
@@ -245,7 +247,8 @@ def test_a_flip_whose_answer_was_lost_is_asked_again(
 ) -> None:
     """Step 6 takes place, but its answer does not arrive."""
     trainer = start(trainers, redis_url)
-    check, lost = trainer.store.connection.check, []
+    check = trainer.store.connection.check
+    lost: list[object] = []
 
     def lose_one(answer: object) -> None:
         check(answer)
@@ -268,9 +271,9 @@ def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Traine
     def reader() -> None:
         client = redis.Redis.from_url(redis_url)
         while not stop.is_set():
-            manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
-            values = client.mget(trainer.store.space.rows(manifest.row_set, "ad", keys))
-            rows, status = decode_rows(values, manifest.version, DIM)
+            manifest = manifest_in(client)
+            held = values(client, trainer.store.space.rows(manifest.row_set, "ad", keys))
+            rows, status = decode_rows(held, manifest.version, DIM)
             if (status == RowStatus.OVERWRITTEN).any():
                 continue
             reads.append(manifest.version)

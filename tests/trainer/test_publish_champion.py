@@ -13,6 +13,7 @@ from livectr.store.layout import RowStatus, decode_rows
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.publish.snapshot import served_columns
 from livectr.trainer.publish.version import Published, PublishedModel, VersionSnapshot
+from tests.redis_values import values
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
 
 MODEL = PublishedModel("f", (("rank.v", DIM), ("fm.w", 1), ("fm.v", 1), ("ids.v", 4)), seed=1)
@@ -49,7 +50,7 @@ def test_the_version_of_a_change_is_complete_and_readers_of_the_version_before_a
     assert (third.champion, third.dim, third.segments) == ("fm", 2, (("fm.w", 1), ("fm.v", 1)))
     assert third.changed_since(second.version, second.row_set) is None, "servers drop all cached rows"
     rows, status = decode_rows(
-        client.mget(trainer.store.space.rows(third.row_set, "ad", KEYS)), third.version, third.dim
+        values(client, trainer.store.space.rows(third.row_set, "ad", KEYS)), third.version, third.dim
     )
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(3, KEYS)[:, :2]).all()
     old, status = read(client, trainer, KEYS[5:], second.version, second.row_set)

@@ -19,7 +19,6 @@ import pytest
 import redis
 
 from livectr.store.layout import RowStatus
-from livectr.store.manifest import VersionManifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish import garbage, outcome
 from livectr.trainer.publish.fence_scripts import BEGIN, FLIP
@@ -28,6 +27,7 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.row_scripts import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES
 from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
+from tests.redis_values import manifest_in
 from tests.tiers import few
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Fault, Proxy
@@ -62,7 +62,7 @@ class Seen:
         self.newest = 0
 
     def look(self) -> None:
-        manifest = VersionManifest.from_json(self._client.get("{livectr}:manifest"))
+        manifest = manifest_in(self._client)
         assert self.steps.setdefault(manifest.version, manifest.step) == manifest.step, "a number used twice"
         assert manifest.version >= self.newest
         self.newest = manifest.version
@@ -70,7 +70,7 @@ class Seen:
 
 def assert_served(client: redis.Redis, trainer: Trainer, step: int) -> None:
     """Check that the trainer's newest version stands in Redis, complete, at that step."""
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert trainer.publisher.last == manifest and manifest.step == step
     rows, status = read(client, trainer, KEYS, manifest.version, manifest.row_set)
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(step, KEYS)).all()
@@ -223,7 +223,7 @@ def test_every_exception_of_a_garbage_collection_is_survived(
         with monkeypatch.context() as patch:
             patch.setattr(garbage, "collect_garbage", raising)
             trainer.publish(part(trainer, 1))
-            trainer.publisher._garbage.thread.join()
+            trainer.end_collection()
             assert raising.raised, name
         trainer.publish(part(trainer, 2))
         assert_served(client, trainer, 2)
@@ -238,7 +238,7 @@ def test_a_successor_whose_checkpoint_is_behind_uses_no_number_again(
     cursor = first.publisher.cursor(1)
     for step in range(1, 6):
         first.publish(part(first, step))
-    old = first.publisher.last
+    old = first.manifest
     first.publisher.close()
     if lost == "manifest":
         client.delete("{livectr}:manifest")
@@ -262,7 +262,7 @@ def test_after_a_loss_with_an_unknown_flip_its_number_is_skipped(client: redis.R
     until(proxy.met.is_set, turn=lambda: trainer.publisher.observe([trainer.publisher.push.state]))
     client.flushall()
     assert trainer.drain() is None and trainer.publisher.full
-    assert trainer.publish(part(trainer, 82)).manifest.version == 3
+    assert trainer.published(part(trainer, 82)).version == 3
     assert_served(client, trainer, 82)
     trainer.publisher.close()
 
@@ -305,7 +305,7 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
             publisher.start(None)
             for step in (1, 2, 3):
                 if number == 1 and step == 2:
-                    store.rows.write = Raising(store.rows.write, redis.TimeoutError("slow"), after=True)
+                    store.rows.write = Raising(store.rows.write, redis.TimeoutError("slow"), after=True)  # type: ignore[method-assign]
                 keys = KEYS + 1_000 * number
                 publisher.begin(VersionSnapshot(step, {"ad": (keys, rows_at(step, keys))}, {"ad": 50}, b""))
                 until(lambda: not publisher.busy, turn=exchange)
@@ -322,7 +322,7 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
     for thread in threads:
         thread.join()
     assert not failures
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert (manifest.version, manifest.step) == (2, 3)
     assert epochs[0][2] == epochs[1][2] == epochs[0][0] + 1
 
@@ -331,7 +331,7 @@ def test_an_outcome_is_asked_for_once(client: redis.Redis, redis_url: str) -> No
     """The flags of a header are older than the state: the thread may have had its answer in between."""
     trainer = Trainer(redis_url)
     publisher, store = trainer.publisher, trainer.store
-    store.rows.write = Raising(store.rows.write, redis.TimeoutError("slow"), after=True)
+    store.rows.write = Raising(store.rows.write, redis.TimeoutError("slow"), after=True)  # type: ignore[method-assign]
     publisher.begin(part(trainer, 1))
     publisher.push.check()
     publisher.observe([Push.UNKNOWN])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
 from tests.redis_cluster import Cluster
 from tests.redis_servers import ClusterClient
+from tests.redis_values import manifest_in, value, values
 from tests.tiers import few
 from tests.trainer.cut_off import CUT_OFF
 from tests.trainer.expiring_log import PIPELINE, ROWS, write
@@ -41,7 +43,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def held_by(client: redis.Redis | ClusterClient, namespace: str = "livectr") -> VersionManifest:
-    return VersionManifest.from_json(client.get(f"{{{namespace}}}:manifest"))
+    return manifest_in(client, namespace)
 
 
 def served(
@@ -49,7 +51,8 @@ def served(
 ) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     """Rows at the served version, and look-up rows and histories, by their names behind the bucket."""
     manifest = held_by(client, namespace)
-    rows, values = {}, {}
+    rows: dict[bytes, bytes] = {}
+    facts: dict[bytes, bytes] = {}
     for name in client.scan_iter(f"{namespace}:{{*}}:*", count=1000):
         rest = name.split(b":", 2)[2]
         if (
@@ -57,13 +60,13 @@ def served(
             and rest.count(b":") >= 2
             and b":part:" not in rest
         ):
-            value, status = decode_rows([client.get(name)], manifest.version, manifest.dim)
+            row, status = decode_rows(values(client, [name]), manifest.version, manifest.dim)
             assert status[0] in (RowStatus.FOUND, RowStatus.MISSING)
             if status[0] == RowStatus.FOUND:
-                rows[rest.partition(b":")[2]] = value.tobytes()
+                rows[rest.partition(b":")[2]] = row.tobytes()
         elif rest.startswith((b"lookup:", b"history:")):
-            values[rest] = client.get(name)
-    return rows, values
+            facts[rest] = value(client, name)
+    return rows, facts
 
 
 def check_equal(client: redis.Redis | ClusterClient, *, bits: bool) -> None:
@@ -72,23 +75,23 @@ def check_equal(client: redis.Redis | ClusterClient, *, bits: bool) -> None:
     Args:
         bits: rows are equal bit by bit; else up to the order of sums.
     """
-    (rows, values), (expected, facts) = served(client, "livectr"), served(client, "unbroken")
+    (rows, found), (expected, facts) = served(client, "livectr"), served(client, "unbroken")
     assert len(expected) > 100 and facts
     assert {key_of(name) for name in rows} == {key_of(name) for name in expected}
     for name, row in rows.items():
         floats = (np.frombuffer(row, np.float32), np.frombuffer(expected[name], np.float32))
         assert row == expected[name] if bits else np.allclose(*floats, atol=1e-5), name
-    assert values == facts
+    assert found == facts
 
 
-def options_of(source: str, url: str, folder: Path, **changes: object) -> dict[str, object]:
+def options_of(source: str, url: str, folder: Path, **changes: Any) -> dict[str, Any]:
     return dict(
         source=source, until_end=True, publish=url, checkpoint=str(folder), batch_size=64, batch_ramp=0,
         publish_interval_s=1e-6, checkpoint_interval_s=0.05, threads=1, min_examples=0,
     ) | changes  # fmt: skip
 
 
-def kill_at(options: dict[str, object], point: str, calls: int, world: int = 1) -> None:
+def kill_at(options: dict[str, Any], point: str, calls: int, world: int = 1) -> None:
     ranks = Processes(world, "tests.trainer.cut_off", (json.dumps(options), point, str(calls)))
     _, written = ranks.communicate(timeout=left_s())
     assert ranks.returncode and CUT_OFF in written, written.decode()

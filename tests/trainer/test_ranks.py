@@ -1,5 +1,6 @@
 """1 rank = 2 ranks = 4 ranks: logits, tables and dense parameters of every model, in real processes."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,13 @@ def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: in
             assert torch.equal(tensor, many[key]), key
         else:
             tolerance = LOGITS if key.startswith("logits.") else WEIGHTS
-            torch.testing.assert_close(many[key], tensor, **tolerance, msg=lambda m, k=key: f"{k}: {m}")
+            torch.testing.assert_close(
+                many[key],
+                tensor,
+                rtol=tolerance["rtol"],
+                atol=tolerance["atol"],
+                msg=partial("{}: {}".format, key),
+            )
     assert float(one["dense.adam.step"]) == STEPS - 1  # one step had no examples at all
 
 

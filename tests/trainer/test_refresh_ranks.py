@@ -14,6 +14,7 @@ from livectr.store.keyspace import Keyspace
 from livectr.store.manifest import VersionManifest
 from livectr.store.vectors import decode_vectors
 from tests.ranks import Processes
+from tests.redis_values import value
 from tests.serving.content_logs import write_logs
 from tests.serving.content_world import ADS, make_store
 from tests.trainer.processes import finish
@@ -39,7 +40,7 @@ def held(client: redis.Redis) -> tuple[VersionManifest, list[int], np.ndarray, n
     """Manifest, versions of its content blobs, ids and vectors."""
     manifest = VersionManifest.from_json(client.get(Keyspace().manifest) or b"")
     names = manifest.content["images"]
-    ids, vectors = zip(*(decode_vectors(client.get(name)) for name in names), strict=True)
+    ids, vectors = zip(*(decode_vectors(value(client, name)) for name in names), strict=True)
     order = np.argsort(np.concatenate(ids))
     versions = sorted({int(name.split(":")[2]) for name, part in zip(names, ids, strict=True) if len(part)})
     return manifest, versions, np.concatenate(ids)[order], np.concatenate(vectors)[order]
@@ -50,7 +51,7 @@ def held_items(client: redis.Redis) -> tuple[set[str], ItemVectors]:
     manifest = VersionManifest.from_json(client.get(Keyspace().manifest) or b"")
     names = manifest.item_vectors
     slots = {name.split(":")[2] for name in names if name.rpartition("-")[2].isdigit()}
-    blobs = dict(zip(names, client.mget(names), strict=True))
+    blobs = {name: value(client, name) for name in names}
     return slots, ItemVectors.of(names, blobs, None)
 
 

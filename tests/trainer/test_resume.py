@@ -11,11 +11,11 @@ import pytest
 import redis
 
 from livectr.store.layout import Keyspace, decode_rows
-from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.measured import row_bytes
 from livectr.trainer.quality.predictions import read_predictions
+from tests.redis_values import manifest_in, values
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.kills import IMPRESSIONS, OPTIONS, generation, kill_group, kill_one_rank, kill_somewhere
 from tests.trainer.processes import finish, start
@@ -53,11 +53,11 @@ def test_killed_anywhere_it_ends_as_if_nothing_had_been(
     assert_same(result, unbroken)
     # what servers read is the model that was trained
     client = redis.Redis.from_url(redis_url)
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert manifest.step == unbroken.step
     for name, (keys, rows) in unbroken.tables.items():
-        values = client.mget(Keyspace().rows(manifest.row_set, name, keys))
-        served, status = decode_rows(values, manifest.version, manifest.dim)
+        held = values(client, Keyspace().rows(manifest.row_set, name, keys))
+        served, status = decode_rows(held, manifest.version, manifest.dim)
         assert not status.any()
         assert served.tobytes() == np.ascontiguousarray(rows[:, : manifest.dim]).tobytes()
 
@@ -155,11 +155,11 @@ def test_balanced_ranks_resumed_by_another_number(
     rows = {name: len(keys) for name, (keys, _) in unbroken.tables.items()}
     manifest = newest_manifest(root)
     assert manifest is not None and manifest.table_rows == rows
-    version = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    version = manifest_in(client)
     assert (version.step, version.tables) == (unbroken.step, rows)
     for name, (keys, _) in unbroken.tables.items():
         _, status = decode_rows(
-            client.mget(Keyspace().rows(version.row_set, name, keys)), version.version, version.dim
+            values(client, Keyspace().rows(version.row_set, name, keys)), version.version, version.dim
         )
         assert not status.any()
 

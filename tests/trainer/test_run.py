@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from livectr.trainer.quality.metrics import auc, gauc
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train
 from tests.metrics_page import REFUSED, scrape, trusting
+from tests.redis_values import manifest_in, value, values
 from tests.serving.certificates import Authority
 from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
@@ -127,23 +129,26 @@ def test_what_is_published_is_what_was_trained(
         ),
     )
     space = Keyspace()
-    manifest = VersionManifest.from_json(client.get(space.manifest))
+    manifest = VersionManifest.from_json(value(client, space.manifest))
     assert manifest.version == report.published_versions >= 2
     assert manifest.tables == report.table_rows
     ads = np.arange(ADS)
     rows, status = decode_rows(
-        client.mget(space.rows(manifest.row_set, "ad", ads)), manifest.version, manifest.dim
+        values(client, space.rows(manifest.row_set, "ad", ads)), manifest.version, manifest.dim
     )
     assert not status.any() and np.abs(rows).sum() > 0
     assert all(client.exists(name) for name in (*manifest.dense, *manifest.changed))
     assert sum(dim for _, dim in manifest.segments) == manifest.dim
     # look-up rows, histories, item vectors
-    assert decode_lookup_rows(client.mget(space.lookup_rows("ads", ads)))[7][:2] == [7, "c2"]
+    assert decode_lookup_rows([value(client, name) for name in space.lookup_rows("ads", ads)])[7][:2] == [
+        7,
+        "c2",
+    ]
     assert all(client.mget(space.lookup_rows("users", np.arange(USERS))))
-    users = [client.get(name) for name in space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS))]
+    users = values(client, space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS)))
     items, times = decode_history(next(value for value in users if value))
     assert 1 <= len(items) <= 5 and (items < ADS).all() and (times >= START_MS).all()
-    ids, vectors = decode_vectors(client.get(manifest.item_vectors[0]))
+    ids, vectors = decode_vectors(value(client, manifest.item_vectors[0]))
     assert sorted(ids.tolist()) == ads.tolist() and vectors.shape[0] == ADS and np.isfinite(vectors).all()
     # the next run, of the same log without a checkpoint, replaces the version
     train(
@@ -159,7 +164,7 @@ def test_what_is_published_is_what_was_trained(
             take_over=True,
         ),
     )
-    again = VersionManifest.from_json(client.get(space.manifest))
+    again = VersionManifest.from_json(value(client, space.manifest))
     assert (
         again.version > manifest.version
         and again.epoch > manifest.epoch
@@ -177,20 +182,20 @@ def test_two_ranks_publish_one_version(
     written = json.loads(report.read_text())
     assert (written["world"], written["examples_trained"]) == (2, IMPRESSIONS)
     space = Keyspace()
-    manifest = VersionManifest.from_json(client.get(space.manifest))
+    manifest = VersionManifest.from_json(value(client, space.manifest))
     assert manifest.world == len(manifest.dense) == len(manifest.changed) == 2
     assert manifest.tables.keys() == {field.table for field in ad_pipeline().fields}
     assert manifest.version == written["published_versions"]
     for table, count in (("ad", ADS), ("user", USERS)):
-        values = client.mget(space.rows(manifest.row_set, table, np.arange(count)))
-        assert not decode_rows(values, manifest.version, manifest.dim)[1].any()
+        held = values(client, space.rows(manifest.row_set, table, np.arange(count)))
+        assert not decode_rows(held, manifest.version, manifest.dim)[1].any()
     assert all(client.mget(space.lookup_rows("ads", np.arange(ADS))))
     assert all(client.mget(space.lookup_rows("users", np.arange(USERS))))
     histories = client.mget(space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS)))
     assert sum(value is not None for value in histories) > USERS / 2
     dense = [safetensors.numpy.load(client.get(name)) for name in manifest.dense]
     assert not dense[0].keys() & dense[1].keys()
-    assert decode_vectors(client.get(manifest.item_vectors[0]))[1].shape[0] == ADS
+    assert decode_vectors(value(client, manifest.item_vectors[0]))[1].shape[0] == ADS
 
 
 @pytest.fixture
@@ -225,7 +230,7 @@ def test_freshness_counts_each_example_once(
     )
     assert len(served) >= 2
     assert sum(sum(manifest.freshness.counts) for manifest in served) == IMPRESSIONS
-    assert VersionManifest.from_json(client.get("{livectr}:manifest")) == served[-1]
+    assert manifest_in(client) == served[-1]
 
 
 def test_freshness_leaves_out_what_was_there_before_the_run(
@@ -315,7 +320,9 @@ def test_prometheus_is_served_while_it_trains(
     authority = Authority(tmp_path)
     cert, key = map(str, authority.issue("trainer"))
     client = trusting(authority, *authority.issue("prometheus"))
-    tls = dict(metrics_tls_cert=cert, metrics_tls_key=key, metrics_tls_client_ca=str(authority.ca))
+    tls: dict[str, Any] = dict(
+        metrics_tls_cert=cert, metrics_tls_key=key, metrics_tls_client_ca=str(authority.ca)
+    )
     seen: list[str] = []
     ended = threading.Event()
 
@@ -374,11 +381,11 @@ def test_an_emptied_redis_comes_back_from_the_running_trainer(
     )
     thread.join()
     assert emptied.is_set()
-    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    manifest = manifest_in(client)
     assert manifest.step == report.steps
     for name in ("ad", "user"):
         keys = np.arange(manifest.tables[name])
         _, status = decode_rows(
-            client.mget(Keyspace().rows(manifest.row_set, name, keys)), manifest.version, manifest.dim
+            values(client, Keyspace().rows(manifest.row_set, name, keys)), manifest.version, manifest.dim
         )
         assert not status.any()

@@ -64,10 +64,9 @@ class Producers:
             write_kafka(url, prefix, 0)
         self._producer = KafkaProducer(bootstrap_servers=url.removeprefix("kafka://"), linger_ms=5)
         self._prefix = prefix
-        topics = events(IMPRESSIONS)
+        sent = events(IMPRESSIONS)
         logs = (
-            [(int(str(r["ts"])), topic, p, r) for p, r in topics[topic]]
-            for topic in ("impressions", "clicks")
+            [(int(str(r["ts"])), topic, p, r) for p, r in sent[topic]] for topic in ("impressions", "clicks")
         )
         self._log = list(heapq.merge(*logs, key=lambda event: event[0]))
         self._held: list[tuple[str, int, dict[str, object]]] = []

@@ -79,7 +79,7 @@ def test_any_chain_of_parts_restores_the_keys(
     for number, chunk in enumerate(chunks):
         now = feed(joins, chunk, now)
         named = log.write(changes_of(joins), files.write)
-        parts = [files.held[entry.path] for entry in named]
+        parts = [files.read(entry) for entry in named]
         again = new_joins(room, wait)
         state = SourceState.from_parts({"partitions.json": b'{"0": {}, "1": {}}'}, parts)
         for p, join in again.items():
@@ -101,7 +101,7 @@ def test_a_part_holds_what_is_new_and_old_parts_are_let_go() -> None:
         now += 1000
         joins[0].release(now)
         named = log.write(changes_of(joins), files.write)
-        sizes.append(sum(len(v) for n, v in files.held[named[-1].path].items() if n.endswith("/key")))
+        sizes.append(sum(len(v) for n, v in files.read(named[-1]).items() if n.endswith("/key")))
         parts.append(len(named))
     kept = len(joins[0].known()["key"])
     assert kept == pytest.approx(100_000, abs=2000)
@@ -119,9 +119,7 @@ def test_a_late_click_is_written_although_its_key_was() -> None:
     feed(joins, [(1, 1, 30)], 50)  # too late for its impression: the next one is a duplicate
     named = log.write(changes_of(joins), files.write)
     again = JoinIndex(WINDOW, 1000)
-    state = SourceState.from_parts(
-        {"partitions.json": b'{"0": {}}'}, [files.held[entry.path] for entry in named]
-    )
+    state = SourceState.from_parts({"partitions.json": b'{"0": {}}'}, [files.read(entry) for entry in named])
     again.restore(joins[0].export(), state.partitions[0].known)
     assert again.known()["clicked"].tolist() == joins[0].known()["clicked"].tolist() == [2, 0]
 
@@ -217,7 +215,7 @@ def test_any_chain_of_changes_restores_the_histories(
         if number in renewed:
             chain.begin_again()
         source = Changes({0: Clicks(table)})
-        named = [files.held[entry.path] for entry in chain.write(source, mark, files.write)]
+        named = [files.read(entry) for entry in chain.write(source, mark, files.write)]
         table.forget_left(mark)
         state = SourceState.from_parts({"partitions.json": b'{"0": {}}'}, histories=named)
         saved = state.partitions[0].tables.get("history.ad", as_table(table.export()).slice(0, 0))

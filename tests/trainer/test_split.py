@@ -1,6 +1,7 @@
 """Any placement gives the model of one rank, and so do tables that are split by key."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,13 @@ def assert_equal(many: dict[str, Tensor], want: dict[str, Tensor]) -> None:
             assert torch.equal(tensor, many[key]), key
         else:
             tolerance = LOGITS if key.startswith("logits.") else WEIGHTS
-            torch.testing.assert_close(many[key], tensor, **tolerance, msg=lambda m, k=key: f"{k}: {m}")
+            torch.testing.assert_close(
+                many[key],
+                tensor,
+                rtol=tolerance["rtol"],
+                atol=tolerance["atol"],
+                msg=partial("{}: {}".format, key),
+            )
 
 
 ALL_CASES = [*CASES, *(pytest.param(*case, marks=pytest.mark.full) for case in FULL)]

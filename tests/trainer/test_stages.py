@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import redis
 
-from livectr.store.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeptGenerations
@@ -22,6 +21,7 @@ from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.schedule import Due, Schedule
 from livectr.trainer.stages import Stages
+from tests.redis_values import manifest_in
 from tests.trainer.ad_logs import ad_pipeline, write_files
 
 IMPRESSIONS = 600
@@ -80,7 +80,7 @@ def test_no_stage_holds_more_than_its_depth(
         assert in_commits and not any(in_commits)
         # the end of the run has drained the push: its version is served
         assert stages.in_flight == 0 and stages.push.in_flight == 0
-        manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+        manifest = manifest_in(client)
         assert manifest.examples == IMPRESSIONS and report.published_versions >= 1
 
 

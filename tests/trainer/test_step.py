@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_the_first_batch_sets_the_bias(clicks: int) -> None:
     des.step(*nothing)
     assert {model.bias.item() for model in des.models.values()} == {np.float32(prior_log_odds())}
     result = des.step(features, label)
-    assert expit(np.median(result.logits["rank"])) == pytest.approx(0.05, abs=0.01)
+    assert expit(float(np.median(result.logits["rank"]))) == pytest.approx(0.05, abs=0.01)
     start = expit(prior_log_odds(clicks, 500 - clicks))
     for model in des.models.values():
         assert expit(model.bias.item()) == pytest.approx(start, rel=0.35)  # and one step
@@ -225,12 +226,12 @@ def test_a_batch_whose_gradients_are_not_finite_is_scored_and_not_learned() -> N
         features, label = batch(rng, 60)
         features.dense[7, 1] = np.nan
         des.front.forward(features.offsets, features.keys, features.rows)  # so that no row is new
-        before = [des.state_dense(), *(table.export()[1] for table in des.tables.values())]
+        before, rows = des.state_dense(), [table.export()[1] for table in des.tables.values()]
         result = des.step(features, label)
         assert np.isnan(result.logits["rank"]).any()
-        after = [des.state_dense(), *(table.export()[1] for table in des.tables.values())]
-        assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
-        for one, other in zip(before[1:], after[1:], strict=True):
+        after, others = des.state_dense(), [table.export()[1] for table in des.tables.values()]
+        assert all(torch.equal(before[name], after[name]) for name in before)
+        for one, other in zip(rows, others, strict=True):
             np.testing.assert_array_equal(one, other)
         if first:
             assert np.isfinite(des.step(*batch(rng, 60)).loss)
@@ -251,9 +252,9 @@ def test_learning_rates_follow_the_schedule() -> None:
     features, label = batch(np.random.default_rng(0), 60)
     moved = []
     for _ in range(3):
-        before = [des.state_dense()["rank.mlp.weights.0"], des.tables["C1"].export(state=False)[1]]
+        before: list[Any] = [des.state_dense()["rank.mlp.weights.0"], des.tables["C1"].export(state=False)[1]]
         des.step(features, label)
-        after = [des.state_dense()["rank.mlp.weights.0"], des.tables["C1"].export(state=False)[1]]
+        after: list[Any] = [des.state_dense()["rank.mlp.weights.0"], des.tables["C1"].export(state=False)[1]]
         if len(before[1]) == len(after[1]):
             moved.append([float(abs(a - b).max()) for a, b in zip(after, before, strict=True)])
     assert min(moved[0]) > 1e-4
@@ -282,11 +283,11 @@ def test_rows_of_half_the_size_learn_as_well() -> None:
 def test_a_field_of_noise_counts_less(settings: StepSettings) -> None:
     """Clicks follow the first field; the second has as many ids, which say nothing."""
     des, rng = step_of(LR(), settings=settings), np.random.default_rng(0)
-    assert torch.equal(des.models["rank"].wide.scale, torch.ones(FIELDS))
+    assert torch.equal(des.models["rank"].get_parameter("wide.scale"), torch.ones(FIELDS))
     for _ in range(150):
         features, label = batch(rng, 100)
         likely = features.keys[:100] % 2 == 0
         label[:] = rng.random(100) < np.where(likely, 0.8, 0.2)
         des.step(features, label)
-    signal, noise, *_ = des.models["rank"].wide.scale.tolist()
+    signal, noise, *_ = des.models["rank"].get_parameter("wide.scale").tolist()
     assert signal > 0.8 and abs(noise) < 0.5 * signal

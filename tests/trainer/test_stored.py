@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions, wrong_predictions
 from livectr.trainer.run import train
 from tests.metrics_page import metric_value
+from tests.ranks import Processes
 from tests.s3_server import BUCKET, S3Server
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.kills import IMPRESSIONS, OPTIONS, kill_group, kill_one_rank
@@ -85,7 +85,7 @@ def newest_generation(address: str) -> int:
 
 
 def kill_after_a_commit(
-    process: subprocess.Popen[bytes], address: str, rng: random.Random, sudden: Callable[[int], None]
+    process: Processes, address: str, rng: random.Random, sudden: Callable[[int], None]
 ) -> bool:
     """Kill a process soon after a new generation is stored; False: it had ended."""
     before = newest_generation(address)

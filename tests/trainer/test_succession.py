@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -20,6 +21,7 @@ from livectr.system.errors import MismatchError, UserError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.publish.succession import Cursor, refusal
 from livectr.trainer.run import TrainOptions, train
+from tests.redis_values import manifest_in
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
 from tests.waiting import until
@@ -72,10 +74,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def held_by(client: redis.Redis) -> VersionManifest:
-    return VersionManifest.from_json(client.get("{livectr}:manifest"))
+    return manifest_in(client)
 
 
-def everything(client: redis.Redis) -> dict[bytes, bytes]:
+def everything(client: redis.Redis) -> dict[bytes, bytes | None]:
     return {key: client.dump(key) for key in client.scan_iter()}
 
 
@@ -135,12 +137,12 @@ def test_nobody_takes_over_by_accident(
 
 
 def test_a_warm_start_counts(tmp_path: Path, source: str, redis_url: str, client: redis.Redis) -> None:
-    options = dict(until_end=True, batch_size=128, batch_ramp=0, threads=1)
-    train(ad_pipeline(), TrainOptions(source, checkpoint=str(tmp_path / "a"), max_steps=8, **options))  # type: ignore[arg-type]
+    options: dict[str, Any] = dict(until_end=True, batch_size=128, batch_ramp=0, threads=1)
+    train(ad_pipeline(), TrainOptions(source, checkpoint=str(tmp_path / "a"), max_steps=8, **options))
     options |= dict(publish=redis_url, min_examples=1100, warm_start=str(tmp_path / "a"), max_steps=1)
-    train(ad_pipeline(), TrainOptions(source, warm_parts="none", **options))  # type: ignore[arg-type]
+    train(ad_pipeline(), TrainOptions(source, warm_parts="none", **options))
     assert client.get("{livectr}:manifest") is None
-    train(ad_pipeline(), TrainOptions(source, warm_parts="full", **options))  # type: ignore[arg-type]
+    train(ad_pipeline(), TrainOptions(source, warm_parts="full", **options))
     assert held_by(client).examples == 128
 
 

@@ -21,7 +21,8 @@ from livectr.store.layout import Keyspace
 from livectr.trainer import schedule
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import CommitState, Committer
+from livectr.trainer.commit_state import CommitState
+from livectr.trainer.commits import Committer
 from livectr.trainer.publish import outcome
 from livectr.trainer.publish.boundary import Left
 from livectr.trainer.publish.redis_store import RedisStore

@@ -118,7 +118,7 @@ def test_any_chain_of_parts_restores_the_rows(
         table, now, puts = new_table(max_age), 1000, list[Put]()
         logs, files = [TimedRowLog() for _ in range(ranks)], Files()
         for number, batch in enumerate(batches):
-            fresh = []
+            fresh: list[Put] = []
             for key, after, gone in batch:
                 fresh.append(Put(key, now + after, None if gone else f"{number}:{len(fresh)}"))
                 now = max(now, now + after)
@@ -131,7 +131,7 @@ def test_any_chain_of_parts_restores_the_rows(
             states = []
             for rank, log in enumerate(logs):
                 changes = Changes({}, {"ads": table}, (rank, ranks))
-                parts = [files.held[entry.path] for entry in log.write(changes, files.write)]
+                parts = [files.read(entry) for entry in log.write(changes, files.write)]
                 states.append(saved(parts, table))
             state = SourceState.merge(states)
             rows = state.tables.get("ads", SavedRows(table).export(now - SPAN).slice(0, 0))
@@ -165,7 +165,7 @@ def test_a_part_holds_what_is_new_and_the_base_is_written_again_when_it_is_outgr
     assert written[0] == 1000 and written[1] == 10
     assert [number for number, rows in enumerate(written) if rows >= 1000] == [0, 128, 256, 384]
     assert sum(written) < 400 * 10 * 8 and max(names) <= 8  # whole: 400,000 rows
-    parts = [files.held[entry.path] for entry in log.write(source, files.write)]
+    parts = [files.read(entry) for entry in log.write(source, files.write)]
     assert content_of(saved(parts, table).tables["ads"]) == content_of(SavedRows(table).export(399))
 
 
@@ -207,7 +207,7 @@ def check_room(
             put(each, fresh)
         for each in (table, unbroken):
             each.forget(now - SPAN, now)
-        parts = [files.held[entry.path] for entry in log.write(Changes({}, {"ads": table}), files.write)]
+        parts = [files.read(entry) for entry in log.write(Changes({}, {"ads": table}), files.write)]
         state = saved(parts, table)
         rows_of = state.tables.get("ads", SavedRows(table).export(now - SPAN).slice(0, 0))
         assert content_of(rows_of) == content_of(SavedRows(table).export(now - SPAN))
@@ -218,7 +218,7 @@ def check_room(
         assert found == unbroken.columns(keys, ["text"], times)["text"].to_pylist()
         held = {key for (key, time), text in zip(asked, found, strict=True) if text and time == now}
         assert len(held) <= rows
-        assert np.array_equal(*(t.latest.rows(keys) >= 0 for t in (table, unbroken)))
+        assert np.array_equal(table.latest.rows(keys) >= 0, unbroken.latest.rows(keys) >= 0)
         if number in restarts:
             table, log = new_table(max_age, max_bytes), TimedRowLog()
             SavedRows(table).restore(rows_of, state.bounds["ads"])
@@ -253,7 +253,7 @@ def test_more_keys_that_left_than_are_known_begin_a_base(monkeypatch: pytest.Mon
     assert table.versions is not None and len(table.versions.dropped) <= 20
     named = log.write(source, files.write)
     assert len(named) == 1
-    state = saved([files.held[entry.path] for entry in named], table)
+    state = saved([files.read(entry) for entry in named], table)
     assert content_of(state.tables["ads"]) == content_of(SavedRows(table).export(1990))
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from livectr.store.manifest import VersionManifest
 from livectr.system.errors import InternalError
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.run import TrainOptions, train
+from tests.redis_values import manifest_in
 from tests.trainer.ad_logs import ad_pipeline, write_files
 
 
@@ -17,7 +17,7 @@ def test_a_thread_that_dies_ends_the_run(
 ) -> None:
     client = redis.Redis.from_url(redis_url)
     client.flushall()
-    monkeypatch.setattr(GarbageCollector, "_collect", lambda *_: {}["no such key"])
+    monkeypatch.setattr(GarbageCollector, "_collect", lambda *_: dict[str, object]()["no such key"])
     source = write_files(tmp_path, 500)
     options = TrainOptions(
         source,
@@ -30,4 +30,4 @@ def test_a_thread_that_dies_ends_the_run(
     )
     with pytest.raises(InternalError, match="thread 'garbage' ended by KeyError"):
         train(ad_pipeline(), options)
-    assert VersionManifest.from_json(client.get("{livectr}:manifest")).step > 0
+    assert manifest_in(client).step > 0

@@ -17,8 +17,9 @@ from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.tables.spill import SpillStore
 from livectr.trainer.tables.tiers import SLACK, Prefetched, Tiers
+from tests.models.examples import SHARED
 from tests.trainer import des_worker
-from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED
+from tests.trainer.des_worker import DENSE, FIELDS, ROLES
 
 LAYOUT = RowLayout((Segment("v", 4, AdaGrad(), 0.1),))
 ROW_BYTES = DynamicTable(LAYOUT, name="t", seed=1, track=True).row_bytes
@@ -60,7 +61,7 @@ class Pair:
         self.tiers.promote(ahead or self.tiers.prefetch(self.keys(batch)))
         offsets = np.arange(batch.size + 1, dtype=np.int32)
         out = [front.forward(offsets, batch.ravel(), rows)[0] for front in self.fronts]
-        np.testing.assert_array_equal(*out)
+        np.testing.assert_array_equal(out[0], out[1])
         grads = np.random.default_rng(seed).normal(size=out[0].shape).astype(np.float32)
         for front in self.fronts:
             front.backward(grads)

@@ -51,7 +51,7 @@ class Kept:
         self.dense = {name: t.numpy() for name, t in self.restored.dense().items()}
         self.statistics = self.restored.statistics()
         self.tables = {spec.table: Rows() for spec in pipeline.fields}
-        self.restored.load_tables(self.tables)
+        self.restored.load_tables(self.tables)  # type: ignore[arg-type]  # what loading uses
 
     def part(self, name: str) -> dict[str, bytes]:
         """Name → bytes of all that belongs to a part."""

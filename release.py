@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="step 1 alone")
     parser.add_argument("--no-images", action="store_true", help="leave step 3 out")
+    parser.add_argument("--base", help="base image, as of k8s/image/build.py; `debian` needs no registry")
     given = parser.parse_args(arguments)
     try:
         version = read_version(ROOT)
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder.mkdir(parents=True)
         build_packages(ROOT, folder)
         if not given.no_images:
-            build_images(ROOT, folder)
+            build_images(ROOT, folder, given.base)
         write_sums(folder)
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
@@ -134,9 +135,10 @@ def build_packages(root: Path, folder: Path) -> None:
     _run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(root)], environment)
 
 
-def build_images(root: Path, folder: Path) -> None:
-    """Step 3: IMAGE.tar and IMAGE.cdx.json for each image."""
-    _run([sys.executable, str(root / "k8s" / "image" / "build.py"), f"--folder={folder / 'images'}", *IMAGES])
+def build_images(root: Path, folder: Path, base: str | None = None) -> None:
+    """Step 3: IMAGE.tar and IMAGE.cdx.json for each image, on another base image if one is given."""
+    words = [f"--folder={folder / 'images'}", *IMAGES, *([f"--base={base}"] if base else [])]
+    _run([sys.executable, str(root / "k8s" / "image" / "build.py"), *words])
     for image in IMAGES:
         archive = folder / f"{image}.tar"
         shutil.move(folder / "images" / "archives" / f"{image}.tar", archive)

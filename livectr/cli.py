@@ -17,7 +17,7 @@ from livectr import __version__
 from livectr.commands.data import check, features, init, logs
 from livectr.commands.develop import bench, experiment, plan
 from livectr.commands.flags import Parser
-from livectr.commands.moved import moved
+from livectr.commands.moved import todays
 from livectr.commands.run import demo, local, query, serve, train, versions
 from livectr.commands.settings import start_log
 from livectr.commands.watch import evaluate, inspect, report
@@ -90,9 +90,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     # kafka-python repeats its messages while a broker is away; our own loggers and errors say what matters.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
-        words = list(sys.argv[1:] if arguments is None else arguments)
-        if sentence := moved(words):
-            raise ConfigError(sentence)
+        words = todays(sys.argv[1:] if arguments is None else arguments)
         given = build_parser().parse_args(words)
         given.arguments = words
         given.alone = arguments is None  # no program that may use pandas runs on in this process

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from livectr.config.parsing import nearest
 from livectr.system.errors import ConfigError
+from livectr.system.logs import tell
 
 Run = Callable[[argparse.Namespace], int]
 """Does a command with its flags, and returns the exit code."""
@@ -49,8 +50,25 @@ class Parser(argparse.ArgumentParser):
         """As argparse; a command refuses all words that it does not know itself, for it knows the others."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
-            self._refuse(unknown)
+            unknown = self._assign(unknown, found)
+            if unknown:
+                self._refuse(unknown)
         return found, unknown
+
+    def _assign(self, words: Sequence[str], found: argparse.Namespace) -> list[str]:
+        """Take the flags that settings had before 0.2, with a line for each; return the other words."""
+        others, at = list[str](), 0
+        while at < len(words):
+            assigned, count = self._assigned(words[at:])
+            if not count:
+                others.append(words[at])
+                at += 1
+                continue
+            flag, name = words[at].partition("=")[0], assigned.partition("=")[0]
+            found.assigned = [*found.assigned, assigned]
+            tell(f"{flag} is --set {name}=… now.")  # without the value: it may be a password
+            at += count
+        return others
 
     def _refuse(self, words: Sequence[str]) -> NoReturn:
         """Raise the ConfigError of unknown words: flags, and what stands between them."""
@@ -69,7 +87,7 @@ class Parser(argparse.ArgumentParser):
 
     def _hint(self, words: Sequence[str]) -> str:
         """Hint of what replaces an unknown flag, the first of the words; "" if nothing is near."""
-        if assigned := self._assigned(words):
+        if assigned := self._assigned(words)[0]:
             return f"say --set {assigned}"
         flag = words[0].partition("=")[0]
         close = difflib.get_close_matches(flag, self._option_string_actions, n=1)
@@ -78,18 +96,23 @@ class Parser(argparse.ArgumentParser):
             close = [f"--set {name}=…" for name in named]
         return f"did you mean {close[0]}?" if close else ""
 
-    def _assigned(self, words: Sequence[str]) -> str:
-        """NAME=VALUE of an unknown flag that is a setting without one; "" if it is none."""
+    def _assigned(self, words: Sequence[str]) -> tuple[str, int]:
+        """NAME=VALUE of an unknown flag that is a setting without one, and how many words it took.
+
+        ("", 0) if it is no setting; (NAME=…, 0) if its value is missing.
+        """
         flag, equals, value = words[0].partition("=")
         name = flag.removeprefix("--").replace("-", "_")
         off = name.removeprefix("no_")
         if off != name and off in self.assignable and self.assignable[off] is bool:
-            return f"{off}=false"
+            return f"{off}=false", 1
         if name not in self.assignable or not flag.startswith("--"):
-            return ""
-        following = words[1] if len(words) > 1 and words[1][:2] != "--" else None
-        absent = "true" if self.assignable[name] is bool else "…"
-        return f"{name}={value if equals else following or absent}"
+            return "", 0
+        if equals:
+            return f"{name}={value}", 1
+        if len(words) > 1 and words[1][:2] != "--":
+            return f"{name}={words[1]}", 2
+        return (f"{name}=true", 1) if self.assignable[name] is bool else (f"{name}=…", 0)
 
     def _meant(self, message: str) -> str:
         """Message with the nearest known word of a choice."""

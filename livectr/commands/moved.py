@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from livectr.secrets import has_password
+from livectr.system.logs import tell
 
 MOVED = {
     "kafka": "local kafka",
@@ -21,21 +21,19 @@ MOVED = {
 """First word of a former command → its words."""
 
 
-def moved(words: Sequence[str]) -> str:
-    """Sentence about a command that has moved, with its new words; "" for any other command.
+def todays(words: Sequence[str]) -> list[str]:
+    """Words of a command line as they are today; a command that has moved runs, and a line says its new name.
 
     Args:
-        words: of the command line, without the program. Those with a password are not repeated.
+        words: without the program.
     """
     if not words or words[0] not in MOVED:
-        return ""
+        return list(words)
     old, new, given = words[0], MOVED[words[0]], list(words[1:])
     if old == "example":
         given = [
             "--out" + word.removeprefix("--to") if word.partition("=")[0] == "--to" else word
             for word in given
         ]
-    said = f"`livectr {old}` is `livectr {new}` now"
-    if not given or any(map(has_password, given)):
-        return f"{said}."
-    return f"{said}: livectr {new} {shlex.join(given)}"
+    tell(f"`livectr {old}` is `livectr {new}` now.")
+    return [*shlex.split(new), *given]

@@ -59,14 +59,13 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["train", "x", "y"], "'x', 'y' are too much"),
         (
             ["train", "--foo", "3", "--soruce", "x", "--restarts", "-1"],
-            "no flags --foo, --soruce (did you mean --source?), --restarts (say --set restarts=-1); `livectr",
+            "no flags --foo, --soruce (did you mean --source?); `livectr",
         ),
         (["query", "rank", "--server", "h:1", "--wait", "-5s"], "--wait: -5s must be at least 0"),
         (["logs", "replay", "x", "--start-wait-s", "-.5"], "--start-wait-s: -.5 must be at least 0"),
         (["logs", "simulate", "--to", "file:x", "--drift", "-2d"], "--drift: -2d must be more than 0"),
         (["logs", "simulate", "--to", "file:x", "--drift", "-2x"], "--drift: '-2x' is no duration"),
         (["train", "--chekpoint", "3"], "there is no flag --chekpoint; did you mean --checkpoint?"),
-        (["train", "--batch-size", "3"], "there is no flag --batch-size; say --set batch_size=3"),
         (["train", "--bach-size", "3"], "there is no flag --bach-size; did you mean --set batch_size=…?"),
         (
             ["train", "--pipeline", "p.py", "--set", "bach_size=3"],
@@ -79,14 +78,12 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["train", "--set", "max_active=3"], "this is a setting of rank, prerank, recommend"),
         (["serve", "prerank", "--set", "served_log=file:x"], "this is a setting of rank, recommend"),
         (["train", "--set", "=5"], "say a name and a value"),
-        (["train", "--restarts", "-1"], "say --set restarts=-1"),
         (["train", "--batch-size"], "say --set batch_size=…"),
         (
             ["train", "--settings", "zzz"],
             "no setting has the word 'zzz'; `--settings` lists all",
         ),
         (["train", "--settings", "batch_sise"], "has the word 'batch_sise'; did you mean 'batch_size'?"),
-        (["train", "--no-common-features"], "say --set common_features=false"),
         (["train"], "say --pipeline, or set LIVECTR_PIPELINE"),
         (
             ["train", "--pipeline", "nothing.py", "--source", "file:x"],

@@ -1,46 +1,62 @@
-"""Former commands answer with the new ones."""
+"""Former commands and flags run, and say their new names."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from livectr.cli import build_parser, main
-from livectr.commands.moved import MOVED
+from livectr.commands.moved import MOVED, todays
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "now"),
     [
-        (["kafka"], "`livectr kafka` is `livectr local kafka` now."),
-        (
-            ["redis", "--listen", "127.0.0.1:6379"],
-            "`livectr redis` is `livectr local redis` now: livectr local redis --listen 127.0.0.1:6379",
-        ),
-        (
-            ["simulate", "--to", "file:a b", "--help"],
-            "`livectr simulate` is `livectr logs simulate` now: livectr logs simulate --to 'file:a b' --help",
-        ),
-        (["images", "show", "f"], "`livectr images` is `livectr features` now: livectr features show f"),
-        (
-            ["kernels", "--servers"],
-            "`livectr kernels` is `livectr features compile` now: livectr features compile --servers",
-        ),
-        (
-            ["example", "criteo", "--to=c"],
-            "`livectr example` is `livectr init --example` now: livectr init --example criteo --out=c",
-        ),
+        (["redis", "--listen", "127.0.0.1:6379"], ["local", "redis", "--listen", "127.0.0.1:6379"]),
+        (["images", "show", "f"], ["features", "show", "f"]),
+        (["example", "criteo", "--to=c"], ["init", "--example", "criteo", "--out=c"]),
         (
             ["verify", "--redis", "redis://:geheim@r:6379"],
-            "`livectr verify` is `livectr query verify` now.",
+            ["query", "verify", "--redis", "redis://:geheim@r:6379"],
         ),
+        (["train", "replay"], ["train", "replay"]),
+        ([], []),
     ],
 )
-def test_a_former_command_answers_with_the_new_one(
-    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+def test_a_former_command_is_todays(
+    words: list[str], now: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 2
+    assert todays(words) == now
+    said = capsys.readouterr().err
+    assert "geheim" not in said
+    assert (f"`livectr {words[0]}` is `livectr {MOVED[words[0]]}` now." in said) if words != now else not said
+
+
+def test_a_former_command_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["example", "criteo", "--to", str(tmp_path / "c")]) == 0
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", f"livectr: {sentence}\n")
+    assert (tmp_path / "c" / "pipeline.py").exists() and "pipeline.py" in said.out
+    assert said.err == "livectr: `livectr example` is `livectr init --example` now.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "assigned"),
+    [
+        (["--batch-size", "512"], "batch_size=512"),
+        (["--batch-size=512", "--until-end"], "batch_size=512"),
+        (["--restarts", "-1"], "restarts=-1"),
+        (["--no-common-features"], "common_features=false"),
+    ],
+)
+def test_a_settings_former_flag_is_taken(
+    words: list[str], assigned: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = build_parser().parse_args(["train", *words])
+    assert given.assigned == [assigned]
+    assert (
+        capsys.readouterr().err
+        == f"livectr: {words[0].partition('=')[0]} is --set {assigned.partition('=')[0]}=… now.\n"
+    )
 
 
 @pytest.mark.parametrize("words", MOVED.values())

@@ -1,8 +1,8 @@
 """Entry of the command line.
 
 Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 4 something
-is not there or in use, 5 a training that was stopped before the log's end, 130 Ctrl-C; 1 to 5 with one
-sentence on standard error, or with the table of `livectr check`.
+is not there or in use, or too many rows of a file do not fit, 5 a training that was stopped before the log's
+end, 130 Ctrl-C; 1 to 5 with one sentence on standard error, or with the table of `livectr check`.
 """
 
 import argparse
@@ -22,7 +22,15 @@ from livectr.commands.run import demo, local, query, serve, train, versions
 from livectr.commands.settings import start_log
 from livectr.commands.watch import evaluate, inspect, report
 from livectr.system.disk import is_full
-from livectr.system.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
+from livectr.system.errors import (
+    ConfigError,
+    ConnectError,
+    DataError,
+    InternalError,
+    InUseError,
+    RowsError,
+    UserError,
+)
 from livectr.system.logs import tell
 from livectr.system.signals import kept_handlers
 from livectr.trainer.process import share_cores
@@ -110,7 +118,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except UserError as error:
         if not error.told:
             tell(str(error))
-        return 4 if isinstance(error, ConnectError | InUseError) else 2
+        return 4 if isinstance(error, ConnectError | InUseError | RowsError) else 2
     except InternalError as error:
         tell(str(error))
         return 1

@@ -7,6 +7,7 @@
      │   ├─ ConnectError     broker, topic, Redis or server is not there; the command line exits 4
      │   ├─ InUseError       another trainer has the checkpoint, or a port is taken; the command line exits 4
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
+     │   ├─ RowsError        too many rows of a file do not fit; the command line exits 4
      │   ├─ DiskFullError    nothing more can be written; the run continues once there is space
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline, run or release
      └─ InternalError
@@ -63,6 +64,10 @@ class DataError(UserError):
     def __init__(self, message: str, *, everywhere: bool = False) -> None:
         super().__init__(message)
         self.everywhere = everywhere
+
+
+class RowsError(UserError):
+    """A file of which more rows do not fit than may be left out."""
 
 
 class MismatchError(UserError):

@@ -10,11 +10,11 @@ import numpy as np
 
 from livectr.check.sample import Sample
 from livectr.guess.columns import shortened
-from livectr.guess.times import shown
 from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED
 from livectr.ingest.language.event_times import LIKELY
 from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
+from livectr.logs.times import shown
 
 RIGHT, DOUBTFUL, WRONG = "✓", "!", "✗"
 MOST_UNUSABLE = 0.01

@@ -180,6 +180,14 @@ def positive(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """Number from 0 to 1."""
+    value = _number(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} must be a share from 0 to 1")
+    return value
+
+
 def count(text: str) -> int:
     """Whole number of at least 1."""
     value = _number(text)

@@ -27,9 +27,6 @@ ID_NAME = re.compile(
 AMOUNT_NAME = re.compile(
     r"(^|_)(age|price|cost|amount|count|num|total|score|rate|rating|duration|length|size)"
 )
-NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-STRAY = 0.01
-"""Share of values of another form up to which a column keeps its form; their rows are set aside."""
 SEPARATORS = "|;,"
 
 LEFT_OUT = "left out"
@@ -82,31 +79,8 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
     if pa.types.is_boolean(kind):
         return Use("id", "bool", "true or false")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        numbers = as_numbers(values)
-        if numbers is None:
-            return _text_use(name, values, distinct, clicked)
-        values = numbers
+        return _text_use(name, values, distinct, clicked)
     return _number_use(name, values, clicked)
-
-
-def as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Texts as int64 or float64, null where a stray one is no number.
-
-    None: they are no numbers, or ids with leading zeros.
-    """
-    if pc.any(pc.match_substring_regex(values, r"^\s*[+-]?0\d")).as_py():
-        return None
-    numeric = pc.fill_null(pc.match_substring_regex(values, NUMBER), False)
-    present = len(values) - values.null_count
-    if not present or pc.sum(numeric).as_py() < (1 - STRAY) * present:
-        return None
-    trimmed = pc.utf8_trim_whitespace(pc.if_else(numeric, values, pa.scalar(None, values.type)))
-    for kind in (pa.int64(), pa.float64()):
-        try:
-            return trimmed.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    return None
 
 
 def _number_use(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -> Use:

@@ -15,14 +15,18 @@ import pyarrow.compute as pc
 
 from livectr.guess.facts import Facts
 from livectr.guess.roles import labels
-from livectr.guess.rows import Progress, format_of, read_rows
-from livectr.guess.times import milliseconds
 from livectr.ingest.language.dtypes import arrow_type
-from livectr.logs.formats import BadRows
+from livectr.logs.account import Account
+from livectr.logs.csv_rows import Rows
+from livectr.logs.files import Progress, log_rows
+from livectr.logs.fitting import fitting
+from livectr.logs.times import milliseconds
+from livectr.logs.values import missing, valued
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import open_sink
 from livectr.system.errors import ConfigError
 
+OF_ROLE = {"label": "0 or 1", "time": "a time"}
 PARTITIONS = 4
 FILE_ROWS = 200_000
 SORTED_BYTES = 1 << 30
@@ -30,26 +34,23 @@ SORTED_BYTES = 1 << 30
 
 
 def write_log(
-    facts: Facts, topic: str, root: Path, progress: Progress = lambda done: None
-) -> tuple[int, BadRows]:
+    facts: Facts, topic: str, root: Path, account: Account, progress: Progress = lambda done: None
+) -> None:
     """Write the log.
 
     Args:
         facts: guesses about the file.
         topic: name of the log's folder.
         root: folder of logs.
+        account: of the file; receives kept rows, and those of which a value has no place in its column.
         progress: called with the bytes of the file that were read.
-
-    Returns:
-        Rows that were written, and those that were set aside because a value has no place in its column.
 
     Raises:
         ConfigError: no row is left.
     """
-    bad, rows = BadRows(), 0
     sink = open_sink(f"file:{root}", {topic: PARTITIONS})
     try:
-        for table in _ordered(_typed_rows(facts, bad, progress), facts.time):
+        for table in _ordered(_typed_rows(facts, account, progress), facts.time):
             for start in range(0, table.num_rows, FILE_ROWS):
                 batch = table.slice(start, FILE_ROWS).combine_chunks().to_batches()[0]
                 texts = [
@@ -58,12 +59,11 @@ def write_log(
                 partition = partitions_of(texts, PARTITIONS)
                 for number in np.unique(partition).tolist():
                     sink.write_batch(topic, number, batch.take(pa.array(np.flatnonzero(partition == number))))
-                rows += batch.num_rows
+                account.kept += batch.num_rows
     finally:
         sink.close()
-    if not rows:
-        raise ConfigError(f"no row of {facts.path} can be used ({'; '.join(bad.first)}).")
-    return rows, bad
+    if not account.kept:
+        raise ConfigError(f"no row of {facts.path} can be used ({'; '.join(account.first)}).")
 
 
 def _ordered(batches: Iterator[pa.RecordBatch], time: str | None) -> Iterator[pa.Table]:
@@ -81,22 +81,36 @@ def _ordered(batches: Iterator[pa.RecordBatch], time: str | None) -> Iterator[pa
         yield table.sort_by(time) if time is not None and size < SORTED_BYTES else table
 
 
-def _typed_rows(facts: Facts, bad: BadRows, progress: Progress) -> Iterator[pa.RecordBatch]:
-    rows = 0
-    for batch in read_rows(facts.path, bad, progress):
-        arrays, fits = [], np.ones(batch.num_rows, np.bool_)
+def _typed_rows(facts: Facts, account: Account, progress: Progress) -> Iterator[pa.RecordBatch]:
+    seen: set[str] = {*facts.uses}
+    types = {name: OF_ROLE.get(use.role, use.dtype) for name, use in facts.kept.items()}
+    needed = [name for name, use in facts.kept.items() if use.role in ("label", "time")]
+    first = 0
+    for rows in log_rows(account, progress=progress):
+        batch, found = rows.batch, dict[str, pa.Array]()
+        for name in batch.schema.names:
+            if name not in seen:
+                _remark(account, name, rows)
+                seen.add(name)
         for name, use in facts.kept.items():
             if name == facts.key and name not in batch.schema.names and len(facts.user) != 1:
-                array = _key(batch, facts, rows)
+                found[name] = _key(batch, facts, first)
             elif name not in batch.schema.names:
-                array = pa.nulls(batch.num_rows, arrow_type(use.dtype))
+                found[name] = pa.nulls(batch.num_rows, arrow_type(use.dtype))
             else:
-                array = _typed(batch.column(name), name, facts)
-            arrays.append(array)
-            fits &= _fitting(batch, name, array, facts, bad, rows)
-        rows += batch.num_rows
-        typed = pa.RecordBatch.from_arrays(arrays, names=list(facts.kept))
-        yield typed if fits.all() else typed.filter(pa.array(fits))
+                found[name] = _typed(batch.column(name), name, facts)
+        first += batch.num_rows
+        yield fitting(rows, found, types, needed, account).batch
+
+
+def _remark(account: Account, name: str, rows: Rows) -> None:
+    """Say that a column is not in the log, since the rows that were looked at have none."""
+    given = np.flatnonzero(rows.batch.column(name).is_valid().to_numpy(zero_copy_only=False))
+    place = int(rows.places[given[0]]) if len(given) else int(rows.places[0])
+    account.remarks.append(
+        f"{name!r} first appears in {account.unit} {place}, behind the rows that were looked at: "
+        "it is not in the log"
+    )
 
 
 def _key(batch: pa.RecordBatch, facts: Facts, first: int) -> pa.Array:
@@ -110,41 +124,21 @@ def _typed(values: pa.Array, name: str, facts: Facts) -> pa.Array:
     """Values in the column's type; null where a value does not fit."""
     use = facts.kept[name]
     if use.role == "label":
-        return labels(values, name)[0]
+        found = labels(valued(values, facts.forms[name]), name)[0]
+        return pc.if_else(missing(values), 0, found) if facts.empty_is_no_click else found
     if use.role == "time":
         assert facts.form is not None
-        return milliseconds(values, facts.form)
+        return milliseconds(valued(values, facts.forms[name]), facts.form)
     kind = arrow_type(use.dtype)
-    texts = pa.types.is_string(values.type)
-    if texts and not pa.types.is_string(kind) and not pa.types.is_nested(kind):
-        values = pc.utf8_trim_whitespace(values)
+    values = valued(values, facts.forms[name])
     try:
         return values.cast(kind)
-    except pa.ArrowInvalid:
+    except pa.ArrowException:
         return pa.array([_one(value, kind) for value in values], kind)
 
 
 def _one(value: pa.Scalar, kind: pa.DataType) -> object:
     try:
         return value.cast(kind).as_py()
-    except pa.ArrowInvalid:
+    except pa.ArrowException:
         return None
-
-
-def _fitting(
-    batch: pa.RecordBatch, name: str, array: pa.Array, facts: Facts, bad: BadRows, first: int
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """bool[n], rows whose value fits; the others are set aside with a reason."""
-    missing = np.asarray(array.is_null().to_numpy(zero_copy_only=False))
-    if name not in batch.schema.names or not missing.any():
-        return np.ones(batch.num_rows, np.bool_)
-    given = batch.column(name)
-    empty = np.asarray(given.is_null().to_numpy(zero_copy_only=False))
-    needed = facts.kept[name].role in ("label", "time")
-    wrong = missing if needed else missing & ~empty
-    for row in np.flatnonzero(wrong).tolist():
-        value = given[row].as_py()
-        reason = f"column {name!r} is empty" if value is None else f"column {name!r} is {value!r}"
-        header = format_of(facts.path) == "csv"
-        bad.add(first + row + 1 + header, f"{reason}, not {facts.kept[name].dtype}", str(value))
-    return ~wrong

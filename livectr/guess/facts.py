@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.guess.columns import LEFT_OUT, Use, use_of
-from livectr.guess.roles import Wanted, item_of, numbers_of, of_item, sample_labels, time_of, user_of
-from livectr.guess.rows import Progress, read_rows
-from livectr.guess.times import TimeForm, milliseconds, shown
-from livectr.logs.formats import BadRows
+from livectr.guess.columns import ID_NAME, LEFT_OUT, Use, use_of
+from livectr.guess.roles import ITEM, USER_NAME, Wanted, item_of, of_item, sample_labels, time_of, user_of
+from livectr.logs.account import Account
+from livectr.logs.csv_rows import Rows
+from livectr.logs.files import Progress, log_rows
+from livectr.logs.times import TimeForm, milliseconds, shown
+from livectr.logs.values import STRAY, Form, form_of_column, valued
 from livectr.system.errors import ConfigError
 
 SAMPLE_ROWS = 100_000
@@ -42,7 +44,9 @@ class Facts:
         item: column that names what is shown.
         of_item: columns that belong to the item.
         fills: column → value for nulls.
-        sample: rows of the sample, as they were read.
+        sample: rows of the sample, in their forms.
+        forms: column of the file → its form.
+        empty_is_no_click: the label is 1 or empty.
     """
 
     path: Path
@@ -58,6 +62,8 @@ class Facts:
     of_item: tuple[str, ...]
     fills: dict[str, Any]
     sample: pa.Table
+    forms: dict[str, Form]
+    empty_is_no_click: bool
 
     @property
     def kept(self) -> dict[str, Use]:
@@ -71,14 +77,34 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
     Raises:
         ConfigError: the file cannot be read, or label, time or user cannot be guessed.
     """
-    bad = BadRows()
-    sample = joined(_first(read_rows(path, bad, progress)))
-    if sample.num_rows == 0:
-        why = "; ".join(bad.first) or "it holds none"
+    account = Account(path)
+    read = joined(_first(log_rows(account, progress=progress)))
+    if read is None:
+        why = "; ".join(account.first) or "it holds none"
         raise ConfigError(f"no row of {path} can be read ({why}).")
-    clicked = sample_labels(sample, wanted)
+    forms = {
+        name: form_of_column(read.column(name), is_id=_names_something(name)) for name in read.column_names
+    }
+    sample = pa.table({name: valued(read.column(name), form) for name, form in forms.items()})
+    clicked, empty_is_no_click = sample_labels(sample, wanted)
     timed = time_of(sample, wanted)
-    uses: dict[str, Use] = {wanted.label: Use("label", "int32", _rate(clicked))}
+    uses: dict[str, Use] = {
+        wanted.label: Use(
+            "label", "int32", _rate(clicked) + (", empty is no click" if empty_is_no_click else "")
+        )
+    }
+    for name in sample.column_names:
+        if (
+            endless := int(pc.sum(pc.is_inf(sample.column(name))).as_py() or 0)
+            if _is_float(sample, name)
+            else 0
+        ):
+            if endless > STRAY * sample.num_rows:
+                why = f"is infinite in {endless:,} of {sample.num_rows:,} rows: write a number, or nothing"
+                uses[name] = Use(LEFT_OUT, "", why)
+            place, column = sample.column_names.index(name), sample.column(name)
+            finite = pc.if_else(pc.is_inf(column), pa.scalar(None, column.type), column)
+            sample = sample.set_column(place, name, finite)
     if timed is not None:
         name, (chosen, form) = timed[0].name[0], timed
         uses[name] = Use("time", "int64", f"{_span(sample, name, form)}, {chosen.why}")
@@ -95,7 +121,9 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
         )
     for name in sample.column_names:
         if name not in uses:
-            uses[name] = use_of(name, sample.column(name), clicked)
+            use = use_of(name, sample.column(name), clicked)
+            words = forms[name].words if use.role == "number" else ""
+            uses[name] = replace(use, why=f"{use.why}, {words}") if words else use
     ordered = {name: uses[name] for name in sample.column_names}
     key = names[0] if len(names) == 1 else USER if names else ROW
     if len(names) > 1:
@@ -115,7 +143,7 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
         item.name[0] if item is not None else None,
         of_item(sample, item.name[0], others) if item is not None else (),
         _fills(sample, {name: use for name, use in uses.items() if name in others}),
-        sample,
+        sample, forms, empty_is_no_click,
     )  # fmt: skip
 
 
@@ -125,25 +153,35 @@ def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
     fills = {}
     for name, use in uses.items():
         if use.role == "number":
-            median = pc.quantile(numbers_of(sample.column(name)), 0.5)[0].as_py()
+            median = pc.quantile(sample.column(name), 0.5)[0].as_py()
             fills[name] = int(median) if use.dtype == "int64" else float(f"{median:.4g}")
         elif sample.column(name).null_count and use.dtype in own:
             fills[name] = own[use.dtype]
     return fills
 
 
-def _first(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _is_float(sample: pa.Table, name: str) -> bool:
+    return bool(pa.types.is_floating(sample.column(name).type))
+
+
+def _names_something(name: str) -> bool:
+    return any(pattern.search(name) for pattern in (ID_NAME, USER_NAME, ITEM))
+
+
+def _first(found_rows: Iterable[Rows]) -> list[pa.RecordBatch]:
     found, rows = [], 0
-    for batch in batches:
-        found.append(batch.slice(0, SAMPLE_ROWS - rows))
+    for some in found_rows:
+        found.append(some.batch.slice(0, SAMPLE_ROWS - rows))
         rows += found[-1].num_rows
         if rows >= SAMPLE_ROWS:
             break
     return found
 
 
-def joined(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Batches as a table; a column of several types is a text."""
+def joined(batches: list[pa.RecordBatch]) -> pa.Table | None:
+    """Batches as a table; a column of several types is a text. None: there are no rows."""
+    if not batches:
+        return None
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     try:
         return pa.concat_tables(tables, promote_options="permissive")
@@ -162,8 +200,7 @@ def joined(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _id_type(sample: pa.Table, name: str) -> str:
-    kind = numbers_of(sample.column(name)).type
-    return "int64" if pa.types.is_integer(kind) else "string"
+    return "int64" if pa.types.is_integer(sample.column(name).type) else "string"
 
 
 def _different(sample: pa.Table, name: str) -> str:

@@ -14,6 +14,7 @@ from livectr.guess.convert import write_log
 from livectr.guess.facts import Facts, look
 from livectr.guess.roles import Wanted
 from livectr.guess.text import pipeline_text
+from livectr.logs.account import Account
 from livectr.system.errors import ConfigError
 from livectr.trainer.options import TrainOptions
 
@@ -28,31 +29,31 @@ class Made:
     Args:
         facts: guesses about the file.
         folder: with pipeline.py and logs/.
-        rows: of the log.
-        set_aside: rows that did not fit.
-        first_set_aside: reasons of the first of these.
+        account: of the file's rows.
         commands: to continue with, one a line.
     """
 
     facts: Facts
     folder: Path
-    rows: int
-    set_aside: int
-    first_set_aside: list[str]
+    account: Account
     commands: list[str]
 
 
-def init(path: Path, wanted: Wanted, out: Path | None, progress: Callable[[str, int], None]) -> Made:
+def init(
+    path: Path, wanted: Wanted, out: Path | None, most_set_aside: float, progress: Callable[[str, int], None]
+) -> Made:
     """Guess, and write DIR/pipeline.py and DIR/logs.
 
     Args:
         path: of the log file.
         wanted: columns that the user named.
         out: folder that does not exist yet; None: the file's name without its suffix.
+        most_set_aside: share of rows that may be left out.
         progress: called with "looking" or "writing", and the bytes that were read.
 
     Raises:
         ConfigError: the file cannot be read, a guess fails, or the folder exists.
+        RowsError: more rows do not fit than may be left out; nothing is written.
     """
     topic = re.sub(r"[^A-Za-z0-9_-]", "_", path.name.split(".")[0]) or "impressions"
     folder = Path(topic) if out is None else out
@@ -65,7 +66,9 @@ def init(path: Path, wanted: Wanted, out: Path | None, progress: Callable[[str, 
     half = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(half, ignore_errors=True)
     try:
-        rows, bad = write_log(facts, topic, half / "logs", lambda done: progress("writing", done))
+        account = Account(path)
+        write_log(facts, topic, half / "logs", account, lambda done: progress("writing", done))
+        account.judge(most_set_aside)
         (half / "pipeline.py").write_text(pipeline_text(facts, topic, commands[:1]))
         if folder.exists():
             folder.rmdir()
@@ -73,7 +76,7 @@ def init(path: Path, wanted: Wanted, out: Path | None, progress: Callable[[str, 
     except BaseException:
         shutil.rmtree(half, ignore_errors=True)
         raise
-    return Made(facts, folder, rows, bad.count, bad.first, commands)
+    return Made(facts, folder, account, commands)
 
 
 def next_commands(facts: Facts, folder: Path) -> list[str]:

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.config.parsing import nearest
-from livectr.guess.columns import as_numbers, listed, shortened
-from livectr.guess.times import BEST, NAMED, TimeForm, form_of
+from livectr.guess.columns import listed, shortened
+from livectr.logs.times import BEST, DIGITS, NAMED, TimeForm, form_of
 from livectr.system.errors import ConfigError
 
 NOBODY = "none"
 """Value of --user for a log without users."""
 ROW_ORDER = "row"
 """Value of --time for a log without times."""
-USER = re.compile(
+USER_NAME = re.compile(
     r"^(user|users|uid|visitor|customer|member|device|session|client|cookie|person|account|viewer|reader|"
     r"subscriber|player|driver|ip|device_ip)(_?(id|key|hash|uuid|no|number|pseudo_id))?$",
     re.I,
@@ -90,8 +90,8 @@ def labels(
     return numbers, odd[0] if len(odd) else None
 
 
-def sample_labels(sample: pa.Table, wanted: Wanted) -> npt.NDArray[np.bool_]:
-    """bool[n], True after a click.
+def sample_labels(sample: pa.Table, wanted: Wanted) -> tuple[npt.NDArray[np.bool_], bool]:
+    """bool[n], True after a click; and True if the column is 1 or empty, so that empty is no click.
 
     Raises:
         ConfigError: there is no such column, it is not 0 or 1, or no row has a click.
@@ -112,7 +112,7 @@ def sample_labels(sample: pa.Table, wanted: Wanted) -> npt.NDArray[np.bool_]:
             f"--label: column {name!r} is {every} in all of the first {len(clicked):,} rows, so there is "
             "nothing to learn; give a log with both, or name another column."
         )
-    return clicked
+    return clicked, bool(numbers.null_count and pc.min(numbers).as_py() == 1)
 
 
 def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
@@ -125,7 +125,7 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
         return None
     if wanted.time is not None:
         need(wanted.time, sample.column_names, "--time")
-        form = form_of(sample.column(wanted.time))
+        form = form_of(sample.column(wanted.time), named=True)
         if form is None:
             value = shortened(sample.column(wanted.time)[0].as_py())
             raise ConfigError(
@@ -138,7 +138,7 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
     found = {
         name: form
         for name, form in forms.items()
-        if form is not None and (form.kind != "number" or NAMED.search(name))
+        if form is not None and (form.kind not in ("number", *DIGITS) or NAMED.search(name))
     }
     if not found:
         named = [name for name in sample.column_names if NAMED.search(name) and name != wanted.label]
@@ -177,7 +177,7 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
         for name in wanted.user:
             need(name, sample.column_names, "--user")
         return Chosen(wanted.user, "as you said")
-    found = [name for name in sample.column_names if USER.match(name) and name not in taken]
+    found = [name for name in sample.column_names if USER_NAME.match(name) and name not in taken]
     if not found:
         likely = [
             name for name in sample.column_names if re.match(r"(user|visitor|customer|device)", name, re.I)
@@ -224,14 +224,6 @@ def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...
         return ()
     counts = sample.group_by(item).aggregate([(name, "count_distinct") for name in plain])
     return tuple(name for name in plain if pc.max(counts.column(f"{name}_count_distinct")).as_py() <= 1)
-
-
-def numbers_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Column of a CSV file as numbers if it holds numbers, else as it is."""
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        return values
-    found = as_numbers(values)
-    return values if found is None else found
 
 
 def _rank(name: str, best: Sequence[str]) -> int:

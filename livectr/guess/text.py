@@ -5,6 +5,7 @@ Columns with a running number are one line, and a column is an attribute where i
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections.abc import Sequence
@@ -209,7 +210,7 @@ def number_of(name: str) -> int:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _variable(topic: str) -> str:

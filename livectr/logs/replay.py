@@ -1,24 +1,32 @@
 """`livectr logs replay`: a log file becomes an event stream, in Kafka or in a folder of files."""
 
-import codecs
-import gzip
+from __future__ import annotations
+
 import json
+import shutil
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from livectr.logs.formats import LAYOUTS, BadRows, Layout, iso_ms, open_log, read_csv, read_parquet, with_time
+from livectr.logs.account import MOST_SET_ASIDE, Account
+from livectr.logs.csv_rows import Rows
+from livectr.logs.files import Progress, log_rows, opened
+from livectr.logs.fitting import fitting
+from livectr.logs.formats import LAYOUTS, Layout
 from livectr.logs.json_events import json_events, message_keys
+from livectr.logs.json_rows import check_lines, json_lines
+from livectr.logs.times import TimeForm, epoch_ms, form_of
+from livectr.logs.values import Form, form_of_column, valued
 from livectr.simulator.partition import partitions_of
-from livectr.simulator.sinks import Sink, holds, open_sink
+from livectr.simulator.sinks import Sink, holds, move_parts, open_sink
 from livectr.system.errors import ConfigError
 
 MESSAGE_ROWS = 1000  # rows of an Arrow message: below 1 MiB, the default limit of brokers
@@ -37,6 +45,7 @@ class ReplayOptions:
         topic: None: name of the format or of the file.
         key: column that partitions; rows with equal values keep their order.
         time: column that becomes epoch milliseconds.
+        most_set_aside: share of rows that may not fit.
         types: column → type, for columns whose inferred type is wrong.
         rate: rows per second; None: full speed.
         events: "arrow" or "json".
@@ -58,6 +67,7 @@ class ReplayOptions:
     table: bool = False
     append: bool = False
     bad_rows: Path | None = None
+    most_set_aside: float = MOST_SET_ASIDE
 
 
 Lines = list[tuple[bytes | None, bytes]]  # message key and JSON event
@@ -66,51 +76,71 @@ Lines = list[tuple[bytes | None, bytes]]  # message key and JSON event
 def replay(
     options: ReplayOptions, *, progress: Callable[[int, int], None] = lambda done, rows: None
 ) -> dict[str, Any]:
-    """Send the whole file; returns topic, rows, bad_rows, seconds, rows_per_second, records_per_batch.
+    """Send the whole file; a folder of files gets it whole or not at all, unless there is a rate.
 
-    `progress(bytes read, rows sent)` is called after each portion. Raises ConfigError, also when no row fits.
+    Args:
+        options: of the replay.
+        progress: called with the bytes read and the rows sent after each portion.
+
+    Returns:
+        topic, rows, bad_rows, account (a line), remarks, seconds, rows_per_second, records_per_batch.
+
+    Raises:
+        ConfigError: the file cannot be read, no row fits, or the topic holds rows.
+        RowsError: more rows did not fit than may be left out. Kafka has those that fit.
     """
     layout = LAYOUTS[options.format]
     topic = options.topic or (options.format if layout.columns else options.file.name.split(".")[0])
     key = options.key or layout.key
     if options.table and not key:
         raise ConfigError("a look-up table needs --key, the column whose latest row counts.")
-    bad = BadRows()
-    content, raw = open_log(options.file)
-    kept = options.bad_rows.open("w") if options.bad_rows else None
-    if kept:
-        bad.keep = lambda row, reason, text: print(
-            json.dumps({"file": str(options.file), "row": row, "reason": reason, "value": text}), file=kept
-        )
-    try:
-        portions = _portions(options, layout, key, content, bad)
+    account = Account(options.file)
+    read = [0]
+    with ExitStack() as stack:
+        if options.bad_rows:
+            kept = stack.enter_context(options.bad_rows.open("w"))
+            account.keep = lambda place, reason, text: print(
+                json.dumps({"file": str(options.file), "row": place, "reason": reason, "value": text}),
+                file=kept,
+            )
+        portions = _portions(options, layout, key, account, lambda done: read.__setitem__(0, done))
         first = next(portions, None)  # a file that cannot be read should leave no topic behind
         if first is None:
-            why = "; ".join(bad.first) or "it is empty"
+            why = "; ".join(account.first) or "it is empty"
             raise ConfigError(f"no row of {options.file} fits the format {options.format!r} ({why}).")
         _may_write(options, topic)
-        sink = open_sink(options.to, {topic: options.partitions}, tables=(topic,) if options.table else ())
+        beside = _beside(options, topic)
+        to = options.to if beside is None else f"file:{beside}"
+        if beside is not None:
+            stack.callback(shutil.rmtree, beside, ignore_errors=True)
+        sink = open_sink(to, {topic: options.partitions}, tables=(topic,) if options.table else ())
         try:
             rows, seconds = _send(
-                sink, topic, options, key, chain([first], portions), lambda n: progress(raw.tell(), n)
+                sink, topic, options, key, chain([first], portions), lambda n: progress(read[0], n)
             )
         finally:
             sink.close()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ConfigError(f"{options.file} is no whole gzip file ({error}); fetch it again.") from None
-    finally:
-        raw.close()
-        if kept:
-            kept.close()
+        account.kept = rows
+        account.judge(options.most_set_aside)
+        if beside is not None:
+            move_parts(beside / topic, Path(options.to.removeprefix("file:")) / topic)
     return {
         "topic": topic,
         "rows": rows,
-        "bad_rows": bad.count,
-        "first_bad_rows": bad.first,
+        "bad_rows": account.count,
+        "account": account.line(),
+        "remarks": account.remarks,
         "seconds": round(seconds, 3),
         "rows_per_second": round(rows / max(seconds, 1e-9)),
         "records_per_batch": sink.records_per_batch and round(sink.records_per_batch, 1),
     }
+
+
+def _beside(options: ReplayOptions, topic: str) -> Path | None:
+    """Folder beside the topic's where its files are written first; None: readers follow each row."""
+    if options.rate or not options.to.startswith("file:"):
+        return None
+    return Path(options.to.removeprefix("file:")) / f".{topic}.unfinished"
 
 
 def _may_write(options: ReplayOptions, topic: str) -> None:
@@ -124,64 +154,125 @@ def _may_write(options: ReplayOptions, topic: str) -> None:
 
 
 def _portions(
-    options: ReplayOptions, layout: Layout, key: str | None, content: IO[bytes], bad: BadRows
+    options: ReplayOptions, layout: Layout, key: str | None, account: Account, progress: Progress
 ) -> Iterator[pa.RecordBatch | Lines]:
     """Unit of sending: JSON events, or rows as a batch; never empty."""
     size = max(1, round(options.rate * PACE_S)) if options.rate else FILE_ROWS
     if options.format == "jsonl":
-        yield from _json_lines(content, key, options.time, size, bad)
+        yield from _json_portions(options.file, key, options.time, min(size, 10_000), account, progress)
         return
-    reader = (
-        read_parquet(options.file)
-        if options.format == "parquet"
-        else read_csv(content, layout, options.types, bad)
-    )
+    known = layout.columns is not None
+    found = log_rows(account, "csv" if known else options.format, layout if known else None, progress)
     rows = 0
-    for batch in reader:
+    for typed in typed_rows(
+        found, {**(layout.columns or {}), **options.types}, options.time or layout.time, account
+    ):
+        batch = typed.batch
         if layout.number_rows:
             batch = batch.append_column("row", pa.array(np.arange(rows, rows + batch.num_rows)))
         rows += batch.num_rows
-        if column := options.time or layout.time:
-            batch = with_time(batch, column, layout.read_time or iso_ms, bad)
-        if key and key not in batch.schema.names:
-            raise ConfigError(
-                f"the file has no column {key!r}; its columns are {', '.join(batch.schema.names)}."
-            )
+        if key:
+            _need(key, batch)
         for start in range(0, batch.num_rows, size):
             some = batch.slice(start, size)
             # Compaction goes by message key, so rows of a table are messages of their own.
             yield _as_lines(some, key) if options.events == "json" or options.table else some
 
 
-def _json_lines(
-    content: IO[bytes], key: str | None, time_column: str | None, size: int, bad: BadRows
+def typed_rows(
+    found: Iterable[Rows], types: dict[str, str], time: str | None, account: Account
+) -> Iterator[Rows]:
+    """Rows whose columns have their types: those that were said, or those of the first rows."""
+    forms: dict[str, Form] | None = None
+    time_form: TimeForm | None = None
+    for rows in found:
+        batch = rows.batch
+        if forms is None:
+            for name in (*types, *([time] if time else ())):
+                _need(name, batch)
+            forms = {
+                name: Form(types[name]) if name in types else form_of_column(batch.column(name), is_id=False)
+                for name in batch.schema.names
+            }
+            if time:
+                time_form = form_of(valued(batch.column(time), forms[time]), named=True) or TimeForm("text")
+                account.remarks.append(f"{time}: {time_form.words}")
+        values = {}
+        for name in batch.schema.names:
+            if name not in forms:
+                forms[name] = form_of_column(batch.column(name), is_id=False)
+            column = valued(batch.column(name), forms[name])
+            if name == time and time_form is not None:
+                column = _times(column, time_form)
+            elif pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
+                column = epoch_ms(column, TimeForm("timestamp", likely=False))
+            values[name] = column
+        kinds = {name: "a time" if name == time else str(column.type) for name, column in values.items()}
+        fitted = fitting(rows, values, kinds, [time] if time else (), account)
+        if fitted.batch.num_rows:
+            yield fitted
+
+
+def _times(column: pa.Array, form: TimeForm) -> pa.Array:
+    """Epoch milliseconds; null for all values where they are of another type than the first ones."""
+    if form.kind == "text" and not pa.types.is_string(column.type):
+        return pa.nulls(len(column), pa.int64())
+    return epoch_ms(column, form)
+
+
+def _need(name: str, batch: pa.RecordBatch) -> None:
+    if name not in batch.schema.names:
+        raise ConfigError(
+            f"the file has no column {name!r}; its columns are {', '.join(batch.schema.names)}."
+        )
+
+
+def _json_portions(
+    path: Path, key: str | None, time: str | None, size: int, account: Account, progress: Progress
 ) -> Iterator[Lines]:
     """JSON lines go out as they are, but for a time that has to become milliseconds."""
-    lines: Lines = []
-    decode = json.JSONDecoder().decode
-    for number, line in enumerate(content, 1):
-        if not line.strip():
-            continue
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            event = decode(line.decode())
-            if not isinstance(event, dict):
-                raise ValueError("no JSON object")
-            if key and key not in event:
-                raise ValueError(f"no {key!r}")
-            if time_column:
-                event[time_column] = iso_ms(event.get(time_column))
-                line = json.dumps(event).encode()
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            bad.add(number, str(error), line.decode(errors="replace").rstrip())
-            continue
-        lines.append((str(event[key]).encode() if key else None, line.rstrip()))
-        if len(lines) == min(size, 10_000):
-            yield lines
-            lines = []
-    if lines:
-        yield lines
+    form: TimeForm | None = None
+    with opened(path) as (content, raw):
+        check_lines(content.read(1 << 16), path)
+        content.seek(0)
+        some: list[tuple[int, bytes, dict[str, Any]]] = []
+        for number, line, row in chain(json_lines(content, account), [(0, b"", {})]):
+            if number and key and key not in row:
+                account.set_aside(number, "key", f"no {key!r}", line.decode())
+                continue
+            if number:
+                some.append((number, line, row))
+            if len(some) < size and number:
+                continue
+            if time and some:
+                some, form = _with_times(some, time, form, account)
+            progress(raw.tell())
+            if some:
+                yield [(str(one[key]).encode() if key else None, text) for _, text, one in some]
+            some = []
+
+
+def _with_times(
+    some: list[tuple[int, bytes, dict[str, Any]]], time: str, form: TimeForm | None, account: Account
+) -> tuple[list[tuple[int, bytes, dict[str, Any]]], TimeForm]:
+    """Lines whose time is epoch milliseconds, and the form of the times."""
+    given = [row.get(time) for _, _, row in some]
+    kinds = str if any(isinstance(one, str) for one in given) else (int, float)
+    column = pa.array(
+        [one if isinstance(one, kinds) and not isinstance(one, bool) else None for one in given]
+    )
+    if form is None:
+        form = form_of(column, named=True) or TimeForm("text")
+        account.remarks.append(f"{time}: {form.words}")
+    found = _times(column, form).to_pylist() if not pa.types.is_null(column.type) else [None] * len(some)
+    kept = []
+    for (number, line, row), ms in zip(some, found, strict=True):
+        if ms is None:
+            what = f"{time!r} is {row.get(time)!r}, which is no time"
+            account.set_aside(number, "time", what, line.decode())
+        else:
+            kept.append((number, json.dumps({**row, time: ms}).encode(), row))
+    return kept, form
 
 
 def _as_lines(batch: pa.RecordBatch, key: str | None) -> Lines:

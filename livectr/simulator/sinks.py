@@ -116,6 +116,19 @@ def _check_name(topic: str) -> None:
         raise ConfigError(f"topic {topic!r}: use letters, digits, '.', '_' and '-', and begin with no '.'")
 
 
+def move_parts(source: Path, target: Path) -> None:
+    """Move the files of a topic's folder into another one, behind the parts that it holds; all are whole."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.iterdir()):
+        path.rename(_next_part(target, int(path.name[:5]), path.suffix))
+
+
+def _next_part(folder: Path, partition: int, suffix: str) -> Path:
+    # Readers take a partition's files in name order, so a new part has to sort after all others.
+    numbers = [int(m[1]) for p in folder.glob(f"{partition:05d}-*") if (m := _PART.match(p.name))]
+    return folder / f"{partition:05d}-{max(numbers, default=-1) + 1:06d}{suffix}"
+
+
 class FileSink:
     """Appends to a growing file per partition; readers see complete lines only."""
 
@@ -131,16 +144,9 @@ class FileSink:
                 self._part(topic, partition)
 
     def _part(self, topic: str, partition: int) -> BinaryIO:
-        file: BinaryIO = self._next_part(topic, partition, ".jsonl").open("xb", buffering=0)
+        file: BinaryIO = _next_part(self._folder / topic, partition, ".jsonl").open("xb", buffering=0)
         self._open[topic, partition] = file
         return file
-
-    def _next_part(self, topic: str, partition: int, suffix: str) -> Path:
-        # Readers take a partition's files in name order, so a new part has to sort after all others.
-        numbers = [
-            int(m[1]) for p in (self._folder / topic).glob(f"{partition:05d}-*") if (m := _PART.match(p.name))
-        ]
-        return self._folder / topic / f"{partition:05d}-{max(numbers, default=-1) + 1:06d}{suffix}"
 
     def write(
         self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
@@ -160,7 +166,7 @@ class FileSink:
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
         """Write an Arrow file, which readers see when it is complete."""
-        path = self._next_part(topic, partition, ".arrow")
+        path = _next_part(self._folder / topic, partition, ".arrow")
         unfinished = path.with_suffix(".tmp")
         with (
             writing("the log", self._folder),

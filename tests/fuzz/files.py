@@ -5,9 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from livectr.guess.rows import read_rows
 from livectr.ingest.sources.part_file import SUFFIXES, UnreadableError, open_part
-from livectr.logs.formats import LAYOUTS, BadRows, open_log, read_csv, with_time
+from livectr.logs.account import Account
+from livectr.logs.files import log_rows
+from livectr.logs.formats import LAYOUTS
+from livectr.logs.replay import typed_rows
 from livectr.system.errors import LiveCTRError
 from tests.fuzz.memory import MEMORY
 
@@ -25,9 +27,9 @@ def log_files(data: bytes) -> None:
         path.write_bytes(content)
         try:
             if kind in _GUESSED:
-                bad = BadRows()
-                for batch in read_rows(path, bad):
-                    batch.validate(full=True)
+                for rows in log_rows(Account(path)):
+                    rows.batch.validate(full=True)
+                    assert len(rows.places) == rows.batch.num_rows
             elif kind.startswith("part"):
                 _part(path)
             else:
@@ -48,13 +50,6 @@ def _part(path: Path) -> None:
 
 
 def _layout(path: Path, kind: str) -> None:
-    layout = LAYOUTS[kind]
-    bad = BadRows()
-    content, raw = open_log(path)
-    try:
-        for batch in read_csv(content, layout, {}, bad):
-            batch.validate(full=True)
-            if layout.time is not None and layout.read_time is not None:
-                with_time(batch, layout.time, layout.read_time, bad).validate(full=True)
-    finally:
-        raw.close()
+    layout, account = LAYOUTS[kind], Account(path)
+    for rows in typed_rows(log_rows(account, "csv", layout), layout.columns or {}, layout.time, account):
+        rows.batch.validate(full=True)

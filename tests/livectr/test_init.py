@@ -165,7 +165,7 @@ def test_json_lines_with_objects_and_lists(here: Path, capsys: pytest.CaptureFix
     output = capsys.readouterr()
     assert "│ device_os " in output.out and "2 different texts" in output.out
     assert "│ seen " in output.out and "lists of whole numbers" in output.out
-    assert "set aside: 1 rows that do not fit (row 601:" in output.err
+    assert "601 rows read: 600 kept, 1 set aside (line 601:" in output.err
     trained = livectr.train(here / "log" / "pipeline.py", source=f"file:{here / 'log' / 'logs'}")
     assert trained.report.examples_trained == ROWS and trained.report.dead_letters == 0
 
@@ -212,9 +212,9 @@ def test_stray_values_and_marks_for_nothing(here: Path, capsys: pytest.CaptureFi
     assert init(write_csv(here / "shop.csv", rows)) == 0
     output = capsys.readouterr()
     assert "│ price      │ float64 │ number" in output.out and "│ age        │ int64   │ number" in output.out
-    assert "set aside: 2 rows that do not fit (" in output.err
-    assert "row 52: column 'price' is 'cheap', not float64" in output.err  # the header is row 1
-    assert "row 62: column 'seen_at' is 'yesterday', not int64" in output.err
+    assert "600 rows read: 598 kept, 2 set aside (line " in output.err
+    assert "line 52: column 'price' is 'cheap', not float64" in output.err  # the header is line 1
+    assert "line 62: column 'seen_at' is 'yesterday', not a time" in output.err
     assert examples(here / "shop").num_rows == ROWS - 2
 
 
@@ -232,7 +232,7 @@ def test_rows_that_do_not_fit_are_set_aside(here: Path, capsys: pytest.CaptureFi
     rows[200]["seen_at"] = None
     assert init(write_csv(here / "shop.csv", rows)) == 0
     err = capsys.readouterr().err
-    assert "set aside: 2 rows" in err and "row 102: column 'clicked' is empty, not int32" in err
+    assert "598 kept, 2 set aside (" in err and "line 102: column 'clicked' is empty, not 0 or 1" in err
     assert examples(here / "shop").num_rows == ROWS - 2
 
 
@@ -281,7 +281,7 @@ def test_files_that_are_none(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "name it .csv, .tsv, .jsonl or .parquet" in says(capsys, sheet)
     empty = here / "empty.csv"
     empty.write_text("")
-    assert "the file is empty" in says(capsys, empty)
+    assert "empty.csv is empty" in says(capsys, empty)
 
 
 def test_a_folder_is_not_written_over(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,13 +74,19 @@ def test_bad_rows_are_set_aside_with_row_and_reason(tmp_path: Path) -> None:
     lines[15:15] = [lines[14][:-8] + b"\xff\xfe345678"]  # row 16
     lines.append(lines[0].replace(b"\t", b"\t99999999999999999999", 1))  # row 24
     (tmp_path / "train.txt").write_bytes(b"\n".join(lines) + b"\n")
-    counts = send(tmp_path / "train.txt", "criteo", tmp_path / "out", bad_rows=tmp_path / "bad.jsonl")
+    counts = send(
+        tmp_path / "train.txt",
+        "criteo",
+        tmp_path / "out",
+        bad_rows=tmp_path / "bad.jsonl",
+        most_set_aside=1.0,
+    )
     bad = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
     assert (counts["rows"], counts["bad_rows"]) == (20, 4)
     assert sorted((row["row"], row["reason"].split(" is ")[0]) for row in bad) == [
         (4, "3 columns, not 40"),
         (10, "column 'label'"),
-        (16, "column 'C26'"),
+        (16, "not UTF-8: byte 0xff; as Latin-1 '0000015\\tÿþ345678': iconv -f LATIN1 -t UTF-8"),
         (24, "column 'I1'"),
     ]
 
@@ -99,7 +105,7 @@ def test_csv_types_are_inferred_or_said(tmp_path: Path) -> None:
 
 def test_a_time_that_cannot_be_read_is_a_bad_row(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("t,x\n2024-01-01,1\nyesterday,2\n")
-    counts = send(tmp_path / "log.csv", "csv", tmp_path / "out", time="t")
+    counts = send(tmp_path / "log.csv", "csv", tmp_path / "out", time="t", most_set_aside=0.5)
     assert (counts["rows"], counts["bad_rows"]) == (1, 1)
 
 
@@ -108,7 +114,7 @@ def test_json_lines_go_out_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(
         "\ufeff" + "\n".join([good[0], "{broken", "[1]", '{"x": 1}', "", good[1]])
     )
-    counts = send(tmp_path / "log.jsonl", "jsonl", tmp_path / "out", key="user")
+    counts = send(tmp_path / "log.jsonl", "jsonl", tmp_path / "out", key="user", most_set_aside=0.6)
     assert (counts["rows"], counts["bad_rows"]) == (2, 3)
     out = [p.read_bytes().decode() for p in sorted((tmp_path / "out" / "log").iterdir())]
     assert sorted("".join(out).splitlines()) == sorted(good)
@@ -161,9 +167,9 @@ def test_a_rate_paces_the_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "kind", "more", "says"),
     [
-        ("", "csv", {}, "the file is empty"),
+        ("", "csv", {}, "log is empty"),
         ("a,a\n1,2\n", "csv", {}, "names a twice"),
-        ("a,b\n", "csv", {}, "holds no row"),
+        ("a,b\n", "csv", {}, "no row of .* fits the format 'csv' .it is empty"),
         ("a,b\n1,2\n", "avazu", {}, "no column 'id'"),
         ("a,b\n1,2\n", "csv", {"key": "user"}, "no column 'user'; its columns are a, b"),
         ("a,b\n1,2\n", "csv", {"time": "ts"}, "no column 'ts'"),

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.data.example import copy_example, example_names
-from livectr.commands.flags import command
+from livectr.commands.flags import command, share
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
+from livectr.system.texts import visible
 
 if TYPE_CHECKING:
     from livectr.guess.columns import Use
@@ -48,6 +49,13 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--out", metavar="DIR", help="new folder of pipeline.py [name of the file or of the example]"
+    )
+    parser.add_argument(
+        "--max-bad",
+        type=share,
+        default=0.01,
+        metavar="SHARE",
+        help="share of the rows of --from that may not fit [0.01]",
     )
     columns = parser.add_argument_group("columns of --from")
     columns.add_argument("--label", metavar="COLUMN", help="column that is 1 after a click, else 0; needed")
@@ -99,6 +107,7 @@ def _guess(given: argparse.Namespace) -> int:
             path,
             wanted,
             Path(given.out) if given.out else None,
+            given.max_bad,
             lambda what, done: bar.update(task, description=f"{what} {path.name}", completed=min(done, size)),
         )
     _show(made)
@@ -107,31 +116,32 @@ def _guess(given: argparse.Namespace) -> int:
 
 def _show(made: Made) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from livectr.console import make_console
     from livectr.guess.columns import listed
 
     facts, console = made.facts, make_console()
-    table = Table(title=f"{facts.path.name}: guessed from {facts.rows:,} rows", title_justify="left")
+    title = Text(f"{visible(facts.path.name)}: guessed from {facts.rows:,} rows", style="table.title")
+    table = Table(title=title, title_justify="left")
     for name in ("column", "type", "used as", "why"):
         table.add_column(name, overflow="fold")
     for names in _alike(facts):
         use = facts.uses[names[0]]
         role = f"{use.role} of the item" if names[0] in facts.of_item else use.role
         shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}, {len(names)} columns"
-        table.add_row(shown, use.dtype, role, use.why)
+        table.add_row(*(Text(visible(cell)) for cell in (shown, use.dtype, role, use.why)))
     console.print(table)
     out = [name for name, use in facts.uses.items() if use.role == "left out"]
-    lines = [f"{made.folder}/pipeline.py is the pipeline, {made.folder}/logs has {made.rows:,} rows."]
+    lines = [f"{made.folder}/pipeline.py is the pipeline, {made.folder}/logs has {made.account.kept:,} rows."]
     if out:
         lines.append(f"Left out: {listed(out)}. To use one, write it into the pipeline and the log.")
     if facts.item is None:
         lines.append("No column is named like an item; say --item COLUMN if there is one.")
     for line in (*lines, "Continue with:", *(f"  {one}" for one in made.commands)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if made.set_aside:
-        first = "; ".join(made.first_set_aside)
-        print(f"set aside: {made.set_aside:,} rows that do not fit ({first})", file=sys.stderr)
+    for remark in (*made.account.remarks, made.account.line()):
+        print(visible(remark), file=sys.stderr)
 
 
 def _alike(facts: Facts) -> list[list[str]]:

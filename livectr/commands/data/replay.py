@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.data.waiting import add_wait, wait_for_broker
-from livectr.commands.flags import command, count, positive
+from livectr.commands.flags import command, count, positive, share
 from livectr.commands.settings import add_log_flags
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
+from livectr.system.texts import visible
 
 EXAMPLES = """\
   livectr logs replay train.txt --format criteo --to kafka://localhost:9092
@@ -32,9 +33,7 @@ def add(commands: Any) -> None:
         metavar="COLUMN",
         help="rows with equal values share a partition [criteo: row, avazu: device_ip]",
     )
-    parser.add_argument(
-        "--time", metavar="COLUMN", help="turn this column (ISO 8601) into epoch milliseconds"
-    )
+    parser.add_argument("--time", metavar="COLUMN", help="turn this column of times into epoch milliseconds")
     parser.add_argument(
         "--types",
         default="",
@@ -49,6 +48,9 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--append", action="store_true", help="write behind what the topic holds; else it has to be empty"
+    )
+    parser.add_argument(
+        "--max-bad", type=share, default=0.01, metavar="SHARE", help="share of rows that may not fit [0.01]"
     )
     parser.add_argument("--bad-rows", metavar="FILE", help="write rows that do not fit here, with the reason")
     add_wait(parser)
@@ -79,6 +81,7 @@ def run(given: argparse.Namespace) -> int:
         table=given.table,
         append=given.append,
         bad_rows=Path(given.bad_rows) if given.bad_rows else None,
+        most_set_aside=given.max_bad,
     )
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -90,18 +93,18 @@ def run(given: argparse.Namespace) -> int:
                 task, completed=done, description=f"{path.name} {rows:,} rows"
             ),
         )
-    for reason in counts.pop("first_bad_rows"):
-        print(f"set aside: {path.name} {reason}", file=sys.stderr)
+    for said in (*counts.pop("remarks"), counts.pop("account")):
+        print(f"{path.name}: {visible(said)}", file=sys.stderr)
     print(json.dumps(counts))
     return 0
 
 
 def _types(text: str) -> dict[str, str]:
     """Column → type, from "a=int32,b=string"."""
-    from livectr.logs.formats import TYPES
+    from livectr.logs.values import KINDS
 
     types = dict(pair.partition("=")[::2] for pair in text.split(",") if pair)
     for name, kind in types.items():
-        if kind not in TYPES:
-            raise ConfigError(f"--types: {name} is {kind!r}, but must be one of {', '.join(TYPES)}.")
+        if kind not in KINDS:
+            raise ConfigError(f"--types: {name} is {kind!r}, but must be one of {', '.join(KINDS)}.")
     return types

@@ -1,0 +1,118 @@
+"""Parquet files as batches of plain columns: numbers, texts, bytes, times and lists of them.
+
+Structs become columns of their own. Every type has a plain one, or stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as parquet
+
+from livectr.logs.account import Account
+from livectr.logs.csv_rows import Rows
+from livectr.logs.names import check_names
+from livectr.system.errors import ConfigError, reason_of
+
+BATCH_ROWS = 1 << 16
+EXACT_DIGITS = 15
+"""Digits of a decimal that a double holds."""
+
+
+def parquet_rows(account: Account) -> Iterator[Rows]:
+    """Rows of a Parquet file; places are its rows, from 1.
+
+    Raises:
+        ConfigError: the file cannot be read, is not Parquet, or two names become one.
+    """
+    first = 1
+    try:
+        # INT96 in nanoseconds cannot hold the year 2263.
+        file = parquet.ParquetFile(account.path, coerce_int96_timestamp_unit="us")
+        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            flat = _flat(batch, account)
+            columns = [plain(column) for column in flat.columns]
+            yield Rows(
+                pa.RecordBatch.from_arrays(columns, flat.schema.names),
+                np.arange(first, first + flat.num_rows, dtype=np.int64),
+            )
+            first += flat.num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"{account.path} cannot be read as Parquet: {reason_of(error)}.") from None
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """Column of a type that logs have: bool, int32, int64, double, string, binary, times, or a list of these.
+
+    Unsigned numbers beyond int64 and long decimals are texts. A type that has no plain one stays as it is.
+    """
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "arrow.uuid":
+            return pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
+        return plain(column.storage)
+    if pa.types.is_dictionary(kind):
+        return plain(column.dictionary_decode())
+    if pa.types.is_unsigned_integer(kind) and kind.bit_width == 64:
+        top = pc.max(column).as_py()
+        return column.cast(pa.int64() if top is None or top < 1 << 63 else pa.string())
+    if pa.types.is_integer(kind):
+        return column.cast(pa.int32() if kind.bit_width < 32 else pa.int64() if kind == pa.uint32() else kind)
+    if pa.types.is_decimal(kind):
+        return _decimal(column)
+    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
+        return column.cast(pa.float64())
+    if pa.types.is_large_string(kind) or kind == pa.string_view():
+        return column.cast(pa.string())
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
+        return column.cast(pa.binary())
+    if pa.types.is_time(kind):
+        return pa.array([None if one is None else one.isoformat() for one in column.to_pylist()], pa.string())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _list(column)
+    return column
+
+
+def _decimal(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if kind.precision <= EXACT_DIGITS and kind.scale > 0:
+        return column.cast(pa.float64())
+    if kind.scale == 0 and kind.precision <= 18:
+        return column.cast(pa.int64())
+    return pa.array([None if one is None else format(one, "f") for one in column.to_pylist()], pa.string())
+
+
+def _list(column: pa.Array) -> pa.Array:
+    """List with plain items."""
+    kind = column.type
+    if not pa.types.is_list(kind):
+        column = column.cast(pa.list_(kind.value_type))
+    items = plain(column.flatten())
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    missing = column.is_null() if column.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets), items, mask=missing)
+
+
+def _flat(batch: pa.RecordBatch, account: Account) -> pa.RecordBatch:
+    names = [name for name in batch.schema.names]
+    while any(pa.types.is_struct(kind) for kind in batch.schema.types):
+        flat, names, columns = pa.Table.from_batches([batch]).flatten(), [], []
+        for name, column in zip(flat.column_names, flat.columns, strict=True):
+            names.append(name)
+            columns.append(column.combine_chunks())
+        names = [
+            inner
+            for field in batch.schema
+            for inner in (
+                [f"{field.name}_{one.name}" for one in field.type]
+                if pa.types.is_struct(field.type)
+                else [field.name]
+            )
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, names)
+    check_names(names, account.path)
+    return batch

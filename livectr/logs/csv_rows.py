@@ -1,0 +1,295 @@
+"""CSV files as people have them, as batches of texts, with the line of every row.
+
+The separator, quotes and escapes are found out from the first block: the dialect in which most of its rows
+have as many fields as the header. A file that a spreadsheet wrote may begin with `sep=;`, and any file with
+lines that begin with `#`. pyarrow parses what `kernels.stream.csv_records` has found to be whole rows of
+UTF-8; all other lines are set aside, each with its reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from livectr.kernels.stream.csv_records import (
+    COLUMNS,
+    ENCODING,
+    FITS,
+    LONG,
+    QUOTE,
+    Dialect,
+    Records,
+    csv_records,
+)
+from livectr.logs.account import Account
+from livectr.logs.encoding import check_text, not_utf8
+from livectr.logs.names import check_names
+from livectr.system.errors import ConfigError, InternalError
+from livectr.system.texts import visible
+
+BLOCK_BYTES = 4 << 20
+LONGEST_ROW = 4 << 20
+"""Bytes of a row, and of the text that is searched for the end of a quote."""
+LONGEST_LINE = 256 << 20
+SEPARATORS = ",\t;|"
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a file.
+
+    Args:
+        batch: n rows.
+        places: int64[n], line of each, or its row in a file without lines; from 1.
+    """
+
+    batch: pa.RecordBatch
+    places: I64
+
+
+@dataclass(frozen=True)
+class Head:
+    """Beginning of a CSV file.
+
+    Args:
+        dialect: of the file.
+        names: of the columns, in their order; "" for one without a name, which is a row number of whoever
+            wrote it, or the nothing behind a separator at the end of each line.
+        size: bytes before the first row.
+        lines: lines before the first row.
+        empty_end: each row ends with a separator, and nothing may stand behind it.
+    """
+
+    dialect: Dialect
+    names: list[str]
+    size: int
+    lines: int
+    empty_end: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that have one."""
+        return [name for name in self.names if name]
+
+
+def head_of(
+    first: bytes, path: Path, *, names: Sequence[str] | None = None, separator: str | None = None
+) -> Head:
+    """Find out how a file is written.
+
+    Args:
+        first: its first block.
+        path: of the file.
+        names: of the columns, for a file without a line that names them.
+        separator: of the fields; None: to be found.
+
+    Raises:
+        ConfigError: the text is not UTF-8, the header names no columns, or one twice.
+    """
+    check_text(first, path)
+    at, lines = _before_header(first)
+    if first[at:].startswith(b"sep="):
+        line = first[at:].split(b"\n", 1)[0]
+        separator = line[4:].decode().rstrip("\r") or separator
+        at, lines = at + len(line) + 1, lines + 1
+    text = first[at:]
+    if names is not None:
+        dialect = _likeliest(text, separator or SEPARATORS, len(names))
+        return Head(dialect, list(names), at, lines)
+    dialect = _likeliest(text, separator or SEPARATORS)
+    header = _records(text, dialect, 1)
+    if not len(header) or not text.strip():
+        raise ConfigError(f"{path} is empty; it should begin with a line that names the columns.")
+    found = _fields(text[: header.stops[0]], dialect)
+    if header.verdicts[0] != FITS or not any(found):
+        raise _no_header(text[:60], path)
+    head = Head(
+        dialect, [name.strip() for name in found], at + int(header.stops[0]), lines + header.line_count
+    )
+    if all(_is_number(name) for name in head.columns):
+        raise _no_header(text[: header.stops[0]], path)
+    check_names(head.columns, path)
+    rows = _records(text[header.stops[0] :], dialect, 100).fields
+    if len(rows) and (rows == len(found) + 1).mean() > 0.5:
+        return replace(head, names=[*head.names, ""], empty_end=True)
+    return head
+
+
+def csv_rows(content: IO[bytes], head: Head, account: Account) -> Iterator[Rows]:
+    """Rows of a file; every column is a text, "" where it is empty.
+
+    Args:
+        content: the file, at its beginning.
+        head: of the file.
+        account: receives rows that do not fit. Rows that are handed out are not yet counted as kept.
+
+    Raises:
+        ConfigError: a line has no end.
+    """
+    content.read(head.size)
+    line, text, last = head.lines, b"", False
+    while not last:
+        more = content.read(BLOCK_BYTES)
+        last, text = not more, text + more
+        if len(text) > LONGEST_LINE:
+            raise ConfigError(
+                f"{account.path}: line {line + 1} is longer than {LONGEST_LINE >> 20} MiB; "
+                "is this a file of lines?"
+            )
+        found = csv_records(text, head.dialect, columns=len(head.names), longest=LONGEST_ROW, last=last)
+        fits = found.verdicts == FITS
+        for number in np.flatnonzero(~fits).tolist():
+            _set_aside(text, found, number, head, account, line)
+        if fits.any():
+            batch = _parsed(_joined(text, found, fits), head)
+            if batch.num_rows != int(fits.sum()):
+                raise InternalError(
+                    f"{account.path}: {int(fits.sum())} rows from line {line + 1} on were parsed as "
+                    f"{batch.num_rows}; please report it with the file"
+                )
+            yield from _named(Rows(batch, line + 1 + found.lines[fits]), head, account)
+        text, line = text[found.used :], line + found.line_count
+
+
+def _named(rows: Rows, head: Head, account: Account) -> Iterator[Rows]:
+    """Rows with the columns that have a name; none if nothing is left."""
+    batch = rows.batch
+    fits = np.ones(batch.num_rows, np.bool_)
+    if head.empty_end:
+        ends = batch.column(batch.num_columns - 1)
+        fits = np.array([not text.strip() for text in ends.to_pylist()], np.bool_)
+        for number in np.flatnonzero(~fits).tolist():
+            text = head.dialect.delimiter.join(batch.slice(number, 1).to_pylist()[0].values())
+            what = f"{len(head.names)} columns, not {len(head.names) - 1}"
+            account.set_aside(int(rows.places[number]), "fields", what, text)
+    places = [number for number, name in enumerate(head.names) if name]
+    named = pa.RecordBatch.from_arrays([batch.column(place) for place in places], head.columns)
+    if fits.all():
+        yield Rows(named, rows.places)
+    elif fits.any():
+        yield Rows(named.filter(pa.array(fits)), rows.places[fits])
+
+
+def _no_header(line: bytes, path: Path) -> ConfigError:
+    shown = visible(line.decode(errors="replace").strip(), 60)
+    return ConfigError(f"{path}: the first line must name the columns; it is {shown!r}.")
+
+
+def _before_header(first: bytes) -> tuple[int, int]:
+    """Bytes and lines before the header: a byte order mark, empty lines, and lines that begin with #."""
+    at = 3 if first.startswith(b"\xef\xbb\xbf") else 0
+    lines = 0
+    while at < len(first) and (first[at : at + 1] == b"#" or not first[at:].split(b"\n", 1)[0].strip()):
+        end = first.find(b"\n", at)
+        if end < 0:
+            break
+        at, lines = end + 1, lines + 1
+    return at, lines
+
+
+def _likeliest(text: bytes, separators: str, columns: int | None = None) -> Dialect:
+    """Dialect in which most rows of a block fit; of equals the one with more fields, then the plainer one."""
+    best, most = Dialect(separators[0]), (-1.0, 0, 0)
+    text = text[: 1 << 18]
+    for separator in separators:
+        for rank, (quote, escape) in enumerate((('"', ""), ("", ""), ('"', "\\"))):
+            dialect = Dialect(separator, quote, escape)
+            found = _records(text, dialect)
+            if not len(found):
+                continue
+            wanted = columns or int(found.fields[0])
+            ends = np.where(found.fields == wanted + 1, 0.9, found.fields == wanted)  # of a row that ends so
+            sizes = (found.stops - found.begins) * (found.verdicts == FITS)
+            covered = float((sizes * ends).sum()) / max(1, int(found.stops[-1]))
+            score = (round(covered, 3) if wanted > 1 else 0.0, wanted, -rank)
+            if score > most:
+                best, most = dialect, score
+    return best
+
+
+def _records(text: bytes, dialect: Dialect, most: int | None = None) -> Records:
+    last = len(text) < BLOCK_BYTES // 16
+    return csv_records(
+        text, dialect, columns=0, longest=LONGEST_ROW, last=last or most is not None, most=most
+    )
+
+
+def _fields(line: bytes, dialect: Dialect) -> list[str]:
+    """Fields of a record."""
+    reader = csv.reader(
+        io.StringIO(line.decode("utf-8"), newline=""),
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote or None,
+        quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+        escapechar=dialect.escape or None,
+    )
+    return next(reader, [])
+
+
+def _joined(text: bytes, found: Records, fits: npt.NDArray[np.bool_]) -> bytes:
+    """Records that fit, one behind the other."""
+    (chosen,) = np.nonzero(fits)
+    ends_run = np.flatnonzero(found.begins[chosen[1:]] != found.stops[chosen[:-1]])
+    firsts = np.concatenate(([0], ends_run + 1))
+    lasts = np.concatenate((ends_run, [len(chosen) - 1]))
+    return b"".join(
+        text[found.begins[chosen[first]] : found.stops[chosen[last]]]
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
+    )
+
+
+def _parsed(text: bytes, head: Head) -> pa.RecordBatch:
+    dialect = head.dialect
+    names = [str(number) for number in range(len(head.names))]
+    table = arrow_csv.read_csv(
+        pa.BufferReader(text),
+        read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False),
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char=dialect.quote or False,
+            escape_char=dialect.escape or False,
+            newlines_in_values=True,
+        ),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, check_utf8=False
+        ),
+    )
+    return table.combine_chunks().to_batches()[0]
+
+
+def _set_aside(text: bytes, found: Records, number: int, head: Head, account: Account, line: int) -> None:
+    row = text[found.begins[number] : found.stops[number]].rstrip(b"\r\n")
+    place, fields, verdict = (
+        line + 1 + int(found.lines[number]),
+        int(found.fields[number]),
+        int(found.verdicts[number]),
+    )
+    if verdict == COLUMNS:
+        kind, what = "fields", f"{fields} columns, not {len(head.columns)}"
+    elif verdict == QUOTE:
+        kind, what = "quote", "a quote is not closed, or text follows it"
+    elif verdict == LONG:
+        kind, what = "long", f"longer than {LONGEST_ROW >> 20} MiB"
+    else:
+        assert verdict == ENCODING, verdict
+        kind, what = "encoding", not_utf8(row)
+    account.set_aside(place, kind, what, row[:LONGEST_ROW].decode(errors="backslashreplace"))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""Encodings that are not UTF-8, named with the command that rewrites the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from livectr.system.errors import ConfigError
+
+LOOK_BYTES = 1 << 16
+_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+SOME = 0.2
+"""Share of zero bytes at even or odd places above which a text has two bytes a character."""
+
+
+def check_text(first: bytes, path: Path) -> None:
+    """Check the first block of a file of lines.
+
+    Raises:
+        ConfigError: it is UTF-16 or UTF-32, no text, or its lines end with CR alone.
+    """
+    if name := _wide(first[:LOOK_BYTES]):
+        raise ConfigError(f"{path} is {name}, not UTF-8: iconv -f {name} -t UTF-8 {path} > utf8-{path.name}")
+    if b"\0" in first[:LOOK_BYTES]:
+        raise ConfigError(f"{path} holds zero bytes, so it is no text; is it of another format?")
+    if b"\r" in first and b"\n" not in first:
+        raise ConfigError(f"{path}: lines end with CR alone: tr '\\r' '\\n' < {path} > lf-{path.name}")
+
+
+def not_utf8(row: bytes) -> str:
+    """Words on a row that is not UTF-8, with its first wrong bytes and the encoding that it seems to have."""
+    try:
+        row.decode()
+    except UnicodeDecodeError as error:
+        wrong = row[error.start : error.end]
+        near = row[max(0, error.start - 8) : error.end + 8].decode("latin-1")
+        if wrong[:1] == b"\xed" or row[error.start : error.start + 1] == b"\xed":
+            return f"not UTF-8: half of a surrogate pair, in {near!r}"
+        return f"not UTF-8: byte 0x{wrong[0]:02x}; as Latin-1 {near!r}: iconv -f LATIN1 -t UTF-8"
+    raise ValueError("the row is UTF-8")
+
+
+def _wide(text: bytes) -> str:
+    """Name of an encoding with two or four bytes a character; "" for another."""
+    for mark, name in _MARKS.items():
+        if text.startswith(mark):
+            return name
+    even, odd = text[::2], text[1::2]
+    if len(odd) < 2:
+        return ""
+    if odd.count(0) > SOME * len(odd) and even.count(0) < SOME / 4 * len(even):
+        return "UTF-16LE"
+    if even.count(0) > SOME * len(even) and odd.count(0) < SOME / 4 * len(odd):
+        return "UTF-16BE"
+    return ""

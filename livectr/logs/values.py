@@ -1,0 +1,187 @@
+"""What the texts of a column mean: whole numbers, numbers or texts, and how they are written.
+
+One rule for every reader. A whole number never becomes a double: beyond int64 a column is a text, and so is
+one with leading zeros. `17.0` in a column of whole numbers is 17, as dataframes write them beside empty
+cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+STRAY = 0.01
+"""Share of values of another form up to which a column keeps its form; their rows are set aside."""
+NOTHING = ("", "NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N")
+"""Texts that mean that there is no value."""
+EMPTY_TEXTS = ("", "NULL", "null", "\\N")
+"""Texts that mean that there is no value where all others are texts: NA is a country, None a name."""
+WHOLE = r"^\s*[+-]?(0|[1-9]\d*)(\.0*)?\s*$"
+NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*$"
+GROUPED = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$"
+LEADING_ZERO = r"^\s*[+-]?0\d"
+KINDS = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
+
+Texts: TypeAlias = pa.Array | pa.ChunkedArray
+
+
+@dataclass(frozen=True)
+class Form:
+    """Form of a column's texts.
+
+    Args:
+        kind: "int32", "int64", "float64" or "string"; "": as it was read.
+        comma: numbers have a decimal comma: 11,50 and 1.234,50.
+        grouped: commas group the digits: 1,234.50.
+    """
+
+    kind: str = "string"
+    comma: bool = False
+    grouped: bool = False
+
+    @property
+    def words(self) -> str:
+        """For a person, what is unusual; "" for nothing."""
+        return "with a decimal comma" if self.comma else "digits grouped by commas" if self.grouped else ""
+
+
+def form_of(values: Texts) -> Form:
+    """Form of a column, from a sample of its texts.
+
+    Args:
+        values: texts; those of `NOTHING` and nulls do not count.
+    """
+    given = given_of(values)
+    if not len(given) or _share(given, LEADING_ZERO) > 0:
+        return Form()
+    if _share(given, NUMBER) >= 1 - STRAY:
+        if _share(given, WHOLE) < _share(given, NUMBER):
+            return Form("float64")
+        return Form("int64") if not _beyond_int64(given) else Form()
+    plain = _share(given, NUMBER)
+    # 123,456 may be two ids; a number's first group is shorter at times.
+    if _share(given, GROUPED) + plain >= 1 - STRAY and _share(given, r"^\s*[+-]?\d{1,2},") > 0:
+        return Form("float64", grouped=True)
+    if _share(given, COMMA) + _share(given, WHOLE) >= 1 - STRAY and _one_comma(given):
+        return Form("float64", comma=True)
+    return Form()
+
+
+def form_of_column(column: Texts, *, is_id: bool) -> Form:
+    """Form of a column as it was read.
+
+    Args:
+        column: texts, or values of a plain type.
+        is_id: it names something, so doubles without a fraction are whole numbers: a dataframe makes them
+            of ids beside an empty cell.
+    """
+    if pa.types.is_string(column.type):
+        return form_of(column)
+    if is_id and pa.types.is_floating(column.type) and _are_whole(column):
+        return Form("int64")
+    return Form("")
+
+
+def _are_whole(column: Texts) -> bool:
+    numbers = np.asarray(column.drop_null().to_numpy())
+    finite = numbers[~np.isnan(numbers)]
+    return bool(len(finite)) and bool((np.floor(finite) == finite).all() and (np.abs(finite) < 2**53).all())
+
+
+def given_of(values: Texts) -> Texts:
+    """Texts that are values."""
+    return values.filter(pc.invert(missing(values)))
+
+
+def read(values: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
+    """Values of texts; null for one that means nothing, and for one that has another form.
+
+    Texts of a "string" stay as they are, but for those of EMPTY_TEXTS.
+    """
+    empty = EMPTY_TEXTS if form.kind == "string" else NOTHING
+    nothing = pc.or_(pc.is_null(values), pc.is_in(values, pa.array(empty)))
+    given = pc.if_else(nothing, pa.scalar(None, pa.string()), values)
+    if form.kind == "string":
+        return given
+    text = pc.utf8_trim_whitespace(given)
+    if form.comma:
+        text = pc.replace_substring(pc.replace_substring(text, ".", ""), ",", ".")
+    elif form.grouped:
+        text = pc.replace_substring(text, ",", "")
+    whole = form.kind != "float64"
+    text = pc.if_else(
+        pc.fill_null(pc.match_substring_regex(text, WHOLE if whole else NUMBER), False),
+        pc.replace_substring_regex(text, r"^\+", ""),
+        pa.scalar(None, pa.string()),
+    )
+    if whole:
+        return _as_integers(pc.replace_substring_regex(text, r"\.0*$", ""), KINDS[form.kind])
+    numbers = text.cast(pa.float64())
+    return pc.if_else(pc.fill_null(pc.is_finite(numbers), False), numbers, pa.scalar(None, pa.float64()))
+
+
+def valued(column: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
+    """Values of a column as it was read, in its form; null where a value has no place in it.
+
+    Args:
+        column: texts, or values of a plain type.
+        form: of the column.
+    """
+    if not form.kind or column.type == KINDS[form.kind] != pa.string():
+        return column
+    if pa.types.is_string(column.type):
+        return read(column, form)
+    try:
+        return column.cast(KINDS[form.kind])
+    except pa.ArrowException:  # some do not fit
+        return pa.array([_cast(one, KINDS[form.kind]) for one in column], KINDS[form.kind])
+
+
+def _cast(value: pa.Scalar, kind: pa.DataType) -> object:
+    try:
+        return value.cast(kind).as_py()
+    except pa.ArrowException:
+        return None
+
+
+def missing(values: Texts) -> pa.Array | pa.ChunkedArray:
+    """bool[n], values that mean nothing: nulls, and texts of NOTHING."""
+    if not pa.types.is_string(values.type):
+        return values.is_null(nan_is_null=True)
+    return pc.or_(values.is_null(), pc.fill_null(pc.is_in(values, pa.array(NOTHING)), True))
+
+
+def misfits(values: Texts, found: pa.Array | pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """bool[n], values that mean something and were not read."""
+    wrong = pc.and_(pc.invert(missing(values)), found.is_null())
+    return np.asarray(wrong.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _as_integers(text: Texts, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:  # some are beyond the type
+        limit = 1 << (kind.bit_width - 1)
+        numbers = (None if one is None else int(one) for one in text.to_pylist())
+        return pa.array([one if one is not None and -limit <= one < limit else None for one in numbers], kind)
+
+
+def _share(values: Texts, pattern: str) -> float:
+    return float(pc.mean(pc.match_substring_regex(values, pattern).cast(pa.float64())).as_py())
+
+
+def _beyond_int64(values: Texts) -> bool:
+    """True if some whole number does not fit int64."""
+    long = values.filter(pc.greater(pc.utf8_length(values), 18))
+    whole = long.filter(pc.match_substring_regex(long, WHOLE))
+    return any(not -(1 << 63) <= int(text.split(".")[0]) < 1 << 63 for text in whole.to_pylist())
+
+
+def _one_comma(values: Texts) -> bool:
+    """True if commas are decimal: none has a second, as a list would."""
+    return bool(pc.max(pc.count_substring(values, ",")).as_py() == 1)

@@ -16,8 +16,20 @@ LEAST_FOUND = 0.5
 """Share of look-ups with a row below which the ids of log and table seem not to agree."""
 MOST_UNMATCHED = 0.5
 """Share of clicks without an impression above which their join columns seem not to agree."""
+MOST_AUC = 0.97
+"""Area under the ROC curve from which a feature seems to tell the label."""
 MOST_DUPLICATES = 0.2
 """Share of impressions with a repeated key above which the key seems not to identify an impression."""
+
+
+def leak_hint(auc: float | None, examples: int) -> str:
+    """Sentence about an AUC that no click log gives; "" for any other."""
+    if auc is None or auc < MOST_AUC or examples < END_ROWS:
+        return ""
+    return (
+        f"AUC {auc:.3f} is seldom true: is a feature known only after the click? `livectr check` doubts "
+        "columns that tell the label"
+    )
 
 
 def hints(

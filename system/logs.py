@@ -16,6 +16,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
 
+from livectr.system.texts import visible
+
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Id of the request that this thread answers; the client chose it."""
 FORMATS = ("text", "json")
@@ -74,7 +76,7 @@ def tell(sentence: str) -> None:
     if logs_json():
         _LOG.error("%s", sentence)
     else:
-        print(f"livectr: {sentence}", file=sys.stderr)
+        print("livectr: " + "\n".join(map(visible, sentence.split("\n"))), file=sys.stderr)
 
 
 class JsonFormatter(logging.Formatter):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from livectr.ingest.hints import leak_hint
 from livectr.ingest.join.stats import OF_PROCESS
 from livectr.system.disk import writing
 from livectr.system.errors import UserError
@@ -129,6 +130,8 @@ def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, com
     counts = summed([share["counts"] for share in shares])
     totals = summed([share["stream"] for share in shares]) | {name: counts[name] for name in OF_PROCESS}
     lines = {name: value for part in parts.each for name, value in part.report().items()}
+    if leak := leak_hint(lines.get("auc"), progress.examples):
+        lines["hints"] = [*lines.get("hints", ()), leak]
     return Report(
         examples_trained=progress.examples,
         steps=progress.steps,

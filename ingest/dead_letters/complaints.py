@@ -98,6 +98,12 @@ def not_a_bool(name: str, value: Any) -> str:
     )
 
 
+def empty(name: str, *, fills: bool) -> str:
+    """Sentence about a null where every row needs a value; fills: a fill may stand in for it."""
+    cure = f'; say fill={{"{name}": …}} in the pipeline file for such rows' if fills else ""
+    return f"column `{name}` is null{cure}"
+
+
 def wrong_label(name: str, value: Any) -> str:
     """Sentence about a label that is neither 0 nor 1."""
     return f"label `{name}` is {value}; write 1 for a click and 0 for none (or true and false)"

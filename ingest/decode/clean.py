@@ -127,7 +127,7 @@ class Cleaner:
         for name, dtype in self.columns.items():
             array = arrays[name]
             if name in self._fractions:
-                array, infinite = _not_a_number_is_null(array, dtype)
+                array, infinite = nan_as_null(array, dtype)
                 reject(infinite, Reason.WRONG_TYPE, f"column `{name}` is not a finite number")
             if name == self._label and dtype != "bool":
                 for row in np.flatnonzero(_not_binary(array) & good).tolist():
@@ -139,7 +139,8 @@ class Cleaner:
                 for unit, other in likely.items():
                     reject(other, Reason.BAD_TIME, complaints.wrong_unit(name, unit))
             if array.null_count and name in self._never_null:
-                reject(_bools(array.is_null()), Reason.WRONG_TYPE, f"column `{name}` is null")
+                fills = name not in (self._time, self._label)
+                reject(_bools(array.is_null()), Reason.WRONG_TYPE, complaints.empty(name, fills=fills))
             if dtype == "image":
                 for row in np.flatnonzero(good).tolist():
                     if array[row].is_valid and (wrong_image := images.complaint(array[row].as_py())):
@@ -206,7 +207,7 @@ def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, lis
     return parsed.take(pa.array(places, mask=places < 0)), bad
 
 
-def _not_a_number_is_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def nan_as_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """(array with null for NaN, bool[n]: rows with an infinite number, or with any such item of a list)."""
     if dtypes.is_list(dtype):
         items = array.flatten()

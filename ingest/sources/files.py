@@ -1,8 +1,9 @@
 """File source: logs in DIR/<topic>/<partition>-<anything>.jsonl, .arrow or .parquet.
 
-The number at the start of a file name is its partition (0 without a number). A partition is the sequence of
-its files in name order. Its records are numbered from 0; the number is the position. When logs are followed,
-a file counts as finished as soon as a later file of its partition exists.
+The number at the start of a file name is its partition (0 without a number, or with a number beyond
+MOST_PARTITION, such as the digits of a date). A partition is the sequence of its files in name order. Its
+records are numbered from 0; the number is the position. When logs are followed, a file counts as finished as
+soon as a later file of its partition exists.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.part_file import SUFFIXES, Part, UnreadableError, column_names, open_part
 from livectr.system.errors import ConfigError, MismatchError
 
+MOST_PARTITION = (1 << 20) - 1
 _POLL_S = 0.05
 _GUESSED_RECORD_BYTES = 256
 
@@ -298,5 +300,6 @@ def _list_parts(folder: Path, but: Collection[str] = frozenset()) -> dict[int, l
         path = folder / name
         if path.suffix in SUFFIXES and name[0] not in "._":
             number = re.match(r"\d+", name)
-            parts.setdefault(int(number[0]) if number else 0, []).append(path)
+            partition = int(number[0]) if number else 0
+            parts.setdefault(partition if partition <= MOST_PARTITION else 0, []).append(path)
     return parts

@@ -10,6 +10,7 @@ import numpy as np
 
 from livectr.check.sample import Sample
 from livectr.guess.columns import shortened
+from livectr.guess.leaks import tells
 from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED
 from livectr.ingest.language.event_times import LIKELY
 from livectr.ingest.language.roots import needs_statistics, roots_of
@@ -58,7 +59,12 @@ def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> l
     found = [*_rows(pipeline, sample), *_letters(sample)]
     if not len(sample):
         return found
-    found += [*_columns(sample), *_times(pipeline, sample, now_ms), *_labels(pipeline, sample)]
+    found += [
+        *_columns(sample),
+        *_leaks(sample),
+        *_times(pipeline, sample, now_ms),
+        *_labels(pipeline, sample),
+    ]
     found += [*_joins(pipeline, sample), *_lookups(pipeline, sample), *_histories(pipeline, sample)]
     return [*found, *_fields(pipeline, sample), *_numbers(pipeline, sample)]
 
@@ -121,6 +127,13 @@ def _columns(sample: Sample) -> Iterator[Finding]:
             yield Finding(DOUBTFUL, f"column {name}", found, advice)
         else:
             yield Finding(RIGHT, f"column {name}", found)
+
+
+def _leaks(sample: Sample) -> Iterator[Finding]:
+    for name in sample.columns.column_names:
+        if words := tells(sample.columns.column(name), sample.label > 0):
+            advice = "is it known before the click? A request will not have it: leave it out of the features."
+            yield Finding(DOUBTFUL, f"column {name}", words, advice)
 
 
 def _times(pipeline: Pipeline, sample: Sample, now_ms: int) -> Iterator[Finding]:

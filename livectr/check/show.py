@@ -10,6 +10,7 @@ from rich.table import Table
 from livectr.check.rules import DOUBTFUL, RIGHT, WRONG, Finding
 from livectr.console import make_console
 from livectr.guess.text import ALIKE, prefix_of
+from livectr.system.texts import visible
 
 WORDS = {RIGHT: "right", DOUBTFUL: "doubtful", WRONG: "wrong"}
 
@@ -68,4 +69,4 @@ def _merged(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _plain(text: str) -> str:
-    return text.replace("[", "\\[")
+    return "\n".join(map(visible, text.split("\n"))).replace("[", "\\[")

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from livectr.guess.leaks import tells
+
 SAME = 0.9
 """Share of a number's commonest value above which it is not divided by its deviation."""
 FEW = 50
@@ -71,25 +73,23 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
         return _list_use(kind)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _out(f"holds {kind}, which is no number, text or list")
-    if len(clicked) and clicked.any() and not clicked.all() and (missing != clicked).all():
-        return _out("is filled where there is a click and empty elsewhere: it is known only after the click")
+    if leak := tells(values, clicked):
+        return _out(f"{leak}: it is known only after the click")
     distinct = pc.count_distinct(values, mode="only_valid").as_py()
     if distinct == 1 and not missing.any():
         return _out(f"every value is {shortened(values[0].as_py())}")
     if pa.types.is_boolean(kind):
         return Use("id", "bool", "true or false")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _text_use(name, values, distinct, clicked)
-    return _number_use(name, values, clicked)
+        return _text_use(name, values, distinct)
+    return _number_use(name, values)
 
 
-def _number_use(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -> Use:
+def _number_use(name: str, values: pa.ChunkedArray) -> Use:
     whole = pa.types.is_integer(values.type)
     dtype = "int64" if whole else "float64"
     distinct = pc.count_distinct(values, mode="only_valid").as_py()
     present = len(values) - values.null_count
-    if _tells(values, clicked):
-        return _out("equals the label, so it is known only after the click")
     if not whole:
         return _amount(values, dtype, "a fraction")
     if ID_NAME.search(name):
@@ -114,7 +114,7 @@ def _amount(values: pa.ChunkedArray, dtype: str, what: str) -> Use:
     return Use("number", dtype, what + (", skewed: by its logarithm" if skewed else ""), log1p=skewed)
 
 
-def _text_use(name: str, values: pa.ChunkedArray, distinct: int, clicked: npt.NDArray[np.bool_]) -> Use:
+def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
     texts = [text for text in values.to_pylist() if text is not None]
     if all(text.lstrip()[:1] in ("{", "[") for text in texts[:1000]):
         return _out("holds JSON: name what you need with json_fields, or ops.json_field")
@@ -160,13 +160,6 @@ def _skew(values: pa.ChunkedArray) -> bool:
 def _rising(values: pa.ChunkedArray) -> bool:
     numbers = values.drop_null().to_numpy()
     return bool((np.diff(numbers) > 0).all())
-
-
-def _tells(values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -> bool:
-    if values.null_count or not clicked.any():
-        return False
-    numbers = values.to_numpy()
-    return bool(np.isin(numbers, (0, 1)).all() and ((numbers == 1) == clicked).all())
 
 
 def _out(why: str) -> Use:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ from livectr.logs.values import STRAY, Form, form_of_column, valued
 from livectr.system.errors import ConfigError
 
 SAMPLE_ROWS = 100_000
+NOBODY = "nobody"
+"""User of rows without one, where users are texts."""
 ROW = "row"
-"""Column that numbers the rows of a log without users."""
+"""Column that numbers the rows of a log without users, if no other column has this name."""
 USER = "user"
-"""Column of several that name a user together."""
+"""Column of several that name a user together, if no other column has this name."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,10 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
     user = user_of(sample, wanted, [*uses])
     names = user.name if user is not None else ()
     if user is not None and len(names) == 1:
-        uses[names[0]] = Use(
-            "user", _id_type(sample, names[0]), f"{user.why}, {_different(sample, names[0])}"
-        )
+        empty = sample.column(names[0]).null_count
+        alone = f", {empty:,} rows without one share a key" if empty else ""
+        why = f"{user.why}, {_different(sample, names[0])}{alone}"
+        uses[names[0]] = Use("user", _id_type(sample, names[0]), why)
     item = item_of(sample, wanted, [*uses, *names])
     if item is not None:
         uses[item.name[0]] = Use(
@@ -125,7 +128,7 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
             words = forms[name].words if use.role == "number" else ""
             uses[name] = replace(use, why=f"{use.why}, {words}") if words else use
     ordered = {name: uses[name] for name in sample.column_names}
-    key = names[0] if len(names) == 1 else USER if names else ROW
+    key = names[0] if len(names) == 1 else _free(USER if names else ROW, sample.column_names)
     if len(names) > 1:
         ordered = {key: Use("user", "string", f"made of {', '.join(names)}"), **ordered}
     if not names:
@@ -133,31 +136,38 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
             key: Use("user", "int64", "number of the row: nobody is known, so there is no GAUC"),
             **ordered,
         }
-    if key not in sample.column_names and key in uses:
-        raise ConfigError(f"the file has a column {key!r} already; say --user {key}, or rename it.")
+    uses = ordered
     others = [name for name, use in uses.items() if use.role in ("id", "number", "list", "words")]
+    items = item.name if item is not None else ()
     return Facts(
         path, sample.num_rows, int(clicked.sum()), wanted.label, ordered, key, names,
         timed[0].name[0] if timed is not None else None,
         timed[1] if timed is not None else None,
         item.name[0] if item is not None else None,
         of_item(sample, item.name[0], others) if item is not None else (),
-        _fills(sample, {name: use for name, use in uses.items() if name in others}),
+        _fills(sample, {name: use for name, use in uses.items() if name in (*others, *names, *items)}),
         sample, forms, empty_is_no_click,
     )  # fmt: skip
 
 
 def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
-    """Values for nulls: the median of a number, and a value of its own for an id."""
+    """Values for nulls: the median of a number, and a value of its own for an id or a user."""
     own: dict[str, Any] = {"int64": -1, "string": "", "bool": False}
-    fills = {}
+    fills: dict[str, Any] = {}
     for name, use in uses.items():
         if use.role == "number":
             median = pc.quantile(sample.column(name), 0.5)[0].as_py()
             fills[name] = int(median) if use.dtype == "int64" else float(f"{median:.4g}")
-        elif sample.column(name).null_count and use.dtype in own:
-            fills[name] = own[use.dtype]
+        elif name in sample.column_names and sample.column(name).null_count and use.dtype in own:
+            fills[name] = own[use.dtype] if use.role != "user" or use.dtype != "string" else NOBODY
     return fills
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """Name that no column has: the name, or one with more underscores."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _is_float(sample: pa.Table, name: str) -> bool:

@@ -11,8 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from livectr.ingest.dead_letters.complaints import wrong_unit
 from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform
+from livectr.ingest.decode.clean import nan_as_null
+from livectr.ingest.language.dtypes import element
+from livectr.ingest.language.event_times import milliseconds
 from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.system.errors import ConfigError, reason_of
 
@@ -39,7 +44,7 @@ def to_table(rows: Any, name: str) -> pa.Table:
     """
     try:
         return _table(rows, name)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{name} cannot become an Arrow table: {error}") from error
 
 
@@ -55,11 +60,12 @@ def _table(rows: Any, name: str) -> pa.Table:
     if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(str(column) for row in rows for column in row)
         return pa.table({column: [row.get(column) for row in rows] for column in names})
-    if type(rows).__module__.partition(".")[0] == "pandas":
+    is_series = type(rows).__name__ == "Series"  # a column is no rows
+    if type(rows).__module__.partition(".")[0] == "pandas" and not is_series:
         return pa.Table.from_pandas(rows, preserve_index=False)
-    if hasattr(rows, "to_arrow"):
+    if hasattr(rows, "to_arrow") and not is_series:
         return rows.to_arrow()
-    if hasattr(rows, "__arrow_c_stream__"):
+    if hasattr(rows, "__arrow_c_stream__") and not is_series:
         return pa.table(rows)
     raise ConfigError(
         f"{name} is a {type(rows).__name__}; give a DataFrame, an Arrow table, a list of dicts or the path "
@@ -133,7 +139,27 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
         )
     dtypes = {root.name: root.dtype for root in pipeline.plan.roots}
     columns = pa.table(chosen) if chosen else given.select([])
-    return conformed(columns, dtypes, optional=[root.name for root in pipeline.history_roots])
+    batch = conformed(columns, dtypes, optional=[root.name for root in pipeline.history_roots])
+    return _as_in_training(batch, dtypes, pipeline.log.impressions)
+
+
+def _as_in_training(batch: pa.RecordBatch, dtypes: Mapping[str, str], impressions: Stream) -> pa.RecordBatch:
+    """Roots with the meaning that decoding gives them: NaN is null, and what it refuses is an error.
+
+    Raises:
+        ConfigError: an infinite number, or a time in another unit.
+    """
+    for place, name in enumerate(batch.schema.names):
+        array = batch.column(place)
+        if element(dtypes[name]) in ("float32", "float64"):
+            array, infinite = nan_as_null(array, dtypes[name])
+            if infinite.any():
+                raise ConfigError(f"row {int(np.argmax(infinite))}: column `{name}` is not a finite number")
+            batch = batch.set_column(place, name, array)
+        if name == f"{impressions.topic}.{impressions.time}" and impressions.time_unit is None:
+            for unit, rows in milliseconds(array, None)[1].items():
+                raise ConfigError(f"row {int(np.argmax(rows))}: {wrong_unit(name.split('.')[-1], unit)}")
+    return batch
 
 
 def conformed(table: pa.Table, columns: Mapping[str, str], *, optional: Iterable[str] = ()) -> pa.RecordBatch:

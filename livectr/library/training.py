@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,13 +17,14 @@ import pyarrow.compute as pc
 from livectr.config.parsing import parse
 from livectr.config.settings import SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
+from livectr.ingest.dead_letters.letters import TOPIC
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.library.tables import check_columns, to_pipeline, to_table
 from livectr.simulator.sinks import open_sink
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, DataError
 from livectr.system.object_store import is_object_address
 from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.options import TrainOptions
@@ -76,8 +78,9 @@ def train(
         The report, and the checkpoint's folder or address.
 
     Raises:
-        ConfigError: what is given does not fit the pipeline, or a setting is wrong.
-        DataError: too few rows are usable.
+        ConfigError: what is given does not fit the pipeline, too few rows of `data` are usable, or a setting
+            is wrong.
+        DataError: too few rows of `source` are usable.
 
     Example:
         >>> trained = livectr.train(pipeline, {"impressions": shown, "ads": ads}, batch_size=512)
@@ -102,7 +105,10 @@ def train(
     with _log_folder(logs) as root:
         options = _options(pipeline, f"file:{root}", place, settings)
         _write(root, tables)
-        return Trained(run(pipeline, options), place)
+        try:
+            return Trained(run(pipeline, options), place)
+        except DataError as error:
+            raise ConfigError(_with_letters(str(error), root, kept=logs is not None)) from None
 
 
 def train_options(pipeline: Pipeline | str | Path, source: str, **settings: Any) -> TrainOptions:
@@ -210,6 +216,16 @@ def _log_folder(logs: str | Path | None) -> Iterator[Path]:
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise ConfigError(f"logs: {root} is not an empty folder; name another one")
     yield root
+
+
+def _with_letters(message: str, root: Path, *, kept: bool) -> str:
+    """Message of rows that do not fit; their dead letters are moved where they stay, and it says where."""
+    letters = root / TOPIC
+    if kept or not letters.exists():
+        return message
+    place = Path(tempfile.mkdtemp(prefix="livectr-dead-letters-"))
+    shutil.move(letters, place / TOPIC)
+    return message.replace(str(letters), str(place / TOPIC))
 
 
 def _write(root: Path, tables: Mapping[str, pa.Table]) -> None:

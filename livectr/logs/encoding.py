@@ -8,7 +8,7 @@ from livectr.system.errors import ConfigError
 
 LOOK_BYTES = 1 << 16
 _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-SOME = 0.2
+SOME = 0.4
 """Share of zero bytes at even or odd places above which a text has two bytes a character."""
 
 
@@ -47,8 +47,8 @@ def _wide(text: bytes) -> str:
     even, odd = text[::2], text[1::2]
     if len(odd) < 2:
         return ""
-    if odd.count(0) > SOME * len(odd) and even.count(0) < SOME / 4 * len(even):
+    if odd.count(0) > SOME * len(odd) and even.count(0) < SOME / 8 * len(even):
         return "UTF-16LE"
-    if even.count(0) > SOME * len(even) and odd.count(0) < SOME / 4 * len(odd):
+    if even.count(0) > SOME * len(even) and odd.count(0) < SOME / 8 * len(odd):
         return "UTF-16BE"
     return ""

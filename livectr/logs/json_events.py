@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 
@@ -39,6 +40,8 @@ def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_string(kind) and pc.all(pc.match_substring_regex(column, _PLAIN)).as_py() is not False:
         return pc.binary_join_element_wise('"', column, '"', "").fill_null("null")
     values = column.to_pylist()
+    if pa.types.is_binary(kind):  # as readers of JSON expect bytes
+        values = [None if one is None else base64.b64encode(one).decode() for one in values]
     if pa.types.is_nested(kind):
         return pa.array(map(json.dumps, values), pa.string())
     # All in one call: text in JSON has no line ends.

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from livectr.ingest.language.event_times import LIKELY
 from livectr.logs.formats import iso_ms
 from livectr.logs.values import STRAY
+from livectr.system.errors import ConfigError
 
 NAMED = re.compile(
     r"(^|_)(time|times|timestamp|ts|date|datetime|day|hour|at|when)(_|$)|time$|timestamp", re.I
@@ -71,6 +72,9 @@ def form_of(values: pa.Array | pa.ChunkedArray, *, named: bool = False) -> TimeF
     Args:
         values: a column in its form (`livectr.logs.values`).
         named: a user says that they are times: numbers of any year may be.
+
+    Raises:
+        ConfigError: a user says so, and they are of several units.
     """
     some = values.take(_spread(len(values)))
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
@@ -105,6 +109,10 @@ def _number_form(numbers: npt.NDArray[np.float64], named: bool) -> TimeForm | No
     middle = float(np.median(np.abs(numbers)))
     if not named or middle < LEAST_S:
         return None
+    shares = {unit: _inside(numbers, span) for unit, span in SPANS.items()}
+    mixed = [f"{share:.0%} {UNITS[unit]}" for unit, share in shares.items() if share > STRAY]
+    if len(mixed) > 1:
+        raise ConfigError(f"the times are of several units: {', '.join(mixed)}; write one unit.")
     unit = next((unit for unit, most in MAGNITUDES.items() if middle < most), "ns")
     return TimeForm("number" if whole or unit != "s" else "seconds", unit, likely=False)
 

@@ -67,7 +67,8 @@ def form_of(values: Texts) -> Form:
     # 123,456 may be two ids; a number's first group is shorter at times.
     if _share(given, GROUPED) + plain >= 1 - STRAY and _share(given, r"^\s*[+-]?\d{1,2},") > 0:
         return Form("float64", grouped=True)
-    if _share(given, COMMA) + _share(given, WHOLE) >= 1 - STRAY and _one_comma(given):
+    decimal = _share(given, COMMA) + _share(given, WHOLE) >= 1 - STRAY
+    if decimal and _one_comma(given) and _share(given, r",\d{3}\s*$") < _share(given, COMMA):
         return Form("float64", comma=True)
     return Form()
 

@@ -65,7 +65,7 @@ def test_a_good_event() -> None:
             "column `ts` is a number with a fraction in the log, the pipeline says int64; declare f",
         ),
         (event(ts=None), Reason.WRONG_TYPE, "column `ts` is null"),
-        (event(user_id=None), Reason.WRONG_TYPE, "column `user_id` is null"),
+        (event(user_id=None), Reason.WRONG_TYPE, "column `user_id` is null; say fill="),
         (
             event(ts=1 << 63),
             Reason.WRONG_TYPE,
@@ -162,7 +162,10 @@ def test_a_column_that_is_not_in_use_is_not_read() -> None:
 
 def test_required_columns_may_not_be_null() -> None:
     _, letters = decode([event(query=None)], required=["query"])
-    assert letters.all[100, 0] == (Reason.WRONG_TYPE, "column `query` is null")
+    assert letters.all[100, 0] == (
+        Reason.WRONG_TYPE,
+        'column `query` is null; say fill={"query": …} in the pipeline file for such rows',
+    )
 
 
 TEXTS = [

@@ -67,7 +67,7 @@ def test_two_ranks_end_with_one_sentence_and_are_not_started_again(tmp_path: Pat
             "to the log.",
         ),
         ({"click": None}, "column `click` is null."),
-        ({"user": None}, "column `user` is null."),
+        ({"user": None}, 'column `user` is null; say fill={"user": …} in the pipeline file for such rows.'),
         (
             {"ts": 1_700_000_000},
             "time `ts` is in seconds, the pipeline says milliseconds; multiply it by 1000, or declare "

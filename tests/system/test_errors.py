@@ -9,7 +9,8 @@ from livectr.ingest import operators as op
 from livectr.ingest.addresses import kafka_options
 from livectr.ingest.language.streams import Stream
 from livectr.library.tables import to_table
-from livectr.logs.formats import read_parquet
+from livectr.logs.account import Account
+from livectr.logs.files import log_rows
 from livectr.secrets import read_password
 from livectr.serving.access.tokens import read_token
 from livectr.simulator.ledger import read_ledger
@@ -23,7 +24,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "user.txt": lambda path: kafka_options(f"kafka://h:1?user_file={path}&password_file={path}"),
     "ledger.arrows": read_ledger,
     "rows.parquet": lambda path: to_table(str(path), "rows"),
-    "log.parquet": lambda path: list(read_parquet(path)),
+    "log.parquet": lambda path: list(log_rows(Account(path))),
+    "log.csv": lambda path: list(log_rows(Account(path))),
     "pairs.csv": lambda path: op.lookup(LOG.word, path),
     "vectors.txt": lambda path: op.word_embedding(LOG.word, path),
     "vectors.safetensors": lambda path: op.word_embedding(LOG.word, path),

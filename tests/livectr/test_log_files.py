@@ -1,0 +1,334 @@
+"""Every row of a log file has an account, and a value means one thing, whatever the file is."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import decimal
+import io
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from livectr.guess.leaks import tells
+from livectr.kernels.stream.csv_records import COLUMNS, ENCODING, FITS, LONG, QUOTE, Dialect, csv_records
+from livectr.logs.account import Account
+from livectr.logs.files import log_rows
+from livectr.logs.times import epoch_ms
+from livectr.logs.times import form_of as times_of
+from livectr.logs.values import form_of, misfits, read
+from livectr.system.errors import ConfigError, RowsError
+from livectr.system.texts import visible
+
+ROWS = 200
+
+
+def rows_of(path: Path) -> tuple[list[dict[str, Any]], Account]:
+    account, found = Account(path), list[dict[str, Any]]()
+    for rows in log_rows(account):
+        assert len(rows.places) == rows.batch.num_rows
+        found += rows.batch.to_pylist()
+        account.kept += rows.batch.num_rows
+    return found, account
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+# Records of CSV
+
+FIELDS = st.text(st.sampled_from('ab ,;"\n\r\\é0'), max_size=6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(FIELDS, min_size=2, max_size=2), min_size=1, max_size=12), st.integers(1, 40))
+def test_whole_rows_are_found_whatever_they_hold(rows: list[list[str]], cut: int) -> None:
+    """The records are those of Python's reader, in one piece and in two."""
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    whole = text.getvalue().encode()
+    found = csv_records(whole, Dialect(), columns=2, longest=1000, last=True)
+    assert (found.verdicts == FITS).all() and len(found) == len(rows)
+    read_back = [
+        next(csv.reader(io.StringIO(whole[begin:stop].decode(), newline="")))
+        for begin, stop in zip(found.begins.tolist(), found.stops.tolist(), strict=True)
+    ]
+    assert read_back == rows
+    first = csv_records(whole[:cut], Dialect(), columns=2, longest=1000, last=False)
+    rest = csv_records(whole[first.used :], Dialect(), columns=2, longest=1000, last=True)
+    assert len(first) + len(rest) == len(rows)
+    assert first.line_count + rest.line_count == whole.count(b"\n")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=80), st.integers(1, 30))
+def test_no_byte_is_lost(text: bytes, longest: int) -> None:
+    """Records follow each other; between them are empty lines alone."""
+    found = csv_records(text, Dialect(), columns=2, longest=longest, last=True)
+    at = 0
+    for begin, stop in zip(found.begins.tolist(), found.stops.tolist(), strict=True):
+        assert begin >= at and not text[at:begin].strip(b"\r\n") and stop > begin
+        at = stop
+    assert not text[at:].strip(b"\r\n") and found.used == len(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        (b'1,"open,2', QUOTE),
+        (b'1,"closed"x,2', QUOTE),
+        (b"1,2,3,4", COLUMNS),
+        (b"1,\xff,2", ENCODING),
+        (b"1,\xed\xa0\xbd,2", ENCODING),
+        (b"1," + b"x" * 3000 + b",2", LONG),
+        (b'1,"' + b"x\n" * 999 + b'",2', FITS),
+    ],
+)
+def test_a_line_spoils_itself_alone(line: bytes, verdict: int) -> None:
+    text = b"a,b,c\n" + line + b"\nd,e,f\n"
+    found = csv_records(text, Dialect(), columns=3, longest=2100, last=True)
+    assert found.verdicts.tolist() == [FITS, verdict, FITS]
+    assert text[found.begins[2] : found.stops[2]] == b"d,e,f\n"
+
+
+# Files
+
+HEAD = "ts,user,title,click\n"
+PLAIN = "".join(f"17640000{i:02d},{i % 9},shoes,{i % 2}\n" for i in range(60))
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (HEAD + PLAIN, 60),
+        ("# made by hand\n\n" + HEAD + PLAIN, 60),
+        ("\ufeff" + (HEAD + PLAIN).replace("\n", "\r\n"), 60),
+        ("sep=;\n" + (HEAD + PLAIN).replace(",", ";"), 60),
+        ((HEAD + PLAIN).replace(",", "\t"), 60),
+        (HEAD + PLAIN.replace("\n", ",\n"), 60),
+        (HEAD + PLAIN.replace("shoes", r'"{\"a\": 1, \"b\": \"x\"}"'), 60),
+        (HEAD + PLAIN.replace("shoes", '"two\nlines"'), 60),
+        (HEAD + PLAIN + '1764000099,1,"open,0\n' + PLAIN, 120),
+        (HEAD + PLAIN + '1764000099,1,"open,0\n' + PLAIN + '1764000099,1,"again,0\n' + PLAIN, 180),
+        (HEAD + PLAIN + "1764000099,1,two,fields,0\n", 60),
+    ],
+    ids=[
+        *("plain", "comment", "mark", "sep", "tabs", "separator at the end", "escapes", "line ends"),
+        *("open quote", "two open quotes", "one more"),
+    ],
+)
+def test_a_csv_as_people_have_it(tmp_path: Path, content: str, kept: int) -> None:
+    found, account = rows_of(written(tmp_path / "log.csv", content))
+    assert account.kept == kept and list(found[0]) == ["ts", "user", "title", "click"]
+    assert account.rows == kept + account.count
+    assert account.count == content.count('"open') + content.count('"again') + content.count("two,fields")
+
+
+def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
+    text = HEAD + PLAIN.replace("shoes", '"two\nlines"') + "1,2\n"
+    account = rows_of(written(tmp_path / "log.csv", text))[1]
+    assert account.first == ["line 122: 2 columns, not 4"]
+    with pytest.raises(
+        RowsError, match=r"log\.csv: 1 of 61 rows do not fit .line 122: 2 columns, not 4.; mend"
+    ):
+        account.judge()
+    account.judge(0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("log.csv", HEAD.encode("utf-16"), "is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8"),
+        ("log.csv", (HEAD + PLAIN).encode("utf-16-le"), "is UTF-16LE, not UTF-8"),
+        ("log.csv", (HEAD + PLAIN).encode("utf-16-be"), "is UTF-16BE, not UTF-8"),
+        ("log.csv", (HEAD + PLAIN).replace("\n", "\r").encode(), "lines end with CR alone"),
+        ("log.csv", b"a,b,a\n1,2,3\n", "names a twice"),
+        ("log.csv", b'a,"b\nc"\n1,2\n', r'column 2 is named "b\\nc"; rename it'),
+        ("log.csv", b"a,b\0\n1,2\n", "holds zero bytes"),
+        ("log.csv", b"1,2\n3,4\n", "the first line must name the columns; it is '1,2'"),
+        ("log.json", b'\n[\n{"a": 1},\n{"a": 2}\n]\n', "is one JSON array"),
+        ("log.json", b'{\n "a": 1\n}\n', "has objects over several lines"),
+        ("log.jsonl", b'{"a_b": 1, "a": {"b": 2}}\n', "both become the column 'a_b'"),
+        ("log.jsonl", b'{"a\\u001b": 1}\n', "without control characters"),
+    ],
+)
+def test_what_is_no_log_is_a_sentence(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        rows_of(written(tmp_path / name, content))
+
+
+def test_latin_1_is_named_with_its_line(tmp_path: Path) -> None:
+    text = HEAD + "".join(f"17640000{i:02d},1,{'Zürich' if i % 2 else 'Basel'},0\n" for i in range(60))
+    account = rows_of(written(tmp_path / "log.csv", text.encode("latin-1")))[1]
+    assert (account.kept, account.count) == (30, 30)
+    assert "line 3: not UTF-8: byte 0xfc; as Latin-1 " in account.first[0] and "Zürich" in account.first[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"a": "\\ud83d"}', "half of a surrogate pair"),
+        ('{"a": NaN}', "NaN is no JSON"),
+        ('{"a": 1e999}', "beyond every double"),
+        ("[1]", "no JSON object"),
+        ('{"a": ' + "[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_line_that_is_no_row_is_set_aside(tmp_path: Path, line: str, what: str) -> None:
+    found, account = rows_of(written(tmp_path / "log.jsonl", f'{{"a": 1}}\n{line}\n{{"a": 2}}\n'))
+    assert found == [{"a": 1}, {"a": 2}] and account.count == 1 and what in account.first[0]
+
+
+def test_whole_numbers_of_json_stay_whole(tmp_path: Path) -> None:
+    lines = [{"u": 2**63 + 5, "m": 2**53 + 1, "f": 1.5}, {"u": 7, "m": 0.5, "f": 2}]
+    found, _ = rows_of(written(tmp_path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in lines)))
+    assert found == [
+        {"u": str(2**63 + 5), "m": str(2**53 + 1), "f": 1.5},
+        {"u": "7", "m": "0.5", "f": 2.0},
+    ]
+
+
+def test_every_type_of_parquet_is_plain(tmp_path: Path) -> None:
+    columns: dict[str, tuple[pa.Array, Any]] = {
+        "uint64": (pa.array([2**63 + 1], pa.uint64()), str(2**63 + 1)),
+        "uint32": (pa.array([2**32 - 1], pa.uint32()), 2**32 - 1),
+        "int8": (pa.array([-5], pa.int8()), -5),
+        "decimal": (pa.array([decimal.Decimal("12.25")], pa.decimal128(10, 2)), 12.25),
+        "long decimal": (pa.array([decimal.Decimal("1" * 20)], pa.decimal128(20, 0)), "1" * 20),
+        "float16": (pa.array(np.array([1.5], np.float16)), 1.5),
+        "large": (pa.array(["x"], pa.large_string()), "x"),
+        "fixed": (pa.array([b"ab"], pa.binary(2)), b"ab"),
+        "time of day": (pa.array([dt.time(8, 30)], pa.time64("us")), "08:30:00"),
+        "lists": (pa.array([[1, 2]], pa.large_list(pa.uint8())), [1, 2]),
+        "no items": (pa.array([[]], pa.list_(pa.null())), []),
+        "coded": (pa.array(["x"]).dictionary_encode(), "x"),
+        "deep": (pa.array([{"a": {"b": 1}}]), None),
+        "uuid": (
+            pa.array([uuid.UUID(int=5).bytes], pa.binary(16)).cast(pa.uuid()),
+            str(uuid.UUID(int=5)),
+        ),
+    }
+    table = pa.table({name: array for name, (array, _) in columns.items()})
+    parquet.write_table(table, tmp_path / "log.parquet")
+    (found,), _ = rows_of(tmp_path / "log.parquet")
+    assert found.pop("deep_a_b") == 1
+    assert found == {name: value for name, (_, value) in columns.items() if name != "deep"}
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "values"),
+    [
+        (["1", "-2", ""], "int64", [1, -2, None]),
+        (["17.0", "", "3."], "int64", [17, None, 3]),
+        (["1", "2.5"], "float64", [1.0, 2.5]),
+        (["1e3", "NA"], "float64", [1000.0, None]),
+        (["007", "1"], "string", ["007", "1"]),
+        ([str(2**63), "1"], "string", [str(2**63), "1"]),
+        ([str(-(2**63)), "+1"], "int64", [-(2**63), 1]),
+        (["11,0", "7,25"], "float64", [11.0, 7.25]),
+        (["1.234,5", "2,0"], "float64", [1234.5, 2.0]),
+        (["11,000.00", "1.5"], "float64", [11000.0, 1.5]),
+        (["1,2", "3,4,5"], "string", ["1,2", "3,4,5"]),
+        (["123,456", "789,012"], "string", ["123,456", "789,012"]),
+        (["inf", "1"], "string", ["inf", "1"]),
+        (["NA", "FR"], "string", ["NA", "FR"]),
+        (["NULL", "x"], "string", [None, "x"]),
+    ],
+)
+def test_a_columns_texts_have_one_form(texts: list[str], kind: str, values: list[Any]) -> None:
+    column = pa.array(texts)
+    form = form_of(column)
+    assert (form.kind, read(column, form).to_pylist()) == (kind, values)
+
+
+def test_a_stray_text_does_not_change_the_form() -> None:
+    column = pa.array([*map(str, range(300)), str(2**63), "x"])
+    form = form_of(column.slice(0, 300))
+    assert form == form_of(pa.array([*map(str, range(300)), "x"])) and form.kind == "int64"
+    assert misfits(column, read(column, form)).tolist() == [False] * 300 + [True] * 2
+
+
+MS = 1_764_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("column", "ms"),
+    [
+        (pa.array([MS // 1000, MS // 1000 + 1]), MS),
+        (pa.array([MS // 1000 + 0.5, MS / 1000]), MS + 500),
+        (pa.array([MS, MS + 1]), MS),
+        (pa.array([MS * 1000]), MS),
+        (pa.array([MS * 1_000_000]), MS),
+        (pa.array([20251124, 20251125]), 1_763_942_400_000),
+        (pa.array([2025112416, 2025112500]), MS),
+        (pa.array([14102100, 14102123]), 1_413_849_600_000),
+        (pa.array([820_454_400, 825_000_000]), 820_454_400_000),  # 1996
+        (pa.array([dt.date(2025, 11, 24)]), 1_763_942_400_000),
+        (pa.array([2**60, MS // 1000], pa.timestamp("s")).slice(1), MS),
+        (pa.array(["2025-11-24T16:00:00", "2025-11-24 16:00:01+00:00"]), MS),
+    ],
+)
+def test_a_time_is_told_by_its_form(column: pa.Array, ms: int) -> None:
+    form = times_of(column, named=True)
+    assert form is not None and epoch_ms(column, form)[0].as_py() == ms
+
+
+def test_one_bad_time_is_one_row() -> None:
+    good = [float(MS // 1000 + i) for i in range(299)]
+    for bad in (0.0, float("nan"), float("inf"), 1e300, -5.0):
+        column = pa.array([*good, bad])
+        form = times_of(column, named=True)
+        assert form is not None and epoch_ms(column, form).is_null().to_pylist() == [False] * 299 + [True]
+    years = pa.array([*[MS] * 299, 253_402_214_400_000], pa.timestamp("ms"))
+    form = times_of(years)
+    assert form is not None and epoch_ms(years, form).null_count == 1
+
+
+def test_two_units_in_a_column_are_refused() -> None:
+    with pytest.raises(ConfigError, match="of several units: 50% milliseconds, 50% seconds"):
+        times_of(pa.array([MS, MS // 1000] * 100), named=True)
+
+
+# Leaks
+
+
+@pytest.mark.parametrize(
+    ("clicked", "other", "says"),
+    [
+        ([3, 4, 5], -1, "is -1 wherever there is no click"),
+        ([10.0, 20.0, 30.0], 0.0, "is 0.0 wherever there is no click"),
+        (["top", "side", "foot"], None, "is empty wherever there is no click"),
+        ([1, 1, 1], 0, "is 0 wherever there is no click"),
+        ([7, 8, 9], 7, ""),
+    ],
+)
+def test_a_column_that_tells_the_label_is_named(clicked: list[Any], other: Any, says: str) -> None:
+    label = np.arange(ROWS) % 5 == 0
+    values = pa.array([clicked[i // 5 % 3] if label[i] else other for i in range(ROWS)])
+    assert tells(values, label).startswith(says) and bool(tells(values, label)) == bool(says)
+
+
+def test_a_number_that_orders_the_clicks_is_named_and_noise_is_not() -> None:
+    rng = np.random.default_rng(1)
+    label = np.arange(ROWS) % 5 == 0
+    assert "alone it has AUC 1.000" in tells(pa.array(rng.random(ROWS) + label), label)
+    assert tells(pa.array(rng.random(ROWS)), label) == ""
+    assert tells(pa.array(rng.integers(0, ROWS, ROWS)), label) == ""
+
+
+def test_no_text_of_data_commands_a_terminal() -> None:
+    assert visible("a\x1b[2J\u202e\x00é\n") == "a\\x1b[2J\\u202e\\x00é\\n"
+    assert visible("x" * 50, 10) == "x" * 9 + "…"

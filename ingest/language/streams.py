@@ -283,6 +283,14 @@ def label_join(
             f"label_join: the keys {impressions.topic}.{impressions.key} and {clicks.topic}.{clicks.key} "
             "have different types, so the topics cannot be partitioned alike"
         )
+    if impressions.key != clicks.key and (
+        clicks.key in impressions.columns or impressions.key in clicks.columns
+    ):
+        raise ConfigError(
+            f"label_join: {impressions.topic} is partitioned by {impressions.key!r} and {clicks.topic} by "
+            f"{clicks.key!r}, so most clicks would not meet their impressions; write both topics with the same "
+            "message key, and name it as the key of both"
+        )
     window_ms = duration_ms(window, "label_join window")
     return View(
         impressions,

@@ -145,6 +145,10 @@ def test_durations(text: str | int, ms: int) -> None:
             lambda: label_join(impressions(key="request_id"), CLICKS, on="ts", window="1m"),
             "partitioned alike",
         ),
+        (
+            lambda: label_join(impressions(key="ad_id"), CLICKS, on="request_id", window="1m"),
+            "impressions is partitioned by 'ad_id' and clicks by 'user_id', so most clicks would not meet",
+        ),
         (lambda: labelled(CLICKS, label="request_id"), "a label must be a number or bool"),
         (
             lambda: labelled(CLICKS, label="ts").lookup(ADS, on="request_id"),

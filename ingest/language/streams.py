@@ -288,8 +288,8 @@ def label_join(
     ):
         raise ConfigError(
             f"label_join: {impressions.topic} is partitioned by {impressions.key!r} and {clicks.topic} by "
-            f"{clicks.key!r}, so most clicks would not meet their impressions; write both topics with the same "
-            "message key, and name it as the key of both"
+            f"{clicks.key!r}, so most clicks would not meet their impressions; write both topics with the "
+            "same message key, and name it as the key of both"
         )
     window_ms = duration_ms(window, "label_join window")
     return View(

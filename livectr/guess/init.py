@@ -16,6 +16,7 @@ from livectr.guess.roles import Wanted
 from livectr.guess.text import pipeline_text
 from livectr.logs.account import Account
 from livectr.system.errors import ConfigError
+from livectr.system.texts import visible
 from livectr.trainer.options import TrainOptions
 
 SHOWN_ITEMS = 3
@@ -110,9 +111,9 @@ def _query_flags(facts: Facts) -> str:
             continue  # the server's clock
         if name in by_item or (facts.item is None and not candidates and use.role == "id"):
             values = [_text(facts, name, row) for row in rows]
-            if all(value and not re.search(r"[,]", value) for value in values):
+            if all(value and "," not in value and visible(value) == value for value in values):
                 candidates.append(f"{name}={','.join(values)}")
-        elif value := _text(facts, name, last):
+        elif (value := _text(facts, name, last)) and visible(value) == value:
             context.append(f"{name}={value}")
     if not candidates:  # nothing but the user and numbers: numbers make the candidates differ
         numbers = [name for name, use in facts.kept.items() if use.role == "number"][:1]

@@ -176,8 +176,9 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
     if wanted.user:
         for name in wanted.user:
             need(name, sample.column_names, "--user")
+            _one_value(sample, name, "--user")
         return Chosen(wanted.user, "as you said")
-    found = [name for name in sample.column_names if USER_NAME.match(name) and name not in taken]
+    found = [name for name in _nameable(sample) if USER_NAME.match(name) and name not in taken]
     if not found:
         likely = [
             name for name in sample.column_names if re.match(r"(user|visitor|customer|device)", name, re.I)
@@ -199,8 +200,9 @@ def item_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
     """
     if wanted.item is not None:
         need(wanted.item, sample.column_names, "--item")
+        _one_value(sample, wanted.item, "--item")
         return Chosen((wanted.item,), "as you said")
-    found = [name for name in sample.column_names if ITEM.match(name) and name not in taken]
+    found = [name for name in _nameable(sample) if ITEM.match(name) and name not in taken]
     if not found:
         return None
     name = max(
@@ -224,6 +226,23 @@ def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...
         return ()
     counts = sample.group_by(item).aggregate([(name, "count_distinct") for name in plain])
     return tuple(name for name in plain if pc.max(counts.column(f"{name}_count_distinct")).as_py() <= 1)
+
+
+def _nameable(sample: pa.Table) -> list[str]:
+    """Columns whose values can name something: texts, whole numbers, true and false."""
+    return [name for name in sample.column_names if _names(sample.column(name).type)]
+
+
+def _names(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind))
+
+
+def _one_value(sample: pa.Table, name: str, flag: str) -> None:
+    """Raise ConfigError for a column whose values cannot name something."""
+    kind = sample.column(name).type
+    if not _names(kind):
+        raise ConfigError(f"{flag}: column {name!r} holds {kind}; name a column of texts or whole numbers")
 
 
 def _rank(name: str, best: Sequence[str]) -> int:

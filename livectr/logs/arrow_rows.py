@@ -47,7 +47,8 @@ def parquet_rows(account: Account) -> Iterator[Rows]:
 def plain(column: pa.Array) -> pa.Array:
     """Column of a type that logs have: bool, int32, int64, double, string, binary, times, or a list of these.
 
-    Unsigned numbers beyond int64 and long decimals are texts. A type that has no plain one stays as it is.
+    Unsigned numbers beyond int64 and long decimals are texts, durations milliseconds. A type that has no
+    plain one stays as it is.
     """
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -69,11 +70,23 @@ def plain(column: pa.Array) -> pa.Array:
         return column.cast(pa.string())
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
         return column.cast(pa.binary())
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if pa.types.is_duration(kind):
+        return column.cast(pa.duration("ms"), safe=False).cast(pa.int64())
     if pa.types.is_time(kind):
         return pa.array([None if one is None else one.isoformat() for one in column.to_pylist()], pa.string())
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _list(column)
     return column
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """True for a type that logs have, times included."""
+    if pa.types.is_list(kind):
+        return is_plain(kind.value_type) and not pa.types.is_nested(kind.value_type)
+    plain = (pa.bool_(), pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.binary())
+    return kind in plain or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
 
 
 def _decimal(column: pa.Array) -> pa.Array:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from livectr.logs.account import MOST_SET_ASIDE, Account
+from livectr.logs.arrow_rows import is_plain
 from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, log_rows, opened
 from livectr.logs.fitting import fitting
@@ -185,6 +186,7 @@ def typed_rows(
     """Rows whose columns have their types: those that were said, or those of the first rows."""
     forms: dict[str, Form] | None = None
     time_form: TimeForm | None = None
+    left_out: set[str] = set()
     for rows in found:
         batch = rows.batch
         if forms is None:
@@ -199,6 +201,14 @@ def typed_rows(
                 account.remarks.append(f"{time}: {time_form.words}")
         values = {}
         for name in batch.schema.names:
+            if not is_plain(batch.column(name).type):
+                if name not in left_out:
+                    kind = batch.column(name).type
+                    account.remarks.append(
+                        f"{name} is left out: it holds {kind}, which no column of a log can be"
+                    )
+                    left_out.add(name)
+                continue
             if name not in forms:
                 forms[name] = form_of_column(batch.column(name), is_id=False)
             column = valued(batch.column(name), forms[name])

@@ -139,7 +139,7 @@ def _show(made: Made) -> None:
     if facts.item is None:
         lines.append("No column is named like an item; say --item COLUMN if there is one.")
     for line in (*lines, "Continue with:", *(f"  {one}" for one in made.commands)):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
     for remark in (*made.account.remarks, made.account.line()):
         print(visible(remark), file=sys.stderr)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.extract.codegen import Member, members
-from livectr.ingest.extract.staging import ALIGNMENT, places, staged, struct_words
+from livectr.ingest.extract.staging import Staging
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
@@ -20,6 +20,8 @@ from livectr.kernels.runtime.device import Buffer, Device
 from livectr.system.errors import InternalError
 
 Array = npt.NDArray[Any]
+ALIGNMENT = 128
+"""Bytes to whose multiples parts of device memory are aligned."""
 LEAST_POOL, LEAST_KEYS = 1 << 16, 1 << 16
 GROWTH = 1.25
 """Factor over the required size by which a pool grows when it was too small."""
@@ -73,13 +75,19 @@ class DeviceBatch:
         self._buffers: dict[str, Buffer] = {}
         self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
         self._resources = resources
+        given = [root.op == "given" for root in roots_in(plan)]
+        self._columns, self._given = (
+            Staging([root for root, of_cpu in zip(roots_in(plan), given, strict=True) if of_cpu is which])
+            for which in (False, True)
+        )
         self._state_of: tuple[Any, ...] = ()
         self._state_at: list[int] = []
 
     # Steps of a call
 
-    def begin(self, rows: int, columns: dict[str, pa.Array], states: Sequence[Array]) -> None:
+    def begin(self, batch: pa.RecordBatch, states: Sequence[Array]) -> None:
         """Step 2: queue the copies of columns and plan, and allocate memory for results."""
+        rows = batch.num_rows
         self.rows, self.blocks = rows, -(-rows // THREADS)
         plan, fields = self.plan, len(self.plan.sparse)
         self._keys = max(self._keys, fields * rows, LEAST_KEYS)
@@ -96,13 +104,11 @@ class DeviceBatch:
         self._out = list(_offsets([*widths, 8 * self._keys]))
         self._outputs = self._memory("outputs", self._out[-1])
         self._root_words: dict[int, list[int]] = {}
-        roots = [root for root in roots_in(plan) if root.name in columns]
-        self._upload("columns", roots, [staged(columns[root.name], root) for root in roots])
+        self._upload("columns", self._columns, batch)
 
-    def add_cpu_results(self, columns: dict[str, pa.Array]) -> None:
+    def add_cpu_results(self, results: pa.RecordBatch) -> None:
         """Step 4: queue the copy of the CPU's results."""
-        roots = [root for root in roots_in(self.plan) if root.name in columns]
-        self._upload("given", roots, [staged(columns[root.name], root) for root in roots])
+        self._upload("given", self._given, results)
 
     def run(self, first: int, end: int) -> None:
         """Steps 3 and 4: launch layers first … end - 1."""
@@ -119,6 +125,7 @@ class DeviceBatch:
         self.device.launch("pack_place", 1, self._plan)
         self.device.launch("pack_write", self.blocks, self._plan)
         known = self._host("known", 8 * (2 + len(self.plan.layout.regions)))
+        known = known[: 8 * (2 + len(self.plan.layout.regions))]
         words = known.view(np.int64)
         pools = len(self.plan.layout.regions)
         self.device.download(known[:8], self._counts + 8 * len(self.plan.sparse) * self.blocks)
@@ -144,7 +151,7 @@ class DeviceBatch:
         rows, fields = self.rows, len(self.plan.sparse)
         offsets_at, dense_at, observed_at, keys_at, _ = self._out
         host = self._host("outputs", keys_at + 8 * self.nnz)
-        failed = self._host("failed", rows)
+        failed = self._host("failed", rows)[:rows]
         self.device.download(host[: keys_at + 8 * self.nnz], self._outputs)
         self.device.download(failed, self._failed)
         self.device.synchronize()
@@ -166,41 +173,43 @@ class DeviceBatch:
     # Memory
 
     def _memory(self, name: str, nbytes: int) -> int:
-        """Address of device memory, at least one cache line, that is kept for the next batch."""
+        """Address of device memory that is kept for the next batch."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.nbytes < nbytes:
-            buffer = self._buffers[name] = self.device.memory(max(nbytes, ALIGNMENT))
+            buffer = self._buffers[name] = self.device.memory(max(int(nbytes * GROWTH), ALIGNMENT))
         return buffer.address
 
     def _host(self, name: str, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Pinned memory of at least `nbytes` bytes that is kept for the next batch."""
         host = self._hosts.get(name)
         if host is None or host.nbytes < nbytes:
-            host = self._hosts[name] = self.device.staging(max(nbytes, ALIGNMENT))
-        return host[:nbytes]
+            host = self._hosts[name] = self.device.staging(max(int(nbytes * GROWTH), ALIGNMENT))
+        return host
 
     def _upload_arrays(self, name: str, arrays: Sequence[Array]) -> list[int]:
         """Queues a copy of arrays; returns the address of each."""
         *starts, size = _offsets([array.nbytes for array in arrays])
-        host, address = self._host(name, size), self._memory(name, size)
+        host, address = self._host(name, size)[:size], self._memory(name, size)
         for array, at in zip(arrays, starts, strict=True):
             host[at : at + array.nbytes] = _bytes(array)
         self.device.upload(address, host)
         return [address + at for at in starts]
 
-    def _upload(self, name: str, roots: Sequence[Expr], columns: Sequence[list[Array]]) -> None:
+    def _upload(self, name: str, staging: Staging, batch: pa.RecordBatch) -> None:
         """Queue one copy of the columns, followed by the plan struct as it is now."""
-        parts = [part for column in columns for part in column]
-        *starts, size = places(parts)
-        host = self._host(name, size + 8 * self._words)
-        address = self._memory(name, size + 8 * self._words)
-        for part, at in zip(parts, starts, strict=True):
-            host[at : at + part.nbytes] = part.reshape(-1).view(np.uint8)
-        where = iter(starts)
-        for root, column in zip(roots, columns, strict=True):
-            self._root_words[id(root)] = struct_words(root, [address + next(where) for _ in column])
-        words = [word for member in self._members for word in self._member(member)]
-        host[size : size + 8 * self._words] = np.array(words, np.int64).view(np.uint8)
-        self.device.upload(address, host[: size + 8 * self._words])
+        plan_bytes = 8 * self._words
+        starts = np.empty(staging.parts, np.int64)
+        host = self._host(name, plan_bytes)
+        size = staging(batch, host[:-plan_bytes], starts)
+        if size + plan_bytes > len(host):
+            host = self._host(name, size + plan_bytes)
+            staging(batch, host[:-plan_bytes], starts)
+        address = self._memory(name, size + plan_bytes)
+        words = staging.words(starts + address)
+        self._root_words |= {id(root): of_root for root, of_root in zip(staging.roots, words, strict=True)}
+        plan = [word for member in self._members for word in self._member(member)]
+        host[size : size + plan_bytes] = np.array(plan, np.int64).view(np.uint8)
+        self.device.upload(address, host[: size + plan_bytes])
         self._plan = address + size
 
     def _member(self, member: Member) -> list[int]:

@@ -28,9 +28,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.extract.codegen import device_source, emulation_source, kernel_names
-from livectr.ingest.extract.device_batch import DeviceBatch, DeviceResources, roots_in
+from livectr.ingest.extract.device_batch import DeviceBatch, DeviceResources
 from livectr.ingest.extract.engines import explained
-from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns
+from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.transfer import CpuWork
 from livectr.ingest.language.expr import Expr, given
@@ -130,25 +130,24 @@ class DeviceExtractor:
                 np.empty((len(plan.statistics), 0), np.int64),
                 np.zeros(0, bool),
             )
-        work: Future[tuple[dict[str, pa.Array], Features]] | None = None
+        work: Future[tuple[pa.RecordBatch, Features]] | None = None
         if self._worker is not None and self._cpu is not None:
             work = self._worker.submit(self._cpu, batch, statistics)
         context = self._context()
         states = self._states(statistics)
-        root_columns = _columns(batch, [root for root in roots_in(self._split) if root.op != "given"])
         launched = context.device.launches
         extra: Features | None = None
-        context.begin(rows, root_columns, states)
+        context.begin(batch, states)
         while True:
             context.run(1, self._waits)
             if work is not None:
-                columns, extra = work.result()
-                context.add_cpu_results(columns)
+                results, extra = work.result()
+                context.add_cpu_results(results)
             context.run(self._waits, len(self._split.layers))
             if context.pack():
                 break
             self.reruns += 1
-            context.begin(rows, root_columns, states)
+            context.begin(batch, states)
         features = context.download(len(plan.dense_names))
         self.replaced += context.replaced
         self.launches += context.device.launches - launched
@@ -164,10 +163,9 @@ class DeviceExtractor:
             raise ValueError("layers are timed without a budget: some nodes of this plan are on the CPU")
         self(batch)  # pools have grown
         context = self._contexts[-1]
-        columns = _columns(batch, roots_in(self._split))
         seconds: list[list[float]] = []
         for _ in range(repeats):
-            context.begin(batch.num_rows, columns, self._states(None))
+            context.begin(batch, self._states(None))
             context.device.synchronize()
             layer_s = []
             for layer in range(1, len(self._split.layers)):
@@ -224,8 +222,3 @@ def _first_waiting_layer(plan: FeaturePlan) -> int:
     """First layer that needs a placeholder; the number of layers when no layer does."""
     needs = [node.layer for node in plan.nodes if any(source.op == "given" for source in node.inputs)]
     return min(needs, default=len(plan.layers))
-
-
-def _columns(batch: pa.RecordBatch, roots: Sequence[Expr]) -> dict[str, pa.Array]:
-    """Columns of the roots by name, in exactly their types."""
-    return dict(zip([root.name for root in roots], bind_columns(batch, roots), strict=True))

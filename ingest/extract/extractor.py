@@ -81,14 +81,12 @@ class Extractor:
         self._initial = plan.initial_states()
         self._initial_states = _addresses(self._initial)
         self._recycled = Recycled(keep=8)
-        # One tuple, replaced atomically: other threads see the old or the new tuple.
-        self._bound: tuple[Any, npt.NDArray[np.int32]] | None = None
         # Names of shared columns → their shares; and, for the batch that has them (True) and for the other,
         # its last schema and the positions of the roots in it.
         self._shares: dict[
             frozenset[str], tuple[Shares, dict[bool, tuple[pa.Schema, npt.NDArray[np.int32]]]]
         ] = {}
-        self._roots = tuple(node for node in plan.nodes if node.is_root)
+        self._roots = RootColumns([node for node in plan.nodes if node.is_root])
 
     @property
     def engine(self) -> str:
@@ -113,7 +111,7 @@ class Extractor:
             ConfigError: a column is missing or cannot be cast.
             InternalError: the batch has more than 2³¹ - 1 keys.
         """
-        columns, batch = self._bind(batch)
+        columns, batch = self._roots.bind(batch)
         rows = batch.num_rows
         observed = np.empty((len(self.plan.statistics), rows), np.int64)
         if rows == 0:  # Arrow may leave out the buffers of empty columns
@@ -149,9 +147,9 @@ class Extractor:
             TooLargeError: the features exceed the limits.
         """
         shares, at_shared, at_own, shared, own = self._bind_shared(shared, own)
-        capsule = shared.__arrow_c_array__()[1]
+        _shared_owner, shared_at = exported(shared)
         sharing = Sharing(
-            _capsule_pointer(capsule, b"arrow_array"),
+            shared_at,
             address(at_shared),
             address(shares.nodes),
             address(shares.flags),
@@ -195,12 +193,11 @@ class Extractor:
         states = self._initial_states if statistics is None else _addresses(statistics.arrays)
         pointer = None if sharing is None else ctypes.byref(sharing)
         columns, batch = bound
-        # The capsule owns the exported batch: the plan points into it until the call is done.
-        capsule = batch.__arrow_c_array__()[1]
+        _owner, batch_at = exported(batch)  # the plan points into the batch until the call is done
         engine, handle = call.engine, call.context.handle
         nnz = engine.extract(
             handle,
-            _capsule_pointer(capsule, b"arrow_array"),
+            batch_at,
             address(columns),
             address(states),
             address(dense),
@@ -244,29 +241,51 @@ class Extractor:
         for batch, which in ((shared, True), (own, False)):
             last = places.get(which)
             if last is None or not (batch.num_columns == len(last[0]) == 0 or batch.schema.equals(last[0])):
-                roots = [root for root in self._roots if (root.name in names) is which]
+                roots = [root for root in self._roots.roots if (root.name in names) is which]
                 arrays = bind_columns(batch, roots, encoded=True)
                 if any(a.type != batch.column(r.name).type for r, a in zip(roots, arrays, strict=True)):
                     batch = pa.RecordBatch.from_arrays(arrays, names=[root.name for root in roots])
                 order = batch.schema.names
-                at = [order.index(root.name) if (root.name in names) is which else 0 for root in self._roots]
+                at = [
+                    order.index(root.name) if (root.name in names) is which else 0
+                    for root in self._roots.roots
+                ]
                 # The columns have exactly the roots' types: a batch of this schema needs no check.
                 last = places[which] = batch.schema, np.array(at, np.int32)
             parts.append((last[1], batch))
         (at_shared, shared), (at_own, own) = parts
         return shares, at_shared, at_own, shared, own
 
-    def _bind(self, batch: pa.RecordBatch) -> _Bound:
-        """Positions of the roots in the batch, int32[roots], and the batch with exactly their types."""
+
+class RootColumns:
+    """Positions of roots in batches, found once for batches of the same schema. Thread-safe.
+
+    Args:
+        roots: nodes; several may be of the same column.
+    """
+
+    def __init__(self, roots: Sequence[Expr]) -> None:
+        self.roots = tuple(roots)
+        # One tuple, replaced atomically: other threads see the old or the new tuple.
+        self._bound: tuple[pa.Schema, npt.NDArray[np.int32]] | None = None
+
+    def bind(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], pa.RecordBatch]:
+        """Positions of the roots in the batch, int32[roots], and the batch with exactly their types.
+
+        Dictionary-encoded columns stay encoded.
+
+        Raises:
+            ConfigError: a column is missing or cannot be cast.
+        """
         if self._bound is not None and batch.schema.equals(self._bound[0]):
             return self._bound[1], batch
         names = batch.schema.names
-        arrays = bind_columns(batch, self._roots, encoded=True)
+        arrays = bind_columns(batch, self.roots, encoded=True)
         if all(
             array.type == batch.schema.field(root.name).type
-            for root, array in zip(self._roots, arrays, strict=True)
+            for root, array in zip(self.roots, arrays, strict=True)
         ):
-            columns = np.array([names.index(root.name) for root in self._roots], np.int32)
+            columns = np.array([names.index(root.name) for root in self.roots], np.int32)
             self._bound = (batch.schema, columns)
             return columns, batch
         names = [str(index) for index in range(len(arrays))]
@@ -299,6 +318,12 @@ def bind_columns(batch: pa.RecordBatch, roots: Sequence[Expr], *, encoded: bool 
                 raise ConfigError(f"column {root.name} is {array.type}, not {root.dtype}: {error}") from error
         arrays.append(array)
     return arrays
+
+
+def exported(batch: pa.RecordBatch) -> tuple[Any, int]:
+    """Owner and address of a batch as `ArrowArray` of Arrow's C data interface."""
+    capsule = batch.__arrow_c_array__()[1]
+    return capsule, _capsule_pointer(capsule, b"arrow_array")
 
 
 _FAILURES = {

@@ -42,11 +42,11 @@ class CpuWork:
 
     def __call__(
         self, batch: pa.RecordBatch, statistics: Statistics | None = None
-    ) -> tuple[dict[str, pa.Array], Features]:
+    ) -> tuple[pa.RecordBatch, Features]:
         """Compute the nodes for a batch.
 
         Returns:
-            Name of each placeholder root → its column, and the features that carried the columns.
+            The columns, named like the placeholder roots, and the features that carried them.
         """
         features = self._extract(batch, statistics and statistics.of(self.plan))
         columns: dict[str, pa.Array] = {}
@@ -55,7 +55,7 @@ class CpuWork:
             parts = [features.field(index) for index in range(at, at + count)]
             columns[given(node).name] = _decoded(node.dtype, parts)
             at += count
-        return columns, features
+        return pa.RecordBatch.from_pydict(columns), features
 
 
 def encoded(node: Expr) -> list[Expr]:

@@ -20,6 +20,16 @@ struct BadArray {};
 // Numbers without nulls are read in place; other columns become pointers, or copies of a block, without nulls,
 // so that operators see roots like any other column.
 
+// `count` bits from number `first` on, at most 64; no byte behind them is read.
+inline uint64_t bits_of(const uint8_t* bits, int64_t first, int64_t count) {
+    const int64_t shift = first & 7, bytes = (shift + count + 7) >> 3;
+    uint64_t found = 0;
+    memcpy(&found, bits + (first >> 3), size_t(std::min<int64_t>(bytes, 8)));
+    found >>= shift;
+    if (bytes > 8) found |= uint64_t(bits[(first >> 3) + 8]) << (64 - shift);
+    return count < 64 ? found & ((uint64_t(1) << count) - 1) : found;
+}
+
 // Positions of a block's rows in the array of their values: consecutive, or arbitrary where the column is
 // dictionary-encoded (a look-up column: its table is the dictionary).
 class Places {
@@ -38,6 +48,26 @@ class Places {
     }
     // First row, if all rows are valid and consecutive; else -1.
     int64_t run() const { return index_ == nullptr && valid_ == nullptr ? first_ : -1; }
+    // First row, if the next `rows` rows are valid and consecutive; else -1.
+    int64_t run(int64_t rows) const {
+        if (run() >= 0 || !consecutive()) return run();
+        bool any = false;
+        each_null(rows, [&](int64_t) { any = true; });
+        return any ? -1 : first_;
+    }
+    bool consecutive() const { return index_ == nullptr; }
+    int64_t first() const { return first_; }
+    // Calls null(i) for the null rows of the next `rows`, which are consecutive.
+    template <typename Null>
+    void each_null(int64_t rows, Null null) const {
+        if (valid_ == nullptr) return;
+        for (int64_t i = 0; i < rows; i += 64) {
+            const int64_t count = std::min<int64_t>(64, rows - i);
+            uint64_t nulls = ~bits_of(valid_, first_ + i, count);
+            if (count < 64) nulls &= (uint64_t(1) << count) - 1;
+            for (; nulls != 0; nulls &= nulls - 1) null(i + __builtin_ctzll(nulls));
+        }
+    }
     // Position of row i of the block; -1: null.
     int64_t operator()(int64_t i) const {
         int64_t row = first_ + i;

@@ -17,6 +17,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.columns import THREADS
 from livectr.kernels.runtime.device import Buffer, Device
+from livectr.kernels.runtime.recycled import Recycled
 from livectr.system.errors import InternalError
 
 Array = npt.NDArray[Any]
@@ -24,7 +25,12 @@ ALIGNMENT = 128
 """Bytes to whose multiples parts of device memory are aligned."""
 LEAST_POOL, LEAST_KEYS = 1 << 16, 1 << 16
 GROWTH = 1.25
-"""Factor over the required size by which a pool grows when it was too small."""
+"""Factor over the required size by which memory grows when it was too small."""
+MARGIN, LEAST_MARGIN = 1.125, 1024
+"""Factor over the keys a row of the batch before, and keys besides, that are copied to the host before their
+number is known."""
+
+_NOTHING: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -56,22 +62,28 @@ class DeviceResources:
 class DeviceBatch:
     """Queue and memory of one batch at a time on a device.
 
-    Its methods are the steps of `ingest.extract.device_extractor`. Between `begin` and `download` it belongs
-    to one call.
+    Its methods are the steps of `ingest.extract.device_extractor`. Between `begin` and `finish` it belongs to
+    one batch.
 
     Args:
         device: runs the kernels.
         plan: whose features are computed.
         resources: the plan's resources on this device, which batches share.
+        outputs: pinned memory of the features.
     """
 
-    def __init__(self, device: Device, plan: FeaturePlan, resources: DeviceResources) -> None:
+    def __init__(
+        self, device: Device, plan: FeaturePlan, resources: DeviceResources, outputs: Recycled
+    ) -> None:
         self.device, self.plan = device, plan
         self.replaced = 0
         self._members = members(plan)
         self._words = sum(member.words for member in self._members)
         self._regions = [LEAST_POOL] * (max(plan.layout.regions, default=-1) + 1)
         self._keys = 0
+        self._keys_a_row = float(len(plan.sparse))
+        self._results = outputs
+        self._host_outputs = _NOTHING
         self._buffers: dict[str, Buffer] = {}
         self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
         self._resources = resources
@@ -98,6 +110,7 @@ class DeviceBatch:
         small = list(_offsets(sizes))
         self._small = self._memory("small", small[-1])
         self._counts, self._heads, self._replaced, self._failed = (self._small + at for at in small[:-1])
+        self._small_end = self._small + small[-1]
         self.device.clear(self._small, small[-1])
         self._region_at = [self._memory(f"region{i}", capacity) for i, capacity in enumerate(self._regions)]
         widths = [4 * (fields * rows + 1), 4 * len(plan.dense_names) * rows, 8 * len(plan.statistics) * rows]
@@ -115,60 +128,75 @@ class DeviceBatch:
         for layer in range(first, end):
             self.device.launch(f"layer{layer}", self.blocks, self._plan)
 
-    def pack(self) -> bool:
-        """Step 5: pack the outputs, and wait.
-
-        Returns:
-            False when a pool was too small; it has grown and the batch has to run again.
-        """
+    def pack(self) -> None:
+        """Step 5: pack the outputs, and queue the copies to the host of all keys that are to be expected."""
         self.device.launch("pack_count", self.blocks, self._plan)
         self.device.launch("pack_place", 1, self._plan)
         self.device.launch("pack_write", self.blocks, self._plan)
-        known = self._host("known", 8 * (2 + len(self.plan.layout.regions)))
-        known = known[: 8 * (2 + len(self.plan.layout.regions))]
-        words = known.view(np.int64)
-        pools = len(self.plan.layout.regions)
-        self.device.download(known[:8], self._counts + 8 * len(self.plan.sparse) * self.blocks)
-        self.device.download(known[8 : 8 + 8 * pools], self._heads)
-        self.device.download(known[8 + 8 * pools :], self._replaced)
+        self._total = self._counts + 8 * len(self.plan.sparse) * self.blocks
+        nbytes = self._small_end - self._total
+        self._known = self._host("known", nbytes)[:nbytes]
+        self.device.download(self._known, self._total)
+        expected = int(self.rows * self._keys_a_row * MARGIN) + LEAST_MARGIN
+        self._download(min(self._keys, expected))
+
+    def finish(self) -> Features | None:
+        """Step 6: wait for the features; once more if there are more keys than were expected.
+
+        Returns:
+            The features, in pinned memory that is used again when they are freed; or None when a pool was too
+            small: it has grown, and the batch has to run again.
+        """
         self.device.synchronize()
-        self.nnz, self.replaced = int(words[0]), int(words[-1])
-        if self.nnz > np.iinfo(np.int32).max:
-            raise InternalError(
-                f"a batch of {self.rows} rows has more than 2147483647 keys; use smaller batches"
-            )
-        fits = self.nnz <= self._keys
+        rows, fields, regions = self.rows, len(self.plan.sparse), self.plan.layout.regions
+        (nnz,), (self.replaced,) = self._copied(self._total, 1), self._copied(self._replaced, 1)
+        if nnz > np.iinfo(np.int32).max:
+            raise InternalError(f"a batch of {rows} rows has more than 2147483647 keys; use smaller batches")
+        fits = nnz <= self._keys
         if not fits:
-            self._keys = int(self.nnz * GROWTH)
-        for region, head in zip(self.plan.layout.regions, words[1 : 1 + pools].tolist(), strict=True):
+            self._keys = int(nnz * GROWTH)
+        for region, head in zip(regions, self._copied(self._heads, len(regions)), strict=True):
             if head > self._regions[region]:
                 fits = False
                 self._regions[region] = max(self._regions[region], -(-int(head * GROWTH) // 256) * 256)
-        return fits
-
-    def download(self, dense_width: int) -> Features:
-        """Step 6: copy the outputs to the host."""
-        rows, fields = self.rows, len(self.plan.sparse)
+        if not fits:
+            return None
+        if nnz > self._expected:
+            self._download(nnz)
+            self.device.synchronize()
+        self._keys_a_row = nnz / rows
         offsets_at, dense_at, observed_at, keys_at, _ = self._out
-        host = self._host("outputs", keys_at + 8 * self.nnz)
-        failed = self._host("failed", rows)[:rows]
-        self.device.download(host[: keys_at + 8 * self.nnz], self._outputs)
-        self.device.download(failed, self._failed)
-        self.device.synchronize()
+        failed_at, width = self._failed - self._total, len(self.plan.dense_names)
         statistics = len(self.plan.statistics)
+        outputs, self._host_outputs = self._host_outputs, _NOTHING
 
         def part(at: int, count: int, dtype: Any) -> Array:
-            words: Array = host[at : at + count * np.dtype(dtype).itemsize].view(dtype)
-            return words.copy()
+            words: Array = outputs[at : at + count * np.dtype(dtype).itemsize].view(dtype)
+            return words
 
         return Features(
             rows,
             part(offsets_at, fields * rows + 1, np.int32),
-            part(keys_at, self.nnz, np.int64),
-            part(dense_at, rows * dense_width, np.float32).reshape(rows, dense_width),
+            part(keys_at, nnz, np.int64),
+            part(dense_at, rows * width, np.float32).reshape(rows, width),
             part(observed_at, statistics * rows, np.int64).reshape(statistics, rows),
-            failed.astype(bool),
+            self._known[failed_at : failed_at + rows].astype(bool),
         )
+
+    def _download(self, keys: int) -> None:
+        """Queue the copy of the outputs, with that many keys, to pinned memory that no other batch has."""
+        *_, keys_at, _ = self._out
+        words = keys_at // 8 + keys
+        self._expected = keys
+        self._host_outputs = _NOTHING  # what was copied before is free again
+        self._host_outputs = self._results.empty(words).view(np.uint8)
+        self.device.download(self._host_outputs, self._outputs)
+
+    def _copied(self, address: int, count: int) -> list[int]:
+        """Words at an address behind the total of keys, as they were copied to the host."""
+        at = address - self._total
+        words: list[int] = self._known[at : at + 8 * count].view(np.int64).tolist()
+        return words
 
     # Memory
 
@@ -176,14 +204,14 @@ class DeviceBatch:
         """Address of device memory that is kept for the next batch."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.nbytes < nbytes:
-            buffer = self._buffers[name] = self.device.memory(max(int(nbytes * GROWTH), ALIGNMENT))
+            buffer = self._buffers[name] = self.device.memory(max(nbytes, ALIGNMENT))
         return buffer.address
 
     def _host(self, name: str, nbytes: int) -> npt.NDArray[np.uint8]:
         """Pinned memory of at least `nbytes` bytes that is kept for the next batch."""
         host = self._hosts.get(name)
         if host is None or host.nbytes < nbytes:
-            host = self._hosts[name] = self.device.staging(max(int(nbytes * GROWTH), ALIGNMENT))
+            host = self._hosts[name] = self.device.staging(max(nbytes, ALIGNMENT))
         return host
 
     def _upload_arrays(self, name: str, arrays: Sequence[Array]) -> list[int]:
@@ -202,9 +230,9 @@ class DeviceBatch:
         host = self._host(name, plan_bytes)
         size = staging(batch, host[:-plan_bytes], starts)
         if size + plan_bytes > len(host):
-            host = self._host(name, size + plan_bytes)
+            host = self._host(name, int(size * GROWTH) + plan_bytes)
             staging(batch, host[:-plan_bytes], starts)
-        address = self._memory(name, size + plan_bytes)
+        address = self._memory(name, len(host))
         words = staging.words(starts + address)
         self._root_words |= {id(root): of_root for root, of_root in zip(staging.roots, words, strict=True)}
         plan = [word for member in self._members for word in self._member(member)]

@@ -6,18 +6,21 @@ A call, for a batch of B rows:
     2  the batch's columns and the plan's pointers are copied to the device, in one copy;
     3  the layers that need no result of the CPU are launched;
     4  the CPU's results are copied, and the other layers are launched;
-    5  the outputs are packed; their number and the pools' heads are copied back. If a pool or the key buffer
-       was too small, it grows and 2 to 5 run again: nothing is truncated;
-    6  keys, offsets and numbers are copied back.
+    5  the outputs are packed and copied back: their number, the pools' heads, and as many keys as the batch
+       before leads to expect;
+    6  the host waits for the queue. If there are more keys, it copies them and waits again. If a pool or the
+       key buffer was too small, it grows and 2 to 6 run again: nothing is truncated.
 
-The host waits for the queue in 5 and 6. Calls from several threads overlap: each has its own memory and
-queue. Kernels and resources (dictionaries, vectors) are on the device once.
+Batches overlap: `begin` queues 1 to 5 (with CPU nodes 1 to 3), so that the next batch can be staged while the
+device computes. Each batch in flight has its own memory and queue, which later batches use again. Kernels and
+resources (dictionaries, vectors) are on the device once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -38,6 +41,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.ingest.plan.placement import place
 from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, require_gpu
+from livectr.kernels.runtime.recycled import Recycled
 from livectr.system.errors import KernelError
 
 Array = npt.NDArray[Any]
@@ -96,63 +100,70 @@ class DeviceExtractor:
         self.reruns = 0
         #: count of kernel launches
         self.launches = 0
+        #: count of waits for a queue
+        self.waits = 0
         self._split, new = substitute(plan, self.placement.cpu)
         # Statistic nodes of the plan as nodes of the device's plan; None: computed by the CPU only.
         self._on_device = [new.get(id(node)) for node in plan.statistics]
         self._initial = plan.initial_states()
         self._cpu = CpuWork(self.placement.cpu) if self.placement.cpu else None
         self._worker = ThreadPoolExecutor(1, "cpu-nodes") if self._cpu else None
-        self._waits = _first_waiting_layer(self._split)
+        self._first_waiting = _first_waiting_layer(self._split)
         source = (device_source if target is CudaDevice else emulation_source)(self._split)
         try:
             self._device = target(source, kernel_names(self._split))
         except KernelError as error:
             raise explained(error) from None
         self._resources = DeviceResources.upload(self._device, self._split)
-        self._contexts = [DeviceBatch(self._device, self._split, self._resources)]
-
-    def _context(self) -> DeviceBatch:
-        """Memory and queue that no call has; resources are the first's."""
-        try:
-            return self._contexts.pop()  # of several threads only one gets the last
-        except IndexError:
-            return DeviceBatch(self._device.another(), self._split, self._resources)
+        self._outputs = Recycled(keep=8, allocate=self._pinned)
+        self._contexts = [DeviceBatch(self._device, self._split, self._resources, self._outputs)]
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
         """Compute the features of a batch, as `Extractor.__call__`."""
-        rows, plan = batch.num_rows, self.plan
-        if rows == 0:
-            return Features(
-                0,
-                np.zeros(1, np.int32),
-                np.empty(0, np.int64),
-                np.empty((0, len(plan.dense_names)), np.float32),
-                np.empty((len(plan.statistics), 0), np.int64),
-                np.zeros(0, bool),
-            )
-        work: Future[tuple[pa.RecordBatch, Features]] | None = None
-        if self._worker is not None and self._cpu is not None:
-            work = self._worker.submit(self._cpu, batch, statistics)
-        context = self._context()
-        states = self._states(statistics)
-        launched = context.device.launches
-        extra: Features | None = None
-        context.begin(batch, states)
-        while True:
-            context.run(1, self._waits)
-            if work is not None:
-                results, extra = work.result()
-                context.add_cpu_results(results)
-            context.run(self._waits, len(self._split.layers))
-            if context.pack():
-                break
-            self.reruns += 1
-            context.begin(batch, states)
-        features = context.download(len(plan.dense_names))
-        self.replaced += context.replaced
-        self.launches += context.device.launches - launched
-        self._contexts.append(context)
-        return self._with_cpu(features, extra)
+        if batch.num_rows:
+            return self.begin(batch, statistics).result()
+        return Features(
+            0,
+            np.zeros(1, np.int32),
+            np.empty(0, np.int64),
+            np.empty((0, len(self.plan.dense_names)), np.float32),
+            np.empty((len(self.plan.statistics), 0), np.int64),
+            np.zeros(0, bool),
+        )
+
+    def stream(self, batches: Iterable[pa.RecordBatch], *, ahead: int = 2) -> Iterator[Features]:
+        """Compute the features of batches, in their order, as before any statistics.
+
+        Args:
+            batches: read as far as `ahead` allows.
+            ahead: most batches that are staged and queued before the features of an earlier one are taken.
+        """
+        flights: deque[Flight] = deque()
+        for batch in batches:
+            flights.append(self.begin(batch))
+            if len(flights) > ahead:
+                yield flights.popleft().result()
+        while flights:
+            yield flights.popleft().result()
+
+    def begin(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Flight:
+        """Stage a batch of at least one row and queue its work, without a wait for the device.
+
+        Raises:
+            ConfigError, InternalError: the batch cannot be read, as `Extractor.__call__`.
+        """
+        return Flight(self, batch, statistics)
+
+    def _pinned(self, count: int) -> npt.NDArray[np.int64]:
+        """Pinned memory int64[count]."""
+        return self._device.staging(8 * count).view(np.int64)
+
+    def _context(self) -> DeviceBatch:
+        """Memory and queue that no flight has; resources are the first's."""
+        try:
+            return self._contexts.pop()  # of several threads only one gets the last
+        except IndexError:
+            return DeviceBatch(self._device.another(), self._split, self._resources, self._outputs)
 
     def layer_seconds(self, batch: pa.RecordBatch, repeats: int = 20) -> list[float]:
         """Median seconds of each layer's kernel alone, layer 1 first, on data already on the device.
@@ -197,6 +208,70 @@ class DeviceExtractor:
             observed=np.array(observed, np.int64).reshape(len(observed), features.rows),
             failed=features.failed | extra.failed,
         )
+
+
+class Flight:
+    """Batch on its way through the device: steps 1 to 5 of a call when it is made, and 6 in `result`.
+
+    A flight that is dropped gives its memory back when its queue is empty.
+
+    Args:
+        extractor: whose plan runs.
+        batch: at least one row.
+        statistics: as of `DeviceExtractor.begin`.
+    """
+
+    def __init__(
+        self, extractor: DeviceExtractor, batch: pa.RecordBatch, statistics: Statistics | None
+    ) -> None:
+        self._extractor, self._batch = extractor, batch
+        self._states = extractor._states(statistics)
+        self._work: Future[tuple[pa.RecordBatch, Features]] | None = None
+        self._context: DeviceBatch | None = extractor._context()
+        self._launches, self._waits = self._context.device.launches, self._context.device.waits
+        if extractor._worker is not None and extractor._cpu is not None:
+            self._work = extractor._worker.submit(extractor._cpu, batch, statistics)
+        self._queue(self._context)
+
+    def result(self) -> Features:
+        """Wait for the features; called once."""
+        context, extractor = self._context, self._extractor
+        assert context is not None, "a flight has one result"
+        extra: Features | None = None
+        while True:
+            if self._work is not None:
+                results, extra = self._work.result()
+                context.add_cpu_results(results)
+                context.run(extractor._first_waiting, len(extractor._split.layers))
+                context.pack()
+            features = context.finish()
+            if features is not None:
+                break
+            extractor.reruns += 1
+            self._queue(context)
+        extractor.replaced += context.replaced
+        self._give_back()
+        return extractor._with_cpu(features, extra)
+
+    def _queue(self, context: DeviceBatch) -> None:
+        """Queue all that does not wait for the CPU's results."""
+        context.begin(self._batch, self._states)
+        context.run(1, self._extractor._first_waiting)
+        if self._work is None:
+            context.pack()
+
+    def _give_back(self) -> None:
+        context, self._context = self._context, None
+        if context is not None:
+            self._extractor.launches += context.device.launches - self._launches
+            self._extractor.waits += context.device.waits - self._waits
+            self._extractor._contexts.append(context)
+
+    def __del__(self) -> None:
+        context: DeviceBatch | None = getattr(self, "_context", None)
+        if context is not None:
+            context.device.synchronize()
+            self._give_back()
 
 
 def compiler(

@@ -46,11 +46,13 @@ class Device(ABC):
     name: str
     launches = 0
     """Number of kernels launched so far."""
+    waits = 0
+    """Number of times so far that the host waited for the queue."""
 
     def another(self) -> Self:
         """Copies this device: the same kernels on the same GPU, and a queue of its own."""
         other = copy.copy(self)
-        other.launches = 0
+        other.launches = other.waits = 0
         return other
 
     @abstractmethod
@@ -111,9 +113,9 @@ class Device(ABC):
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
         """Queues a kernel over `blocks` thread blocks; `plan` is the address of its argument."""
 
-    @abstractmethod
     def synchronize(self) -> None:
         """Waits for everything that is queued."""
+        self.waits += 1
 
 
 class EmulatedDevice(Device):
@@ -179,10 +181,6 @@ class EmulatedDevice(Device):
         """Runs a kernel to its end, block by block."""
         self.launches += 1
         self._kernels[kernel](plan, blocks)
-
-    def synchronize(self) -> None:
-        """Returns at once: nothing is queued."""
-        pass
 
 
 class _Owner:
@@ -347,6 +345,7 @@ class CudaDevice(Device):
 
     def synchronize(self) -> None:
         """Waits for the stream."""
+        super().synchronize()
         self._stream.synchronize()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,19 @@ import numpy.typing as npt
 I64 = npt.NDArray[np.int64]
 
 
+def _pageable(count: int) -> I64:
+    return np.empty(count, np.int64)
+
+
 class _Memory:
     """Memory block, and its description for NumPy."""
 
     __slots__ = ("array", "interface", "size")
 
-    def __init__(self, size: int) -> None:
-        self.array = np.empty(size, np.int64)
-        self.interface: dict[str, Any] = self.array.__array_interface__
-        self.size = size
+    def __init__(self, array: I64) -> None:
+        self.array = array
+        self.interface: dict[str, Any] = array.__array_interface__
+        self.size = len(array)
 
 
 class _Lease:
@@ -49,11 +54,13 @@ class Recycled:
 
     Args:
         keep: maximum of free memory blocks.
+        allocate: makes a memory block int64[count], not cleared.
     """
 
-    def __init__(self, keep: int = 4) -> None:
+    def __init__(self, keep: int = 4, allocate: Callable[[int], I64] = _pageable) -> None:
         self._free: deque[_Memory] = deque(maxlen=keep)
         self._lock = threading.Lock()
+        self._allocate = allocate
 
     def empty(self, count: int) -> I64:
         """Lends an array int64[count], not cleared."""
@@ -66,4 +73,4 @@ class Recycled:
                 if count <= memory.size <= 4 * count + 4096:
                     return memory
                 self._free.appendleft(memory)
-        return _Memory(count + count // 8)
+        return _Memory(self._allocate(count + count // 8))

@@ -5,11 +5,14 @@ The host extractor is the reference here; test_operators.py compares it with Num
 
 from __future__ import annotations
 
+import gc
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from bench.features import display_ads, rows_of
 from livectr.ingest import operators as op
@@ -20,6 +23,7 @@ from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.columns import MAX_ROW_VALUES, THREADS
+from livectr.system.errors import ConfigError
 from tests.ingest.operator_check import plan_of
 from tests.ingest.operator_expressions import EXPRESSIONS, F64, I64, L64, LTEXT, ROOTS, TEXT
 from tests.ingest.random_plans import random_batch, random_dag
@@ -161,6 +165,91 @@ def one_launch_per_layer(target: Target) -> None:
     assert device.reruns == reruns
     assert device.launches - before == len(pipeline.plan.layers) - 1 + 3
     assert device.launches - before < len(pipeline.plan.nodes)
+
+
+def one_wait_a_batch(target: Target) -> None:
+    """Batches like the one before wait once for the queue; more keys than expected wait once more."""
+    plan = plan_of([*ROOTS[:8], op.lower(TEXT), op.split(op.lower(TEXT), "a"), op.ngrams(LTEXT, 2)])
+    device, host = DeviceExtractor(plan, target), Extractor(plan)
+    rng = random.Random(7)
+    batches = [random_batch(rng, rows) for rows in (3_000, 3_000, 2_500, 1)]
+    device(batches[0])
+    reruns = device.reruns
+    for batch in batches:
+        before = device.waits
+        assert_equal(device(batch), host(batch))
+        assert device.waits - before == 1
+    assert device.reruns == reruns
+    other = random_batch(rng, 300)
+    at = other.schema.names.index(LTEXT.name)
+    texts = [pa.array([[str(i) for i in range(count)]] * 300) for count in (1, 20)]
+    few, many = (other.set_column(at, LTEXT.name, array) for array in texts)
+    device(few)
+    before = device.waits
+    assert_equal(device(many), host(many))
+    assert (device.waits - before, device.reruns) == (2, reruns), "the keys fit, but were not expected"
+
+
+def batches_ahead_equal_calls(target: Target) -> None:
+    """Several batches in flight, whose memory is used again: results have the bits and order of calls."""
+    pipeline = display_ads()
+    device, host = DeviceExtractor(pipeline.plan, target), Extractor(pipeline.plan)
+    batches = [rows_of(pipeline, rows, seed) for seed, rows in enumerate((900, 300, 700, 1, 512, 800, 40))]
+    taken = 0
+
+    def logs() -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        for batch in batches:
+            taken += 1
+            yield batch
+
+    features = device.stream(logs(), ahead=2)
+    for done, batch in enumerate(batches):
+        assert_equal(next(features), host(batch), exact=False)
+        assert taken <= done + 3, "at most two batches are ahead of the one that is taken"
+    assert next(features, None) is None
+    assert len(device._contexts) == 3
+
+
+def nothing_is_allocated_after_the_first_batches(target: Target) -> None:
+    """Pinned memory and device memory of earlier batches are used again, also with batches in flight."""
+    made: list[str] = []
+
+    class Counting(target):
+        def memory(self, nbytes: int) -> Any:
+            made.append("device")
+            return super().memory(nbytes)
+
+        def staging(self, nbytes: int) -> Any:
+            made.append("pinned")
+            return super().staging(nbytes)
+
+    pipeline = display_ads()
+    device = DeviceExtractor(pipeline.plan, Counting)
+    batches = [rows_of(pipeline, rows, seed) for seed, rows in enumerate((900, 700, 850, 600))]
+    for features in device.stream(batches[:1] * 6):
+        assert features.rows == 900
+    assert made.count("pinned") > 3
+    made.clear()
+    for features in device.stream(batches * 3):
+        assert features.rows
+    assert made == []
+
+
+def a_dropped_flight_gives_its_memory_back(target: Target) -> None:
+    pipeline = display_ads()
+    device, host = DeviceExtractor(pipeline.plan, target), Extractor(pipeline.plan)
+    batches = [rows_of(pipeline, 300, seed) for seed in range(2)]
+    flight = device.begin(batches[0])
+    assert device._contexts == []
+    del flight
+    gc.collect()
+    (context,) = device._contexts
+    assert_equal(device(batches[1]), host(batches[1]), exact=False)
+    with pytest.raises(ConfigError, match="no column"):
+        device.begin(batches[0].select([0]))
+    gc.collect()
+    assert device._contexts == [context]
 
 
 def an_empty_batch(target: Target) -> None:

@@ -60,6 +60,22 @@ def test_one_launch_per_layer() -> None:
     checks.one_launch_per_layer(EmulatedDevice)
 
 
+def test_one_wait_a_batch() -> None:
+    checks.one_wait_a_batch(EmulatedDevice)
+
+
+def test_batches_ahead_equal_calls() -> None:
+    checks.batches_ahead_equal_calls(EmulatedDevice)
+
+
+def test_nothing_is_allocated_after_the_first_batches() -> None:
+    checks.nothing_is_allocated_after_the_first_batches(EmulatedDevice)
+
+
+def test_a_dropped_flight_gives_its_memory_back() -> None:
+    checks.a_dropped_flight_gives_its_memory_back(EmulatedDevice)
+
+
 def test_an_empty_batch() -> None:
     checks.an_empty_batch(EmulatedDevice)
 

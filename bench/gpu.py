@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bench import gpu_tables
+from bench import gpu_staging, gpu_tables
 from bench.features import display_ads, rows_of
 from bench.gpu_timing import Target, once, seconds
 from bench.rows import row
@@ -71,6 +71,7 @@ def measure(target: Target, *, rows: int, repeats: int) -> list[dict[str, object
         *launches(target, repeats),
         *allocation(target, rows, repeats),
         *bandwidth(target, rows, repeats),
+        *gpu_staging.measure(rows, repeats),
         *against_host(target, rows, repeats),
         *gpu_tables.measure(target, rows, repeats),
     ]

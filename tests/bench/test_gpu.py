@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import gpu, gpu_tables
+from bench import gpu, gpu_staging, gpu_tables
 from bench.run import ROW
 from livectr.ingest.extract.codegen import device_source
 from livectr.kernels.gpu_table.device_store import table_source
@@ -19,11 +19,18 @@ def test_every_figure_is_measured() -> None:
     rows = gpu.measure(EmulatedDevice, rows=700, repeats=2)
     assert all(set(row) == set(ROW) and float(str(row["ours"])) > 0 for row in rows)
     figures = {row["figure"] for row in rows}
-    assert {"kernel launches", "launches per batch", "feature extraction"} <= figures
+    assert {"kernel launches", "launches per batch", "staging", "feature extraction"} <= figures
     assert {"device table, lookup and gather", "tables of a training step"} <= figures
     loads = [row["workload"] for row in rows if row["figure"] == "device table, find"]
     assert [str(workload).split("load ")[1][:4] for workload in loads] == ["0.53", "0.78", "0.90", "0.90"]
     assert sum(str(row["figure"]).startswith("layer kernel") for row in rows) == 4
+
+
+def test_staging_is_measured_without_a_device() -> None:
+    rate, written = gpu_staging.measure(700, 2)
+    assert set(rate) == set(written) == set(ROW)
+    assert float(str(rate["ours"])) > 0 and float(str(written["peer"])) > 0
+    assert "700 rows" in str(rate["workload"])
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ KINDS = {
                 "tests/kernels/test_retrieval.py",
                 "tests/kernels/test_layers.py",
                 "tests/ingest/test_features.py",
+                "tests/ingest/test_staging.py",
             ),
         ),
     ),

@@ -36,11 +36,11 @@ int64_t visit(const Places& place, int64_t rows, int64_t length, int64_t fill, i
         const int64_t begin = here[0], end = here[rows];
         if (begin < 0 || end < begin || end > length) throw BadArray();
         if (ends != nullptr) {
-            const int32_t shift = int32_t(at - begin);
+            const uint32_t shift = uint32_t(at - begin);
             int32_t wrong = 0;
             for (int64_t i = 0; i < rows; ++i) {
                 wrong |= int32_t(uint32_t(here[i + 1]) - uint32_t(here[i]));
-                ends[i] = here[i + 1] + shift;
+                ends[i] = int32_t(uint32_t(here[i + 1]) + shift);
             }
             if (wrong < 0) throw BadArray();
         }

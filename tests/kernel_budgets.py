@@ -65,13 +65,13 @@ TABLE_BUDGETS: dict[str, Budget] = {
             *("group_claim", "group_count", "group_sums", "group_number", "group_spread"),
             *("missing_sums", "list_distinct", "list_missing", "spread_rows", "list_occurrences"),
             *("find_starts", "assign_rows", "count_found", "list_found", "count_changed", "list_changed"),
-            *("count_idle", "list_idle", "take_idle", "rehash", "place_cells", "pool_cells"),
+            *("list_window", "read_evicted", "rehash", "place_cells", "pool_cells"),
         ),
         _FULL,
     ),
     "find_groups": Budget(6),
-    "release_rows": Budget(6),
-    "insert_missing": Budget(3),  # D = 64: a new row is made in registers
+    **dict.fromkeys(("release_rows", "evict_oldest"), Budget(6)),
+    **dict.fromkeys(("insert_missing", "insert_listed"), Budget(3)),  # D = 64: a new row is made in registers
     "sum_gradients": Budget(4),  # eight gradients are on their way at once
     "update_rows": Budget(4),  # 16-bit values are rounded at random
 }

@@ -35,6 +35,7 @@ MEMBERS = (
     *(("uint32_t*", "leader"), ("uint32_t*", "id_of"), ("uint32_t*", "rows"), ("uint32_t*", "row_of")),
     *(("int64_t*", "groups"), ("int64_t*", "missing")),
     *(("uint32_t*", "free_rows"), ("int64_t", "free_count"), ("int64_t", "next_row")),
+    ("int64_t", "hand"),
     *(("uint64_t", "generation"), ("uint64_t", "step"), ("uint64_t", "since"), ("uint64_t", "all")),
     *(
         ("const float*", "source"),
@@ -50,10 +51,11 @@ MEMBERS = (
 KERNELS = (
     *("find_rows", "read_values_of", "read_rows", "initial_rows", "read_headers"),
     *("group_claim", "group_count", "group_sums", "group_number", "group_spread"),
-    *("find_groups", "missing_sums", "list_distinct", "list_missing", "insert_missing", "spread_rows"),
+    *("find_groups", "missing_sums", "list_distinct", "list_missing", "spread_rows"),
+    *("insert_missing", "insert_listed"),
     *("list_occurrences", "find_starts", "sum_gradients", "update_rows", "assign_rows"),
     *("count_found", "list_found", "release_rows", "count_changed", "list_changed"),
-    *("count_idle", "list_idle", "take_idle", "rehash", "place_cells", "pool_cells"),
+    *("list_window", "evict_oldest", "read_evicted", "rehash", "place_cells", "pool_cells"),
 )
 LOAD = 0.9
 """Maximum load of the index, counted in slots ever used, before it is rehashed."""
@@ -61,6 +63,8 @@ REUSE_LOAD = 0.75
 """Load up to which a rehash keeps the number of buckets: it only clears the slots of erased keys."""
 BUCKET_SLOTS, BUCKET_BYTES, HEADER_BYTES = 15, 256, 24
 LEAST_BUCKETS = 64
+LEAST_LISTED = 256
+"""Least number of listed keys that are downloaded before the host knows how many there are."""
 LEAST_SLAB_BYTES, MOST_SLAB_BYTES = 1 << 16, 1 << 28
 SLABS = 8192
 
@@ -141,6 +145,8 @@ class DeviceStore:
         self._slabs: list[Buffer] = []
         self._free = self.device.memory(4 * LEAST_BUCKETS)
         self._free_count = self._next_row = self._capacity = 0
+        self._hand = 0
+        self._rooms = {"missing": LEAST_LISTED, "distinct": LEAST_LISTED}
         self._buckets, self._used = self._new_buckets(LEAST_BUCKETS), 0
 
     def __len__(self) -> int:
@@ -174,17 +180,12 @@ class DeviceStore:
 
     def select(self, what: str, n: int, plan: dict[str, int]) -> int:
         """Stream compaction: a pair of kernels lists the chosen items. Waits. Returns their number."""
-        return self.count(what, n, plan, (f"list_{what}", n))
-
-    def count(self, what: str, n: int, plan: dict[str, int], *more: tuple[str, int]) -> int:
-        """Counts as `select` does, with other kernels, or none, after the count."""
         if n == 0:
             return 0
         groups = self.work.memory("chosen", 8 * (blocks_of(n) + 1))  # apart from a batch's groups
         whole = {**plan, "n": n, "blocks": blocks_of(n), "groups": groups}
-        self.launch(whole, (f"count_{what}", n), ("group_sums", 1), *more)
-        total = self.work.download(groups + 8 * blocks_of(n), (), np.int64)
-        self.work.synchronize()
+        self.launch(whole, (f"count_{what}", n), ("group_sums", 1), (f"list_{what}", n))
+        (total,) = self.work.fetch((groups + 8 * blocks_of(n), (), np.int64))
         return int(total)
 
     def reserve_rows(self, rows: int) -> None:
@@ -226,14 +227,24 @@ class DeviceStore:
         """Erases the keys of rows uint32[n] at an address, all different and in use."""
         if n == 0:
             return
-        room = self._free.nbytes // 4
-        if self._free_count + n > room:
-            wider = self.device.memory(8 * max(self._free_count + n, room))
-            self.device.copy(wider.address, self._free.address, 4 * self._free_count)
-            self.work.keep(self._free)
-            self._free = wider
+        self.reserve_free(n)
         self.launch({"n": n, "row_of": rows}, ("release_rows", n))
         self._free_count += n
+
+    def reserve_free(self, more: int) -> None:
+        """Reserves room in the list of free rows."""
+        room = self._free.nbytes // 4
+        if self._free_count + more <= room:
+            return
+        wider = self.device.memory(8 * max(self._free_count + more, room))
+        self.device.copy(wider.address, self._free.address, 4 * self._free_count)
+        self.work.keep(self._free)
+        self._free = wider
+
+    def clear(self) -> None:
+        """Erases all keys; memory is kept."""
+        self.device.clear(self._buckets.address, self._buckets.nbytes)
+        self._free_count = self._next_row = self._used = self._hand = 0
 
     @property
     def parts(self) -> int:

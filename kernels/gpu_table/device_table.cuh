@@ -39,18 +39,17 @@ KERNEL(read_values_of) {
     });
 }
 
+static __device__ __forceinline__ float row_float(const Plan& p, uint32_t row, int64_t f) {
+    if (f < Layout::D) return Lanes::widened(device_values(p.slabs, row)[f]);
+    float value;
+    memcpy(&value, device_state(p.slabs, row) + 4 * (f - Layout::D), 4);
+    return value;
+}
+
 // out[n, STRIDE]: the rows row_of[n]; an item per float.
 KERNEL(read_rows) {
     each(block, p.n * Layout::STRIDE, [&](int64_t item) {
-        const int64_t i = item / Layout::STRIDE, f = item % Layout::STRIDE;
-        const uint32_t row = p.row_of[i];
-        float value;
-        if (f < Layout::D) {
-            value = Lanes::widened(device_values(p.slabs, row)[f]);
-        } else {
-            memcpy(&value, device_state(p.slabs, row) + 4 * (f - Layout::D), 4);
-        }
-        p.out[item] = value;
+        p.out[item] = row_float(p, p.row_of[item / Layout::STRIDE], item % Layout::STRIDE);
     });
 }
 
@@ -131,9 +130,9 @@ KERNEL(find_groups) {
 
 KERNEL(missing_sums) { exclusive_sums(block, p.missing, p.blocks); }
 
-// The distinct keys in order, and which are missing.
+// The distinct keys in order, and which are missing; an item per occurrence, since the host does not know U yet.
 KERNEL(list_distinct) {
-    each(block, p.n, [&](int64_t id) {
+    each(block, distinct(p), [&](int64_t id) {
         const int64_t i = p.leader[id];
         p.keys_out[id] = p.keys[i];
         p.tables_out[id] = table_at(p, i);
@@ -151,28 +150,37 @@ KERNEL(list_missing) {
         });
 }
 
-// Inserts rows for the missing keys: freed rows first, the last freed before the others. Floats come from source[missing, STRIDE]
-// (then the row is unchanged), or are initial.
+// New row of number `rank` among this launch's: freed rows first, the last freed before the others. Its floats are
+// source[rank, STRIDE] (then the row is unchanged), or initial.
+static __device__ __forceinline__ uint32_t insert_row(const Plan& p, int64_t rank, uint32_t table, int64_t key) {
+    const uint32_t row =
+        rank < p.free_count ? p.free_rows[p.free_count - 1 - rank] : uint32_t(p.next_row + rank - p.free_count);
+    insert_slot(index_of(p), BucketSlot{key, row, table});
+    *device_header(p.slabs, row) = {key, table, uint32_t(p.source ? 0 : p.generation), uint32_t(p.step), 0};
+    if (p.source) {
+        write_device_row(p.slabs, row, p.source + rank * Layout::STRIDE);
+    } else {
+        float floats[Layout::STRIDE];
+        Layout::values(floats, initial_stream(p.seeds[table], key), hyper_of(p, table));
+        Layout::state(floats, hyper_of(p, table));
+        write_device_row(p.slabs, row, floats);
+    }
+    return row;
+}
+
+// Inserts rows for the missing keys, in their order.
 KERNEL(insert_missing) {
     each_chosen(
         block, index, distinct(p), p.missing, [&](int64_t id) { return p.rows[id] == NO_ROW; },
         [&](int64_t id, int64_t rank) {
-            const int64_t i = p.leader[id], key = p.keys[i];
-            const uint32_t table = table_at(p, i);
-            const uint32_t row =
-                rank < p.free_count ? p.free_rows[p.free_count - 1 - rank] : uint32_t(p.next_row + rank - p.free_count);
-            p.rows[id] = row;
-            insert_slot(index_of(p), BucketSlot{key, row, table});
-            *device_header(p.slabs, row) = {key, table, uint32_t(p.source ? 0 : p.generation), uint32_t(p.step), 0};
-            if (p.source) {
-                write_device_row(p.slabs, row, p.source + rank * Layout::STRIDE);
-            } else {
-                float floats[Layout::STRIDE];
-                Layout::values(floats, initial_stream(p.seeds[table], key), hyper_of(p, table));
-                Layout::state(floats, hyper_of(p, table));
-                write_device_row(p.slabs, row, floats);
-            }
+            const int64_t i = p.leader[id];
+            p.rows[id] = insert_row(p, rank, table_at(p, i), p.keys[i]);
         });
+}
+
+// Inserts rows for keys[n], all different and absent.
+KERNEL(insert_listed) {
+    each(block, p.n, [&](int64_t i) { insert_row(p, i, table_at(p, i), p.keys[i]); });
 }
 
 KERNEL(spread_rows) {
@@ -251,15 +259,17 @@ KERNEL(list_found) {
         [&](int64_t id, int64_t rank) { p.row_of[rank] = p.rows[id]; });
 }
 
-// The rows row_of[n], all different, leave the index and become free.
+// A row leaves the index and becomes the free row number `at`.
+static __device__ __forceinline__ void release(const Plan& p, uint32_t row, int64_t at) {
+    DeviceHeader* const header = device_header(p.slabs, row);
+    erase_place(find_place(index_of(p), header->table, header->key));
+    header->table = FREE_ROW;
+    p.free_rows[at] = row;
+}
+
+// The rows row_of[n], all different, leave.
 KERNEL(release_rows) {
-    each(block, p.n, [&](int64_t i) {
-        const uint32_t row = p.row_of[i];
-        DeviceHeader* const header = device_header(p.slabs, row);
-        erase_place(find_place(index_of(p), header->table, header->key));
-        header->table = FREE_ROW;
-        p.free_rows[p.free_count + i] = row;
-    });
+    each(block, p.n, [&](int64_t i) { release(p, p.row_of[i], p.free_count + i); });
 }
 
 // Choosing among all rows, by number
@@ -279,27 +289,40 @@ KERNEL(list_changed) {
         [&](int64_t row, int64_t rank) { p.row_of[rank] = uint32_t(row); });
 }
 
-// True for a row that this step did not use.
-static __device__ __forceinline__ bool idle(const Plan& p, int64_t row) {
-    const DeviceHeader* const header = device_header(p.slabs, uint32_t(row));
-    return header->table != FREE_ROW && header->used != uint32_t(p.step);
+// Eviction of the least recently used rows of a window: the n rows from `hand` on, in a circle. So a choice reads n
+// headers, not all. Rows used in `step` or later stay.
+
+// order[n]: last step << 32 | row; KEPT of free rows and of those that stay. The host's call sorts it then.
+constexpr uint64_t KEPT = ~uint64_t{0};
+
+KERNEL(list_window) {
+    each(block, p.n, [&](int64_t i) {
+        const uint32_t row = uint32_t((p.hand + i) % p.next_row);
+        const DeviceHeader* const header = device_header(p.slabs, row);
+        const bool leaves = header->table != FREE_ROW && header->used < p.step;
+        p.order[i] = leaves ? uint64_t(header->used) << 32 | row : KEPT;
+    });
 }
 
-KERNEL(count_idle) {
-    count_chosen(block, index, p.n, p.groups, [&](int64_t row) { return idle(p, row); });
+// The first n rows of the order leave, as far as it has rows; groups[0], which was 0, becomes their number.
+KERNEL(evict_oldest) {
+    each(block, p.n, [&](int64_t i) {
+        if (p.order[i] == KEPT) return;
+        if (i + 1 == p.n || p.order[i + 1] == KEPT) p.groups[0] = i + 1;
+        const uint32_t row = uint32_t(p.order[i]);
+        const DeviceHeader* const header = device_header(p.slabs, row);
+        p.keys_out[i] = header->key;
+        p.tables_out[i] = header->table;
+        p.changed_out[i] = header->generation > p.since;
+        release(p, row, p.free_count + i);
+    });
 }
 
-// order: last step << 32 | row
-KERNEL(list_idle) {
-    each_chosen(
-        block, index, p.n, p.groups, [&](int64_t row) { return idle(p, row); },
-        [&](int64_t row, int64_t rank) {
-            p.order[rank] = uint64_t(device_header(p.slabs, uint32_t(row))->used) << 32 | uint64_t(row);
-        });
-}
-
-KERNEL(take_idle) {
-    each(block, p.n, [&](int64_t i) { p.row_of[i] = uint32_t(p.order[i]); });
+// out[n, STRIDE]: the rows that left, which are still where they were; an item per float.
+KERNEL(read_evicted) {
+    each(block, p.groups[0] * Layout::STRIDE, [&](int64_t item) {
+        p.out[item] = row_float(p, uint32_t(p.order[item / Layout::STRIDE]), item % Layout::STRIDE);
+    });
 }
 
 // Growing: every slot of old_buckets[n / 16] goes to the cleared buckets; an item per slot.

@@ -3,25 +3,48 @@
 Rows, their numbers, initial values and optimiser steps are bit for bit those of
 `kernels.table.table.DynamicTable`: both run the functions of RowLayout.source(). Launches for n occurrences
 with U distinct keys: find 1; find_or_insert 9 and a wait, for the number of missing keys; update 4 more, and
-a sort of n words where keys repeat. The structure and its sources: gpu_table/bucket_index.cuh,
-gpu_table/device_rows.cuh, gpu_table/device_table.cuh.
+a sort of n words where keys repeat. What the host has to know of the device is queued as downloads of a
+guessed size: a caller of `number`, `search` and `evict` waits once for all of it. The structure and its
+sources: gpu_table/bucket_index.cuh, gpu_table/device_rows.cuh, gpu_table/device_table.cuh.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.gpu_table.device_store import DeviceStore
+from livectr.kernels.gpu_table.device_store import LEAST_LISTED, DeviceStore
 from livectr.kernels.runtime.arrays import contiguous
-from livectr.kernels.runtime.device_memory import blocks_of
+from livectr.kernels.runtime.device_memory import GROWTH, blocks_of
 from livectr.kernels.table.table import Floats, Keys, Missing, Rows
+from livectr.system.errors import InternalError
 
 CHUNK_ROWS = 1 << 20
 """Rows per chunk of an export, so that its device memory does not grow with the table."""
 MOST_KEYS = 2**31 - 1
+WINDOW = 4
+"""Rows among which a row that leaves is chosen."""
+
+Listing = Literal["missing", "distinct"]
+"""Keys that a search lists: those without a row, or all."""
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """Keys of a batch on the device, whose distinct keys are numbered.
+
+    Args:
+        n: number of occurrences.
+        plan: member of `Plan` → address.
+        space: prefix of the names of working memory.
+    """
+
+    n: int
+    plan: dict[str, int]
+    space: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +62,83 @@ class Batch:
     distinct: int
     missing: int
     plan: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Distinct keys of a batch, in the order of first occurrence.
+
+    Args:
+        keys: int64[m].
+        tables: uint32[m], the table's index of each key.
+        missing: uint32[m]; above 0 where the key has no row.
+    """
+
+    keys: Keys
+    tables: Rows
+    missing: npt.NDArray[np.uint32]
+
+    def first(self, count: int) -> Listed:
+        """Copy of the first `count` keys."""
+        return Listed(self.keys[:count].copy(), self.tables[:count].copy(), self.missing[:count].copy())
+
+
+NOTHING_LISTED = Listed(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint32))
+
+
+@dataclass(frozen=True)
+class Search:
+    """Queued search for a batch's rows; its arrays are valid between the next wait and the one after.
+
+    Args:
+        given: the occurrences.
+        plan: member of `Plan` → address.
+        distinct: int64[1], number of distinct keys.
+        absent: int64[1], number of these without a row.
+        listing: keys that are listed.
+        lists: the first of them.
+    """
+
+    given: Occurrences
+    plan: dict[str, int]
+    distinct: Keys
+    absent: Keys
+    listing: Listing | None
+    lists: Listed
+
+    @property
+    def listed(self) -> int:
+        """Number of keys that are listed, after the wait."""
+        return (
+            0
+            if self.listing is None
+            else int((self.absent if self.listing == "missing" else self.distinct)[0])
+        )
+
+    def batch(self) -> Batch:
+        """Result, after the wait."""
+        return Batch(self.given.n, int(self.distinct[0]), int(self.absent[0]), self.plan)
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Rows that leave the device; the arrays are valid between the next wait and the one after.
+
+    Args:
+        count: int64[1], number of rows that leave.
+        keys: int64[limit], of which `count` are filled.
+        tables: uint32[limit], the table's index of each key.
+        changed: uint32[limit]; above 0 where a row has changed.
+        rows: float32[limit, stride].
+        certain: as many leave as may.
+    """
+
+    count: Keys
+    keys: Keys
+    tables: Rows
+    changed: npt.NDArray[np.uint32]
+    rows: Floats
+    certain: bool
 
 
 class DeviceTable(DeviceStore):
@@ -75,8 +175,7 @@ class DeviceTable(DeviceStore):
         n, at = self._keys(keys)
         rows, out = self.work.memory("row_of", 4 * n), self.work.memory("out", 4 * n * self.layout.dim)
         self.lookup_at(at, n, rows, out, table, missing=missing)
-        values = self.work.download(out, (n, self.layout.dim), np.float32)
-        self.work.synchronize()
+        (values,) = self.work.fetch((out, (n, self.layout.dim), np.float32))
         return values
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike, table: int = 0) -> int:
@@ -187,69 +286,86 @@ class DeviceTable(DeviceStore):
         self.insert(batch)
         self.launch({**batch.plan, "row_of": rows}, ("spread_rows", n))
 
-    def group(
-        self, keys: int, n: int, *, tables: int = 0, table: int = 0, step: int = 0, space: str = ""
-    ) -> Batch:
-        """Deduplicates the keys of n occurrences and finds their rows. Waits.
-
-        The batch is valid until the next batch of the same `space`.
+    def number(self, keys: int, n: int, *, tables: int = 0, table: int = 0, space: str = "") -> Occurrences:
+        """Numbers the distinct keys of n occurrences, valid until the next call for the same `space`.
 
         Args:
             keys: address of int64[n].
             n: number of occurrences.
             tables: address of uint32[n], the table of each occurrence; 0: all are of `table`.
             table: index of the table.
-            step: stamp of the rows; 0: none.
             space: prefix of the names of working memory.
         """
         work, slots = self.work, 1 << max(n * 2 - 1, 1).bit_length()
         if n > MOST_KEYS:
             raise ValueError(f"a batch may have {MOST_KEYS} keys, not {n}; use smaller batches")
-        plan = {"n": n, "blocks": blocks_of(n), "keys": keys, "tables": tables, "table": table, "step": step}
-        plan["scratch"], plan["scratch_mask"] = work.memory(space + "scratch", 4 * slots), slots - 1
-        for name in ("slot_of", "leader", "id_of", "rows"):
+        plan = {"n": n, "blocks": blocks_of(n), "keys": keys, "tables": tables, "table": table}
+        plan["scratch"], plan["scratch_mask"] = work.memory("scratch", 4 * slots), slots - 1
+        plan["slot_of"] = work.memory("slot_of", 4 * n)
+        for name in ("leader", "id_of", "rows"):
             plan[name] = work.memory(space + name, 4 * n)
         for name in ("groups", "missing"):
             plan[name] = work.memory(space + name, 8 * (blocks_of(n) + 1))
         self.device.clear(plan["scratch"], 4 * slots)
-        steps = (
-            "group_claim",
-            "group_count",
-            "group_sums",
-            "group_number",
-            "group_spread",
-            "find_groups",
-            "missing_sums",
-        )
+        steps = ("group_claim", "group_count", "group_sums", "group_number", "group_spread")
         self.launch(plan, *((step, min(n, 1) if step.endswith("sums") else n) for step in steps))
+        return Occurrences(n, plan, space)
+
+    def search(self, given: Occurrences, *, step: int = 0, listing: Listing | None = None) -> Search:
+        """Queues a search for the rows of distinct keys, and the download of its results.
+
+        Args:
+            given: the occurrences.
+            step: stamp of the rows; 0: none.
+            listing: keys to list. As many are downloaded as the last lists suggest; `listed` gets the others.
+        """
+        n, plan, work = given.n, {**given.plan, "step": step}, self.work
+        room = 0 if listing is None else min(n, self._rooms[listing])
+        if listing is not None:
+            sizes = {"keys_out": 8, "tables_out": 4, "changed_out": 4}
+            plan |= {name: work.memory(given.space + name, size * n) for name, size in sizes.items()}
+        lists = [] if listing is None else [(f"list_{listing}", n)]
+        self.launch(plan, ("find_groups", n), ("missing_sums", min(n, 1)), *lists)
         if n == 0:
-            return Batch(0, 0, 0, plan)
-        totals = [
-            work.download(plan[name] + 8 * blocks_of(n), (), np.int64) for name in ("groups", "missing")
-        ]
-        work.synchronize()
-        return Batch(n, int(totals[0]), int(totals[1]), plan)
+            totals = np.zeros((2, 1), np.int64)
+            return Search(given, plan, totals[0], totals[1], listing, self._download(plan, listing, 0))
+        distinct, missing = (
+            work.download(plan[name] + 8 * blocks_of(n), (1,), np.int64) for name in ("groups", "missing")
+        )
+        return Search(given, plan, distinct, missing, listing, self._download(plan, listing, room))
 
-    def distinct(self, batch: Batch) -> tuple[Keys, Rows, npt.NDArray[np.bool_]]:
-        """Distinct keys, their tables, and missing bool[U], in the order of first occurrence. Waits."""
-        n, work = batch.distinct, self.work
-        plan = {**batch.plan, "n": n, "keys_out": work.memory("keys_out", 8 * n)}
-        plan |= {name: work.memory(name, 4 * n) for name in ("tables_out", "changed_out")}
-        self.launch(plan, ("list_distinct", n))
-        keys = work.download(plan["keys_out"], (n,), np.int64)
-        tables = work.download(plan["tables_out"], (n,), np.uint32)
-        missing = work.download(plan["changed_out"], (n,), np.uint32)
-        work.synchronize()
-        return keys, tables, missing > 0
-
-    def missing(self, batch: Batch) -> tuple[Keys, Rows]:
-        """Keys and tables of the missing keys, in the order of first occurrence. Waits."""
-        n = batch.missing
-        keys, tables = self.work.memory("keys_out", 8 * n), self.work.memory("tables_out", 4 * n)
-        self.launch({**batch.plan, "keys_out": keys, "tables_out": tables}, ("list_missing", batch.n))
-        pairs = self.work.download(keys, (n,), np.int64), self.work.download(tables, (n,), np.uint32)
+    def group(self, keys: int, n: int, *, table: int = 0) -> Batch:
+        """Deduplicates the keys of n occurrences in a table and finds their rows. Waits."""
+        search = self.search(self.number(keys, n, table=table))
         self.work.synchronize()
-        return pairs
+        return search.batch()
+
+    def listed(self, *searches: Search) -> list[Listed]:
+        """Keys that searches list, after the wait that ends them. Waits where the guess was too low."""
+        counts = [search.listed for search in searches]
+        lists, waits = (
+            [search.lists.first(count) for search, count in zip(searches, counts, strict=True)],
+            False,
+        )
+        for at, (search, count) in enumerate(zip(searches, counts, strict=True)):
+            if count > len(lists[at].keys):
+                lists[at], waits = self._download(search.plan, search.listing, count), True
+            if search.listing is not None:
+                self._rooms[search.listing] = max(LEAST_LISTED, int(GROWTH * count))
+        if waits:
+            self.work.synchronize()
+            lists = [each.first(count) for each, count in zip(lists, counts, strict=True)]
+        return lists
+
+    def _download(self, plan: dict[str, int], listing: Listing | None, room: int) -> Listed:
+        """Queues the download of the first keys of a list."""
+        if listing is None:
+            return NOTHING_LISTED
+        keys = self.work.download(plan["keys_out"], (room,), np.int64)
+        tables = self.work.download(plan["tables_out"], (room,), np.uint32)
+        if listing == "missing":
+            return Listed(keys, tables, np.ones(room, np.uint32))
+        return Listed(keys, tables, self.work.download(plan["changed_out"], (room,), np.uint32))
 
     def insert(self, batch: Batch, source: int = 0) -> None:
         """Inserts rows for the missing keys, in the order of first occurrence.
@@ -258,15 +374,31 @@ class DeviceTable(DeviceStore):
             batch: a batch of `group`.
             source: address of float32[missing, stride], which count as unchanged; 0: initial rows.
         """
-        if batch.missing == 0:
-            return
-        reused = min(batch.missing, self._free_count)
-        self.reserve_rows(self._next_row + batch.missing - reused)
-        self.reserve_slots(batch.missing)
-        self.launch({**batch.plan, "source": source}, ("insert_missing", batch.n))
+        if batch.missing:
+            self._insert(batch.missing, {**batch.plan, "source": source}, ("insert_missing", batch.n))
+
+    def insert_listed(self, keys: int, tables: int, n: int, *, source: int, step: int) -> None:
+        """Inserts rows of different keys that are absent.
+
+        Args:
+            keys: address of int64[n].
+            tables: address of uint32[n], the table's index of each key.
+            n: number of keys.
+            source: address of float32[n, stride], which count as unchanged.
+            step: stamp of the rows.
+        """
+        plan = {"n": n, "keys": keys, "tables": tables, "source": source, "step": step}
+        self._insert(n, plan, ("insert_listed", n))
+
+    def _insert(self, count: int, plan: dict[str, int], kernel: tuple[str, int]) -> None:
+        """Launches a kernel that inserts `count` rows."""
+        reused = min(count, self._free_count)
+        self.reserve_rows(self._next_row + count - reused)
+        self.reserve_slots(count)
+        self.launch(plan, kernel)
         self._free_count -= reused
-        self._next_row += batch.missing - reused
-        self._used += batch.missing
+        self._next_row += count - reused
+        self._used += count
 
     def apply(self, batch: Batch, grads: int, cells: int = 0) -> None:
         """Runs an optimiser step of a batch without missing keys.
@@ -281,19 +413,52 @@ class DeviceTable(DeviceStore):
         kernels = (("sum_gradients", batch.distinct * dim), ("update_rows", batch.distinct))
         self._in_order(batch, plan, *kernels)
 
-    def idle(self, step: int) -> tuple[int, int]:
-        """Rows not used in a step, least recently used first: address of uint32[m], and m. Waits."""
-        order = self.work.memory("order", 8 * self._next_row)
-        plan = {"order": order, "step": step}
-        count = self.select("idle", self._next_row, plan)
-        self.device.sort(order, count)
-        rows = self.work.memory("listed", 4 * count)
-        self.launch({"n": count, "order": order, "row_of": rows}, ("take_idle", count))
-        return rows, count
+    def evict(self, limit: int, *, step: int, since: int, busy: int | None = None) -> Leaving:
+        """Queues the eviction of rows that were not used for long, and the download of these rows.
 
-    def used_in(self, step: int) -> int:
-        """Number of rows used in a step. Waits."""
-        return len(self) - self.count("idle", self._next_row, {"step": step})
+        The least recently used rows of a window leave; the next call takes the window that follows. `left`
+        must be called after the next wait, and before any other call.
+
+        Args:
+            limit: most rows that leave.
+            step: rows of this stamp or a later one stay.
+            since: mark of the changes to report.
+            busy: number of rows that stay by their stamp; then the window is so large that `limit` rows
+                leave. There must be so many.
+        """
+        passed = WINDOW * limit if busy is None else limit + busy + self._free_count
+        window, work, stride = min(passed, self._next_row), self.work, self.layout.stride
+        limit = min(limit, window)
+        self.reserve_free(limit)
+        order, count = work.memory("order", 8 * window), work.memory("evicted", 8)
+        plan = {"order": order, "groups": count, "hand": self._hand, "step": step, "since": since}
+        sizes = {"keys_out": 8, "tables_out": 4, "changed_out": 4, "out": 4 * stride}
+        plan |= {name: work.memory(f"evicted {name}", size * limit) for name, size in sizes.items()}
+        self.device.clear(count, 8)
+        self.launch({**plan, "n": window}, ("list_window", window))
+        self.device.sort(order, window)
+        self.launch({**plan, "n": limit}, ("evict_oldest", limit), ("read_evicted", limit * stride))
+        self._hand = (self._hand + window) % self._next_row
+        if busy is not None:
+            self._free_count += limit
+        return Leaving(
+            work.download(count, (1,), np.int64),
+            work.download(plan["keys_out"], (limit,), np.int64),
+            work.download(plan["tables_out"], (limit,), np.uint32),
+            work.download(plan["changed_out"], (limit,), np.uint32),
+            work.download(plan["out"], (limit, stride), np.float32),
+            busy is not None,
+        )
+
+    def left(self, leaving: Leaving) -> tuple[Keys, Rows, npt.NDArray[np.bool_], Floats]:
+        """Rows of `evict`, as of `read`; valid until the next wait."""
+        count = int(leaving.count[0])
+        if not leaving.certain:
+            self._free_count += count
+        elif count < len(leaving.keys):
+            raise InternalError(f"{count} rows left a GPU, not {len(leaving.keys)}")
+        changed = leaving.changed[:count] > 0
+        return leaving.keys[:count], leaving.tables[:count], changed, leaving.rows[:count]
 
     def read(self, rows: int, n: int, since: int = 0) -> tuple[Keys, Rows, npt.NDArray[np.bool_], Floats]:
         """Reads rows uint32[n] at an address. Waits.
@@ -306,11 +471,12 @@ class DeviceTable(DeviceStore):
         plan |= {"keys_out": work.memory("keys_out", 8 * n), "tables_out": work.memory("tables_out", 4 * n)}
         plan["changed_out"] = work.memory("changed_out", 4 * n)
         self.launch(plan, ("read_headers", n), ("read_rows", n * stride))
-        keys = work.download(plan["keys_out"], (n,), np.int64)
-        tables = work.download(plan["tables_out"], (n,), np.uint32)
-        changed = work.download(plan["changed_out"], (n,), np.uint32)
-        floats = work.download(plan["out"], (n, stride), np.float32)
-        work.synchronize()
+        keys, tables, changed, floats = work.fetch(
+            (plan["keys_out"], (n,), np.int64),
+            (plan["tables_out"], (n,), np.uint32),
+            (plan["changed_out"], (n,), np.uint32),
+            (plan["out"], (n, stride), np.float32),
+        )
         return keys, tables, changed > 0, floats
 
     # Helpers
@@ -331,6 +497,5 @@ class DeviceTable(DeviceStore):
         return len(array), self.work.upload("keys", array)
 
     def _rows(self, address: int, n: int) -> Rows:
-        numbers = self.work.download(address, (n,), np.uint32)
-        self.work.synchronize()
+        (numbers,) = self.work.fetch((address, (n,), np.uint32))
         return numbers

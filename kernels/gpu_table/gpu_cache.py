@@ -1,22 +1,30 @@
-"""Write-back LRU cache of host tables' hot rows in GPU memory (tier GPU → DRAM).
+"""Write-back cache of host tables' hot rows in GPU memory (tier GPU → DRAM).
 
 The embedding front over it is here, too.
 
-A row is trained on the device and stays there until the budget is full. Then the least recently used rows
-that this batch does not need return to their host tables. Rows that a batch needs and the device lacks
-come from the host table, which therefore knows every key and inserts them in its usual order. Between a
-`flush` and the next `backward` the host tables have every bit that they would have without a device;
-checkpoints, exports and publishing read them then. The place of a row never changes a result.
+A row is trained on the device and stays there until the budget is nearly full. Then rows that were not used
+for long return to their host tables, a piece after each step. Rows that a batch needs and the device lacks
+come from the host table, which therefore knows every key and inserts them in its
+usual order. Between a `flush` and the next `backward` the host tables have every bit that they would have
+without a device; checkpoints, exports and publishing read them then. The place of a row never changes a
+result, so which rows leave is free.
 
-    forward ─► distinct keys ─► missing? ─► host table: find_or_insert, read ─► room ─► insert ─► pool
-    backward ─► gradients in order ─► one optimiser step per row, on the device
-    prefetch ─► rows of the next batch that the host has, while torch's stream computes this batch
+    prefetch(n + 1) ─► distinct keys ─► missing?                                       queued
+    forward(n) ─► distinct keys ─► missing?                                            the step's wait
+               ─► host table: find_or_insert, read ─► room ─► insert ─► pool           queued
+               ─► host table: read what n + 1 lacks                                    in a thread
+    backward(n) ─► gradients in order ─► one optimiser step per row, on the device     queued
+    end_step(n) ─► insert what n + 1 lacked ─► evict a piece                           queued
+
+Evicted rows are downloaded without a wait, and written to their host tables after the wait of the next step.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +32,37 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.gpu_table.device_store import Target
-from livectr.kernels.gpu_table.device_table import Batch, DeviceTable
+from livectr.kernels.gpu_table.device_table import Batch, DeviceTable, Leaving, Listed, Occurrences, Search
 from livectr.kernels.runtime.arrays import contiguous
 from livectr.kernels.runtime.device import CudaDevice
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable, Floats, Keys, Missing, Rows
 from livectr.system.errors import ConfigError
 
+PIECE_ROWS = 1 << 14
+"""Most rows that leave after a step."""
 SPARE = 16
-"""Inverse of the smallest part of the budget that is evicted at once: the choice reads all headers."""
+"""Inverse of the part of the budget that evictions keep free, at most for SPARE_PIECES pieces."""
+SPARE_PIECES = 4
+SPACES = 3
+"""Batches that may be on the device at once: that of a forward without its backward, and two prefetched."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Rows of the next batch, read from their host tables.
+
+    Args:
+        keys: int64[m], on the device neither before nor after the batch that is computed.
+        tables: uint32[m], the table's index of each key.
+        rows: float32[m, stride].
+        step: their stamp.
+    """
+
+    keys: Keys
+    tables: Rows
+    rows: Floats
+    step: int
 
 
 class GpuCache:
@@ -76,45 +106,73 @@ class GpuCache:
         self._rates = 0
         self._step = 1
         self._flushed = 0
+        self._spaces = deque(f"{number} " for number in range(SPACES))
+        self._busy = 0  # rows with these stamps, at most
+        self._oldest = 0  # stamp from which on rows stay at the end of a step
+        self._next: Search | None = None
+        self._inserted: list[Rows] = []  # by table: the host's rows that the last batch brought
+        self._reading: Future[Ahead] | None = None
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="cold-rows")
+        self._leaving: list[Leaving] = []
 
     def __len__(self) -> int:
-        """Number of rows on the device."""
+        """Number of rows on the device, with those that leave."""
         return len(self.device)
 
-    def fetch(self, keys: int, n: int, tables: int) -> Batch:
-        """Promotes the rows of a step's keys, so that all are on the device.
+    @property
+    def spare_rows(self) -> int:
+        """Least room that evictions keep free."""
+        return min(self.budget_rows // SPARE, SPARE_PIECES * PIECE_ROWS)
 
-        Args:
-            keys: address of int64[n].
-            n: number of keys.
-            tables: address of uint32[n], the table's index of each key.
+    def space(self) -> str:
+        """Name of the working memory of a new batch; the SPACES - 1 batches before it stay valid."""
+        self._spaces.rotate()
+        return self._spaces[0]
+
+    def prefetch(self, given: Occurrences) -> None:
+        """Queues the search for the rows of the batch after the next `fetch`."""
+        self._step += 1
+        self._oldest = self._step
+        self._next = self.device.search(given, step=self._step, listing="missing")
+
+    def fetch(self, given: Occurrences) -> Batch:
+        """Promotes the rows of a step's keys, so that all are on the device. Waits.
 
         Raises:
             ConfigError: the distinct keys exceed the budget.
         """
         if not all(table.admits_all for table in self._hosts):
             raise ConfigError("a GPU cannot train tables with admission: switch admission or the GPU off")
+        self._forget_ahead()
+        ahead, self._next = self._next, None
+        notes = [table.tracks for table in self._hosts]  # a table may start to track later
         self._step += 1
-        batch = self.device.group(keys, n, tables=tables, step=self._step)
+        search = self.device.search(given, step=self._step, listing="distinct" if any(notes) else "missing")
+        self._settle()
+        batch, found = search.batch(), 0  # before a further wait
+        if ahead is not None:
+            found = ahead.batch().distinct - ahead.batch().missing
         if batch.distinct > self.budget_rows:
             raise ConfigError(
                 f"a batch has {batch.distinct} distinct keys, but the GPU may hold {self.budget_rows} rows: "
                 "raise that budget (gpu_rows) or use smaller batches"
             )
+        self._busy = batch.distinct + found
         self.hits += batch.distinct - batch.missing
         self.misses += batch.missing
-        notes = [table.tracks for table in self._hosts]  # a table may start to track later
-        if any(notes):
-            wanted, table_of, missing = self.device.distinct(batch)
-        elif batch.missing:
-            wanted, table_of = self.device.missing(batch)
-            missing = np.ones(batch.missing, bool)
-        else:
-            return batch
-        rows = self._fetched(wanted, table_of, missing, notes)
-        if batch.missing:
-            self._make_room(batch.missing)
-            self.device.insert(batch, self.device.work.upload("source", rows))
+        listed, *coming = self.device.listed(search, *([] if ahead is None else [ahead]))
+        self._inserted = [np.empty(0, np.uint32) for _ in self._hosts]
+        if len(listed.keys):
+            rows = self._fetched(listed, notes)
+            if batch.missing:
+                lacking = len(self) + batch.missing - self.budget_rows
+                if lacking > 0:
+                    self._evict(lacking, self._step, batch.distinct - batch.missing)
+                self.device.insert(batch, self.device.work.upload("source", rows))
+        if ahead is None:
+            self._oldest = self._step
+        elif len(coming[0].keys):
+            self._reading = self._reader.submit(self._read_ahead, coming[0], ahead.plan["step"])
         return batch
 
     def apply(self, batch: Batch, grads: int, cells: int) -> None:
@@ -126,73 +184,112 @@ class GpuCache:
                 self.device.set_hyper(number, table.hyper())
         self.device.apply(batch, grads, cells)
 
-    def prefetch(self, keys: int, n: int, tables: int) -> None:
-        """Promotes rows ahead of their step: rows that their host table has, as far as there is room."""
-        batch = self.device.group(keys, n, tables=tables, step=self._step, space="next ")
-        if not batch.missing:
-            return
-        missing, of = self.device.missing(batch)
-        known = np.zeros(batch.missing, bool)
-        for number, host in enumerate(self._hosts):
-            known[of == number] = host.find(missing[of == number]) != MISSING_ROW
-        (chosen,) = np.nonzero(known)
-        # Rows of this step and rows that are already prefetched stay.
-        chosen = chosen[: max(0, self.budget_rows - self.device.used_in(self._step))]
-        if not len(chosen):
-            return
-        missing, of = missing[chosen], of[chosen]
-        rows = np.empty((len(chosen), self.device.layout.stride), np.float32)
-        for number, host in enumerate(self._hosts):
-            mine = of == number
-            rows[mine] = host.read(host.find(missing[mine]))[1]
-        self._make_room(len(chosen))
-        work = self.device.work
-        at, of_at = work.upload("ahead keys", missing), work.upload("ahead tables", of)
-        ahead = self.device.group(at, len(chosen), tables=of_at, step=self._step, space="next ")
-        self.device.insert(ahead, work.upload("source", rows))
-        self.prefetched += len(chosen)
+    def end_step(self) -> None:
+        """Inserts the next batch's rows, as far as there is room, and evicts a piece if the room is small.
+
+        Changes no result; does not wait for the device.
+        """
+        with self.lock:
+            if any(not leaving.certain for leaving in self._leaving):
+                return  # no batch since the last call
+            reading, self._reading = self._reading, None
+            if reading is not None:
+                self._insert_ahead(reading.result())
+            lacking = self.spare_rows - (self.budget_rows - len(self))
+            if lacking > 0:
+                self._evict(min(lacking, PIECE_ROWS), self._oldest)
 
     def flush(self) -> None:
         """Writes the rows that changed since the last flush to their host tables. They stay on the device."""
         with self.lock:
+            self._rest()
             self._write_back(*self.device.export_all(self._flushed, every=False))
             self._flushed = self.device.mark()
 
     def drop(self) -> None:
         """Drops the device's rows, changed or not: to be called when the host tables were filled again."""
         with self.lock:
-            self._step += 1
-            rows, count = self.device.idle(self._step)
-            self.device.release(rows, count)
+            self._forget_ahead()
+            self._next = None
+            self._leaving.clear()
+            self.device.clear()
 
     def erase(self, name: str, keys: npt.ArrayLike) -> int:
         """Erases keys of a table, on the device and the host; returns the number that existed."""
         with self.lock:
+            self._rest()
             self.device.erase(keys, list(self.tables).index(name))
             return self.tables[name].erase(keys)
 
-    def _fetched(self, keys: Keys, of: Rows, missing: npt.NDArray[np.bool_], notes: Sequence[bool]) -> Floats:
+    def _rest(self) -> None:
+        """Ends what is in flight: rows that leave reach their host tables, and nothing is read ahead."""
+        self._forget_ahead()
+        self._next = None  # its results would be lost by the next waits
+        if self._leaving:
+            self._settle()
+
+    def _forget_ahead(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.result()
+
+    def _settle(self) -> None:
+        """Waits, and writes the rows that left to their host tables."""
+        self.device.work.synchronize()
+        for leaving in self._leaving:
+            keys, of, changed, rows = self.device.left(leaving)
+            self._write_back(keys[changed], of[changed], rows[changed])
+            self.evicted += len(keys)
+            self.written_back += int(changed.sum())
+        self._leaving.clear()
+
+    def _fetched(self, listed: Listed, notes: Sequence[bool]) -> Floats:
         """Reads rows float32[missing, stride] of the missing keys; inserts new keys, notes uses."""
+        keys, missing = listed.keys, listed.missing > 0
         out = np.empty((len(keys), self.device.layout.stride), np.float32)
         for number, host in enumerate(self._hosts):
-            mine = of == number if notes[number] else (of == number) & missing
+            mine = listed.tables == number
+            if not notes[number]:
+                mine &= missing
             if mine.any():
-                numbers = host.find_or_insert(keys[mine])
-                wanted = missing[mine]
+                numbers, wanted = host.find_or_insert(keys[mine]), missing[mine]
+                self._inserted[number] = numbers[wanted]
                 out[np.flatnonzero(mine)[wanted]] = host.read(numbers[wanted])[1]
         return out[missing]
 
-    def _make_room(self, more: int) -> None:
-        over = len(self) + more - self.budget_rows
-        if over <= 0:
+    def _read_ahead(self, wanted: Listed, step: int) -> Ahead:
+        """Reads rows that the host has and the last batch did not bring; runs in a thread."""
+        parts: list[tuple[Keys, Rows, Floats]] = []
+        for number, host in enumerate(self._hosts):
+            keys = wanted.keys[wanted.tables == number]
+            numbers = host.find(keys)
+            known = (numbers != MISSING_ROW) & ~np.isin(numbers, self._inserted[number])
+            of = np.full(int(known.sum()), number, np.uint32)
+            parts.append((keys[known], of, host.read(numbers[known])[1]))
+        keys, tables, rows = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return Ahead(keys, tables, rows, step)
+
+    def _insert_ahead(self, ahead: Ahead) -> None:
+        lacking = len(self) + len(ahead.keys) - self.budget_rows
+        lacking = min(lacking, PIECE_ROWS, len(self) - self._busy)
+        if lacking > 0:
+            self._evict(lacking, self._oldest, self._busy)
+        count = min(len(ahead.keys), self.budget_rows - len(self))
+        if count <= 0:
             return
-        rows, idle = self.device.idle(self._step)
-        count = min(idle, max(over, self.budget_rows // SPARE))
-        keys, of, changed, floats = self.device.read(rows, count, self._flushed)
-        self._write_back(keys[changed], of[changed], floats[changed])
-        self.device.release(rows, count)
-        self.evicted += count
-        self.written_back += int(changed.sum())
+        work = self.device.work
+        self.device.insert_listed(
+            work.upload("ahead keys", ahead.keys[:count]),
+            work.upload("ahead tables", ahead.tables[:count]),
+            count,
+            source=work.upload("source", ahead.rows[:count]),
+            step=ahead.step,
+        )
+        self.prefetched += count
+
+    def _evict(self, limit: int, step: int, busy: int | None = None) -> None:
+        """Queues an eviction; see DeviceTable.evict."""
+        self._leaving.append(self.device.evict(limit, step=step, since=self._flushed, busy=busy))
 
     def _write_back(self, keys: Keys, of: Rows, rows: Floats) -> None:
         for number, host in enumerate(self._hosts):
@@ -201,25 +298,23 @@ class GpuCache:
                 host.assign(keys[mine], rows[mine])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Placed:
     """Batch on the device.
 
     Args:
-        keys: address of int64[nnz].
-        tables: address of uint32[nnz], the table's index of each key.
+        given: offsets and keys of the caller.
+        occurrences: the keys, numbered.
         cells: address of uint32[nnz], the gradient of each key.
         plan: member of `Plan` → address.
-        nnz: number of keys.
         count: number of cells.
         results: block → (first float, shape).
     """
 
-    keys: int
-    tables: int
+    given: tuple[npt.ArrayLike, npt.ArrayLike]
+    occurrences: Occurrences
     cells: int
     plan: dict[str, int]
-    nnz: int
     count: int
     results: list[tuple[int, tuple[int, int, int]]]
 
@@ -245,6 +340,7 @@ class CachedFields:
         self._table_of = np.array([names.index(table) for _, table in fields], np.int64)
         self._blocks = np.array([0] * len(fields) if blocks is None else blocks, np.int64)
         self._last: tuple[Batch, _Placed] | None = None
+        self._ahead: deque[_Placed] = deque(maxlen=SPACES - 1)
 
     def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> tuple[Any, ...]:
         """Sums of values float32[rows[k], F_k, D] of each block k, on the device; see FieldTables.forward.
@@ -254,17 +350,11 @@ class CachedFields:
         """
         with self.cache.lock:
             table, self._last = self.cache.device, None
-            placed = self._place(offsets, keys, rows, "")
-            batch = self.cache.fetch(placed.keys, placed.nnz, placed.tables)
-            out = table.device.memory(4 * placed.count * self.dim)
-            plan = {
-                **placed.plan,
-                "rows": batch.plan["rows"],
-                "id_of": batch.plan["id_of"],
-                "out": out.address,
-            }
-            table.launch(plan, ("pool_cells", placed.plan["n"] * table.parts))
-            table.work.synchronize()
+            placed = self._placed(offsets, keys) or self._place(offsets, keys, rows)
+            batch = self.cache.fetch(placed.occurrences)
+            out = table.work.result(4 * placed.count * self.dim)
+            members = {"rows": batch.plan["rows"], "id_of": batch.plan["id_of"], "out": out.address}
+            table.launch({**placed.plan, **members}, ("pool_cells", placed.plan["n"] * table.parts))
             self._last = batch, placed
             return tuple(table.device.array(out, shape, np.float32, 4 * at) for at, shape in placed.results)
 
@@ -295,10 +385,14 @@ class CachedFields:
             return batch.distinct
 
     def prefetch(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> None:
-        """Promotes rows of the next batch to the device. Changes no result; may run in another thread."""
+        """Brings rows of the batch after the next forward's to the device, from then to the end of its step.
+
+        Changes no result, and does not wait. A forward of the same arrays uses what was copied here.
+        """
         with self.cache.lock:
-            placed = self._place(offsets, keys, rows, "next ")
-            self.cache.prefetch(placed.keys, placed.nnz, placed.tables)
+            placed = self._place(offsets, keys, rows)
+            self._ahead.append(placed)
+            self.cache.prefetch(placed.occurrences)
 
     def infer(
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"
@@ -307,8 +401,17 @@ class CachedFields:
         self.cache.flush()
         return self.host.infer(offsets, keys, *rows, missing=missing)
 
-    def _place(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: Sequence[int], space: str) -> _Placed:
+    def _placed(self, offsets: npt.ArrayLike, keys: npt.ArrayLike) -> _Placed | None:
+        """Batch of these arrays, if a prefetch placed them."""
+        for placed in self._ahead:
+            if placed.given[0] is offsets and placed.given[1] is keys:
+                self._ahead.remove(placed)
+                return placed
+        return None
+
+    def _place(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: Sequence[int]) -> _Placed:
         """Copies a batch to the device, and computes the place of every key's result."""
+        given, space = (offsets, keys), self.cache.space()
         counts = np.array(rows, np.int64)
         blocks = int(self._blocks.max(initial=-1)) + 1
         if len(counts) < blocks:
@@ -337,4 +440,6 @@ class CachedFields:
         table.launch({**plan, "tables_out": of, "cells_out": at}, ("place_cells", cells))
         shapes = [(int(n), int(width), self.dim) for n, width in zip(counts, widths, strict=True)]
         results = list(zip((bases * self.dim).tolist(), shapes, strict=True))
-        return _Placed(work.upload(space + "keys", keys), of, at, plan, nnz, cells, results)
+        uploaded = work.upload(space + "keys", keys)
+        occurrences = table.number(uploaded, nnz, tables=of, space=space)
+        return _Placed(given, occurrences, at, plan, cells, results)

@@ -11,7 +11,7 @@ import copy
 import ctypes
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -60,6 +60,16 @@ class Device(ABC):
         """Allocates device memory, not cleared, aligned to 256 bytes."""
 
     @abstractmethod
+    def lend(self, buffer: Buffer, back: Callable[[Buffer], object]) -> Buffer:
+        """Lends memory to arrays: a buffer over the same bytes.
+
+        Args:
+            buffer: memory of this device.
+            back: called with `buffer` once no array of the lent buffer is left, in any thread. What is queued
+                from then on comes after all reads of these arrays.
+        """
+
+    @abstractmethod
     def staging(self, nbytes: int) -> Bytes:
         """Allocates host memory for fast copies: uint8[nbytes], pinned where possible."""
 
@@ -90,7 +100,8 @@ class Device(ABC):
         It is a `LentArray`, or NumPy's where memory is the host's.
 
         Args:
-            buffer: device memory; its content is valid after `synchronize`.
+            buffer: device memory; its content is valid after `synchronize`, and for readers by DLPack in the
+                order of their streams.
             shape: shape of the array.
             dtype: type of the array.
             at: first byte in the buffer.
@@ -118,6 +129,14 @@ class Device(ABC):
         self.waits += 1
 
 
+class _LentBytes:
+    """Base object of an array over lent host memory, and of its views."""
+
+    def __init__(self, memory: Bytes) -> None:
+        self.memory = memory
+        self.__array_interface__: dict[str, Any] = memory.__array_interface__
+
+
 class EmulatedDevice(Device):
     """Emulated device: host memory, and kernels as host functions.
 
@@ -140,6 +159,12 @@ class EmulatedDevice(Device):
         # A pattern that shows reads of unwritten memory.
         array = np.full(nbytes + 256, 0xA5, np.uint8)
         return Buffer(-(-array.ctypes.data // 256) * 256, nbytes, array)
+
+    def lend(self, buffer: Buffer, back: Callable[[Buffer], object]) -> Buffer:
+        """Lends memory to NumPy arrays, whose views hold it."""
+        lent = _LentBytes(buffer.owner)
+        weakref.finalize(lent, back, buffer).atexit = False
+        return Buffer(buffer.address, buffer.nbytes, np.asarray(lent))
 
     def staging(self, nbytes: int) -> Bytes:
         """Allocates host memory uint8[nbytes]."""
@@ -212,8 +237,8 @@ class LentArray:
         self._array, self._owner, self._stream = array, owner, stream
 
     def get(self) -> npt.NDArray[Any]:
-        """Copies it to the host."""
-        copied: npt.NDArray[Any] = self._array.get()
+        """Copies it to the host, when its kernels have run."""
+        copied: npt.NDArray[Any] = self._array.get(stream=self._stream)
         return copied
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -273,14 +298,21 @@ class CudaDevice(Device):
         weakref.finalize(owner, self._take_back, pointer, owner.readers).atexit = False
         return Buffer(int(pointer.ptr), nbytes, owner)
 
-    def _take_back(self, pointer: Any, readers: set[int]) -> None:
-        """Makes this stream, whose next allocation may be this memory, wait for the readers' streams."""
+    def lend(self, buffer: Buffer, back: Callable[[Buffer], object]) -> Buffer:
+        """Lends memory to CuPy's arrays, and to their readers by DLPack."""
+        owner = _Owner()
+        weakref.finalize(owner, self._take_back, buffer, owner.readers, back).atexit = False
+        return Buffer(buffer.address, buffer.nbytes, owner)
+
+    def _take_back(self, memory: Any, readers: set[int], back: Callable[[Any], object] | None = None) -> None:
+        """Makes this stream, whose next work may write this memory, wait for the readers' streams."""
         for reader in readers:
             with self._device:
                 read = self._cupy.cuda.Event(disable_timing=True)
                 read.record(self._cupy.cuda.ExternalStream(reader))
                 self._stream.wait_event(read)
-        del pointer
+        if back is not None:
+            back(memory)
 
     def staging(self, nbytes: int) -> Bytes:
         """Allocates pinned host memory uint8[nbytes]."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from livectr.kernels.runtime.device import Buffer, Device
 Array = npt.NDArray[Any]
 GROWTH = 1.25
 """Factor by which memory that was too small exceeds the requested size."""
+LEAST_PINNED_BYTES = 1 << 16
 PINNED_BYTES = 1 << 24
 """Largest download into pinned memory, which stays with the process. A larger one, of an export, has the host
 wait for the queue."""
@@ -31,6 +33,39 @@ def plan_struct(members: Sequence[tuple[str, str]]) -> str:
     """
     body = "".join(f"    {ctype} {name};\n" for ctype, name in members)
     return f"struct Plan {{\n{body}}};\n"
+
+
+class PinnedArena:
+    """Pinned host memory for queued copies, from two blocks in turn by a bump pointer.
+
+    What was taken between two waits for the queue is valid until the wait after the next. The blocks grow to
+    the bytes of such an interval, so that a steady sequence of calls allocates nothing.
+
+    Args:
+        device: allocates the blocks.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._blocks: list[npt.NDArray[np.uint8]] = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._outgrown: list[npt.NDArray[np.uint8]] = []
+        self._turn = self._at = self._taken = 0
+
+    def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Takes uint8[nbytes], aligned to 64 bytes from the begin of a block."""
+        size = -(-nbytes // 64) * 64
+        self._taken += size
+        if self._at + size > self._blocks[self._turn].nbytes:
+            self._outgrown.append(self._blocks[self._turn])  # queued copies use it
+            self._blocks[self._turn] = self._device.staging(int(self._taken * GROWTH) + LEAST_PINNED_BYTES)
+            self._at = 0
+        begin, self._at = self._at, self._at + size
+        return self._blocks[self._turn][begin : begin + nbytes]
+
+    def waited(self) -> None:
+        """Goes to the other block, since all queued copies are done."""
+        self._outgrown.clear()
+        self._turn, self._at, self._taken = 1 - self._turn, 0, 0
 
 
 class Workspace:
@@ -48,47 +83,53 @@ class Workspace:
         self._names = {name: at for at, (_, name) in enumerate(members)}
         self._plan = device.memory(8 * len(members))
         self._buffers: dict[str, Buffer] = {}
-        self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
+        self._results: deque[Buffer] = deque()
+        self._pinned = PinnedArena(device)
         self._pending: list[Any] = []
 
     def memory(self, name: str, nbytes: int) -> int:
         """Address of at least `nbytes` bytes."""
         if name not in self._buffers or self._buffers[name].nbytes < nbytes:
             self._buffers.pop(name, None)
-            self._buffers[name] = self.device.memory(-(-int(nbytes * GROWTH) // 256) * 256 + 256)
+            self._buffers[name] = self.device.memory(_larger(nbytes))
         return self._buffers[name].address
+
+    def result(self, nbytes: int) -> Buffer:
+        """Memory of at least `nbytes` bytes for arrays that leave; used again once none of them is left."""
+        for _ in range(len(self._results)):
+            buffer = self._results.popleft()
+            if buffer.nbytes >= nbytes:
+                return self.device.lend(buffer, self._results.append)
+        return self.device.lend(self.device.memory(_larger(nbytes)), self._results.append)
 
     def upload(self, name: str, array: Array) -> int:
         """Address of a copy of `array`, queued, by way of pinned memory."""
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        if name not in self._hosts or self._hosts[name].nbytes < flat.nbytes:
-            self._hosts[name] = self.device.staging(int(flat.nbytes * GROWTH))
-        elif any(owner is self._hosts[name] for owner in self._pending):
-            self.synchronize()  # an earlier copy from it may still run
-        staged = self._hosts[name]
-        staged[: flat.nbytes] = flat
-        self._pending.append(staged)
-        address = self.memory(name, flat.nbytes)
-        if flat.nbytes:
-            self.device.upload(address, staged[: flat.nbytes])
+        address = self.memory(name, array.nbytes)
+        self.send(address, array)
         return address
 
     def download(self, address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """Queues a copy from the device; the next `synchronize` fills the array."""
+        """Queues a copy from the device, which is valid from the next `synchronize` to the one after."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-        host = self.device.staging(nbytes) if nbytes <= PINNED_BYTES else np.empty(nbytes, np.uint8)
+        host = self._pinned.take(nbytes) if nbytes <= PINNED_BYTES else np.empty(nbytes, np.uint8)
         if nbytes:
             self._pending.append(host)
             self.device.download(host, address)
         array: Array = host.view(dtype).reshape(shape)
         return array
 
+    def fetch(self, *parts: tuple[int, tuple[int, ...], npt.DTypeLike]) -> list[Array]:
+        """Copies of (address, shape, type) of the device, which are the caller's. Waits."""
+        arrays = [self.download(*part) for part in parts]
+        self.synchronize()
+        return [array.copy() if array.nbytes <= PINNED_BYTES else array for array in arrays]
+
     def send(self, address: int, array: Array) -> None:
-        """Queues a copy of a small array to an address, by way of pinned memory."""
-        host = self.device.staging(array.nbytes)
+        """Queues a copy of an array to an address, by way of pinned memory."""
+        host = self._pinned.take(array.nbytes)
         host[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        self._pending.append(host)
-        self.device.upload(address, host)
+        if array.nbytes:
+            self.device.upload(address, host)
 
     def launch(self, plan: Mapping[str, int], *kernels: tuple[str, int]) -> None:
         """Queues kernels with a common plan.
@@ -112,7 +153,13 @@ class Workspace:
     def synchronize(self) -> None:
         """Waits for everything that is queued."""
         self.device.synchronize()
+        self._pinned.waited()
         self._pending.clear()
+
+
+def _larger(nbytes: int) -> int:
+    """Size of new memory for `nbytes` bytes, with room to grow."""
+    return -(-int(nbytes * GROWTH) // 256) * 256 + 256
 
 
 def blocks_of(items: int) -> int:

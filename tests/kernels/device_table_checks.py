@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from livectr.kernels.gpu_table.device_store import LOAD, Target
-from livectr.kernels.gpu_table.device_table import DeviceTable
+from livectr.kernels.gpu_table.device_table import DeviceTable, Leaving
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
 from livectr.kernels.runtime.device import Device, EmulatedDevice
 from livectr.kernels.table.field_tables import FieldTables
@@ -225,16 +225,18 @@ def cached_training_equals_the_host(
     front = CachedFields(cache, FIELDS, blocks)
     rows = (60, 60) if grouped else (60,)
     batches = [ragged(rng, 60, len(FIELDS), 2_000) for _ in range(25)]
+    for step, (_, keys) in enumerate(batches):
+        keys += 100 * step
     marks = dict.fromkeys(plain_tables, 0)
     for step, (offsets, keys) in enumerate(batches):
-        keys += 100 * step
+        if prefetch and step + 1 < len(batches):
+            front.prefetch(*batches[step + 1], *rows)
         expected, got = plain.forward(offsets, keys, *rows), front.forward(offsets, keys, *rows)
         grads = [rng.normal(size=values.shape).astype(np.float32) for values in expected]
         for one, other in zip(expected, got, strict=True):
             np.testing.assert_array_equal(one, on_host(other))
-        if prefetch and step + 1 < len(batches):
-            front.prefetch(batches[step + 1][0], batches[step + 1][1] + 100 * (step + 1), *rows)
         assert plain.backward(*grads) == front.backward(*grads)
+        cache.end_step()
         assert len(cache) <= budget_rows
         if step % 6 == 5:
             for name in ("user", "ad"):
@@ -253,6 +255,120 @@ def cached_training_equals_the_host(
     same_tables(plain_tables, cached_tables, dict.fromkeys(plain_tables, 0))
     assert sum(map(len, plain_tables.values())) > 2_000
     return cache
+
+
+class Counted:
+    """Counts of what a device was asked for, since the last call of `taken`."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.allocated = device, 0
+        for name in ("memory", "staging"):
+            setattr(device, name, self._counting(getattr(device, name)))
+        self._waits = device.waits
+
+    def _counting(self, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
+        def counted(nbytes: int) -> Any:
+            self.allocated += 1
+            return allocate(nbytes)
+
+        return counted
+
+    def taken(self) -> tuple[int, int]:
+        """Waits and allocations."""
+        counts = self.device.waits - self._waits, self.allocated
+        self._waits, self.allocated = self.device.waits, 0
+        return counts
+
+
+def steps_wait_and_allocate_little(target: Target, *, prefetch: bool, track: bool) -> None:
+    """A step of present keys waits once and allocates nothing. Missing keys, evictions and tables that note
+    uses take at most a second wait, where their number jumps."""
+    hosts = {name: DynamicTable(FIELD_LAYOUT, name=name, seed=4, track=track) for name in tables()}
+    cache = GpuCache(hosts, budget_rows=1_500, target=target)
+    front, rng, counted = CachedFields(cache, FIELDS), np.random.default_rng(1), Counted(cache.device.device)
+    known = [ragged(rng, 60, len(FIELDS), 900) for _ in range(8)]
+    for offsets, keys in known:  # warm: the host has all keys
+        FieldTables(hosts, FIELDS).forward(offsets, keys, 60)
+
+    def train(batches: list[tuple[Any, Any]]) -> list[tuple[int, int]]:
+        counts = []
+        for step, (offsets, keys) in enumerate(batches):
+            if prefetch and step + 1 < len(batches):
+                front.prefetch(*batches[step + 1], 60)
+            (values,) = front.forward(offsets, keys, 60)
+            front.backward(np.ones(values.shape, np.float32))
+            cache.end_step()
+            counts.append(counted.taken())
+        return counts
+
+    train(3 * known)
+    assert cache.evicted == 0
+    assert set(train(known)) == {(1, 0)}
+    new = [(offsets, keys + 40 * step) for step, (offsets, keys) in enumerate(4 * known)]
+    evicted, misses = cache.evicted, cache.misses
+    waits, _ = zip(*train(new), strict=True)
+    assert cache.evicted > evicted and cache.misses > misses and (cache.prefetched > 0) == prefetch
+    assert max(waits) <= 2 and sum(waits) < 1.5 * len(waits)
+
+
+def evictions_are_pieces(target: Target, piece: int) -> None:
+    """After a step at most a piece leaves, until the spare room is there; a step that lacks room evicts what
+    it lacks."""
+    cache = GpuCache(tables(), budget_rows=800, target=target)
+    front, rng, moved = CachedFields(cache, [("ad", "ad")]), np.random.default_rng(1), 0
+    evict = cache.device.evict
+    calls: list[tuple[int, int, bool]] = []  # rows that may leave, room before, and if they leave for certain
+
+    def noted(limit: int, *, step: int, since: int, busy: int | None = None) -> Leaving:
+        calls.append((limit, 800 - len(cache), busy is not None))
+        return evict(limit, step=step, since=since, busy=busy)
+
+    cache.device.evict = noted  # type: ignore[method-assign]
+    for step in range(40):
+        size, missing = 200 if step % 5 else 20, cache.misses
+        keys = rng.permutation(np.arange(120 * step, 120 * step + size))
+        (values,) = front.forward(np.arange(size + 1, dtype=np.int32), keys, size)
+        assert len(cache) <= 800
+        for limit, room, certain in calls:
+            assert certain and limit == cache.misses - missing - room
+            moved += limit
+        calls.clear()
+        front.backward(np.ones(values.shape, np.float32))
+        lacking = cache.spare_rows - (800 - len(cache))
+        cache.end_step()
+        assert [(limit, certain) for limit, _, certain in calls] == [(min(lacking, piece), False)] * (
+            lacking > 0
+        )
+        moved += sum(limit for limit, *_ in calls)
+        calls.clear()
+    assert cache.evicted <= moved and cache.evicted > 2_000 and cache.spare_rows == 50
+
+
+def the_least_recently_used_rows_leave(target: Target) -> None:
+    """Of a window that is the whole table, rows leave in the order of their last use; used rows stay."""
+    table = DeviceTable(LAYOUT, ["t"], seed=1, target=target)
+    for step in range(1, 9):
+        for keys in (np.arange(10 * step, 10 * step + 10), np.arange(5)):
+            address = table.work.upload("keys", keys)
+            search = table.search(table.number(address, len(keys)), step=step)
+            table.work.synchronize()
+            table.insert(search.batch())
+    table.mark()
+    table.update([20], np.ones((1, LAYOUT.dim), np.float32))
+    leaving = table.evict(24, step=8, since=1)
+    table.work.synchronize()
+    keys, tables, changed, rows = table.left(leaving)
+    assert keys.tolist() == list(range(10, 34)) and keys[changed].tolist() == [20] and not tables.any()
+    assert len(table) == 61 and (table.find(keys) == MISSING_ROW).all()
+    np.testing.assert_array_equal(rows[0], initial_row(LAYOUT, "t", 1, 10))
+    leaving = table.evict(46, step=8, since=1, busy=15)
+    assert len(table) == 15
+    table.work.synchronize()
+    assert sorted(table.left(leaving)[0].tolist()) == list(range(34, 80))
+    leaving = table.evict(3, step=8, since=1)
+    table.work.synchronize()
+    assert len(table.left(leaving)[0]) == 0 and len(table) == 15
+    assert table.find_or_insert(np.arange(200, 265)).max() < 85
 
 
 def same_tables(
@@ -291,19 +407,23 @@ def uses_and_erasures_reach_the_host(target: Target) -> None:
     ]
     plain, cache = FieldTables(both[0], FIELDS), GpuCache(both[1], budget_rows=500, target=target)
     front, rng = CachedFields(cache, FIELDS), np.random.default_rng(2)
-    for step in range(12):
+    batches = [ragged(rng, 40, len(FIELDS), 400) for _ in range(12)]
+    for step, (offsets, keys) in enumerate(batches):
         for table in (*both[0].values(), *both[1].values()):
             table.now(step)
-        offsets, keys = ragged(rng, 40, len(FIELDS), 400)
+        if step % 3 and step + 1 < len(batches):
+            front.prefetch(*batches[step + 1], 40)
         (expected,), (got,) = plain.forward(offsets, keys, 40), front.forward(offsets, keys, 40)
         np.testing.assert_array_equal(expected, on_host(got))
         assert plain.backward(expected) == front.backward(expected)
+        if step % 4:
+            cache.end_step()
         gone = both[0]["ad"].oldest(20)
         assert both[0]["ad"].erase(gone) == cache.erase("ad", gone) == 20
         requested = np.arange(400)
         for one, other in zip(both[0]["ad"].usage(requested), both[1]["ad"].usage(requested), strict=True):
             np.testing.assert_array_equal(one, other)
-    assert cache.hits > 0 and cache.evicted > 0
+    assert cache.hits > 0 and cache.evicted > 0 and cache.prefetched > 0
     cache.flush()
     host, device = both
     same_tables(host, device, dict.fromkeys(host, 0))

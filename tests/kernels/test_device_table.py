@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from livectr.kernels.gpu_table import gpu_cache
 from livectr.kernels.gpu_table.device_store import HEADER_BYTES, KERNELS, Slabs, table_source
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import GpuCache
@@ -53,6 +54,20 @@ def test_cached_training_equals_the_host(budget_rows: int, prefetch: bool) -> No
 
 def test_cached_training_equals_the_host_in_blocks_and_reversed() -> None:
     checks.cached_training_equals_the_host(checks.reversed_device, 800, prefetch=True, grouped=True)
+
+
+@pytest.mark.parametrize(("prefetch", "track"), [(False, False), (True, False), (True, True)])
+def test_a_step_waits_once(prefetch: bool, track: bool) -> None:
+    checks.steps_wait_and_allocate_little(EmulatedDevice, prefetch=prefetch, track=track)
+
+
+def test_evictions_are_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_cache, "PIECE_ROWS", 40)
+    checks.evictions_are_pieces(EmulatedDevice, 40)
+
+
+def test_the_least_recently_used_rows_leave() -> None:
+    checks.the_least_recently_used_rows_leave(EmulatedDevice)
 
 
 def test_copies_are_pinned() -> None:

@@ -184,7 +184,7 @@ def build(
         cut=assembled.cuts,
         extract=stream.feed,
         exchange=setup.closed(ExchangeStage(step, heads, ahead=setup.world > 1 and tiers is None)),
-        fetch=FetchStage(depth=int(tiers is not None)),
+        fetch=FetchStage(step),
         learn=LearnStage(main, heads),
         report=ReportStage(progress, evaluation, publisher),
         commits=_commits(assembled),

@@ -11,7 +11,8 @@ is in flight:
 
     extract   a thread computes features of the next batch while the batch before is learned;
     exchange  with several ranks, a thread sends keys of the next batch, over connections of its own;
-    fetch     with tables on SSD, a thread reads rows of the next batch (trainer.tables.tiers);
+    fetch     with tables on SSD, a thread reads rows of the next batch (trainer.tables.tiers); with tables on
+              a GPU, rows that it lacks are brought there (kernels.gpu_table.gpu_cache);
     push      a thread writes a version to Redis while steps continue (trainer.publish.push).
 
 All else runs in the caller's thread, so that collectives keep their order on every rank. A batch's rows are
@@ -133,14 +134,14 @@ class ExchangeStage:
 
 
 class FetchStage:
-    """Delay line of a batch whose rows a thread reads from SSD.
+    """Delay line of a batch whose rows come from SSD or go to a GPU, while the batch before it is learned.
 
-    Args:
-        depth: 1 with tables on SSD, else 0: the batch continues at once.
+    With tables in DRAM alone the batch continues at once.
     """
 
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
+    def __init__(self, step: DesStep) -> None:
+        self.depth = int(step.storage.tiered)
+        self._step = step
         self._held: Exchanged | None = None
 
     @property
@@ -152,6 +153,8 @@ class FetchStage:
         """Return the batch of the call before, or with depth 0 the same batch; None lets a batch out."""
         if not self.depth:
             return batch
+        if batch is not None:
+            self._step.prefetch(batch.prepared)
         ready, self._held = self._held, batch
         return ready
 

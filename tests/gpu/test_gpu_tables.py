@@ -10,10 +10,11 @@ from livectr.trainer.tables.gpu_tables import GpuTables
 from tests.trainer import gpu_tables_checks as checks
 
 
+@pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("case", checks.CASES)
-def test_cached_training_equals_the_host(case: str) -> None:
+def test_cached_training_equals_the_host(case: str, prefetch: bool) -> None:
     """Both train networks on the GPU: tables there or in host memory, the bits are the same."""
-    checks.cached_training_equals_the_host(CudaDevice, "cuda:0", case)
+    checks.cached_training_equals_the_host(CudaDevice, "cuda:0", case, prefetch=prefetch)
 
 
 def test_a_resumed_step_continues() -> None:

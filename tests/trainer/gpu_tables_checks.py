@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +17,9 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.gpu_table.device_store import Target
 from livectr.models import DIN
 from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.tables.gpu_tables import GpuTables
@@ -64,13 +66,28 @@ def step_of(case: str, device: str, tier: Tier) -> DesStep:
     return DesStep(pipeline_of(case), seed=5, collectives=one, tier=tier)
 
 
-def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> None:
+def learned(step: DesStep, examples: Iterable[Examples], *, prefetch: bool) -> Iterator[StepResult]:
+    """Learn batches as the trainer does with tiers: each waits until the next is prepared, and prefetched."""
+    held: PreparedBatch | None = None
+    for features, label in examples:
+        prepared = step.prepare(features, label)
+        if prefetch:
+            step.prefetch(prepared)
+        if held is not None:
+            yield step.learn(held)
+        held = prepared
+    if held is not None:
+        yield step.learn(held)
+
+
+def same_steps(one: DesStep, other: DesStep, examples: Iterable[Examples], *, prefetch: bool) -> None:
     """Train both and compare results, tables and weights, bit for bit."""
     one.storage.flush()
     other.storage.flush()
     marks = same_tables(one.tables, other.tables, dict.fromkeys(one.tables, 0))
-    for number, (features, label) in enumerate(examples):
-        got, expected = one.step(features, label), other.step(features, label)
+    given = list(examples)
+    results = zip(*(learned(step, given, prefetch=prefetch) for step in (one, other)), strict=True)
+    for number, ((features, _), (got, expected)) in enumerate(zip(given, results, strict=True)):
         assert got.loss == expected.loss
         for role, logits in expected.logits.items():
             np.testing.assert_array_equal(got.logits[role], logits)
@@ -96,12 +113,13 @@ def fewer_rows_than_tables_have(step: DesStep, budget: int) -> None:
     assert len(cache) <= budget < sum(map(len, step.tables.values()))
 
 
-def cached_training_equals_the_host(target: Target, device: str, case: str) -> None:
+def cached_training_equals_the_host(target: Target, device: str, case: str, *, prefetch: bool) -> None:
     """Steps with fewer rows on the device than the tables have."""
     make = partial(step_of, case, device)
     plain, cached = make(None), make(GpuTables(BUDGET, target))
-    same_steps(plain, cached, batches(case, 0))
+    same_steps(plain, cached, batches(case, 0), prefetch=prefetch)
     fewer_rows_than_tables_have(cached, BUDGET)
+    assert cached.storage.cache is not None and (cached.storage.cache.prefetched > 0) == prefetch
 
 
 def a_resumed_step_continues(target: Target, device: str) -> None:
@@ -116,7 +134,7 @@ def a_resumed_step_continues(target: Target, device: str) -> None:
         resumed.tables[name].assign(*table.export())
     resumed.storage.drop()
     resumed.load_dense(unbroken.state_dense())
-    same_steps(unbroken, resumed, batches("both", 3))
+    same_steps(unbroken, resumed, batches("both", 3), prefetch=True)
     fewer_rows_than_tables_have(resumed, BUDGET)
 
 
@@ -132,11 +150,13 @@ def ranks_train_alike(collectives: Collectives, target: Target, way: StepSetting
         settings=way,
     )
     plain, cached = make(), make(tier=GpuTables(budget, target))
+    own = []
     for step, (features, label) in enumerate(batches("both, gathered", 0)):
         cuts = des_worker.shares(np.random.default_rng(step), len(label), world, step)
         mine = np.arange(cuts[rank], cuts[rank + 1])
-        examples = features.take(mine), label[mine]
-        one, other = plain.step(*examples), cached.step(*examples)
+        own.append((features.take(mine), label[mine]))
+    results = (learned(step, own, prefetch=step is cached) for step in (plain, cached))
+    for one, other in zip(*results, strict=True):
         for role, logits in one.logits.items():
             np.testing.assert_array_equal(logits, other.logits[role])
     cached.storage.flush()

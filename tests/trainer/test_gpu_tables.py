@@ -36,9 +36,10 @@ RUN_BUDGET = 160
 """Rows on the device of a whole run; a batch of 32 has fewer keys."""
 
 
+@pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("case", few(checks.CASES, "both, gathered", "grouped"))
-def test_cached_training_equals_the_host(case: str) -> None:
-    checks.cached_training_equals_the_host(EmulatedDevice, "cpu", case)
+def test_cached_training_equals_the_host(case: str, prefetch: bool) -> None:
+    checks.cached_training_equals_the_host(EmulatedDevice, "cpu", case, prefetch=prefetch)
 
 
 @pytest.mark.parametrize("case", ["both", "both in fp16", "grouped, gathered"])
@@ -47,8 +48,9 @@ def test_a_gpu_over_dram_over_an_ssd_trains_the_same_tables(case: str, tmp_path:
     plain = checks.step_of(case, "cpu", None)
     both = checks.step_of(case, "cpu", tier_of(tiers, GpuTables(checks.BUDGET, EmulatedDevice)))
     marks = dict.fromkeys(plain.tables, 0)
-    for number, (features, label) in enumerate(checks.batches(case, 0)):
-        one, other = plain.step(features, label), both.step(features, label)
+    given = list(checks.batches(case, 0))
+    results = zip(*(checks.learned(step, given, prefetch=True) for step in (plain, both)), strict=True)
+    for number, ((features, _), (one, other)) in enumerate(zip(given, results, strict=True)):
         assert one.loss == other.loss
         for role, logits in one.logits.items():
             np.testing.assert_array_equal(other.logits[role], logits)

@@ -13,6 +13,7 @@ With a GPU cache, rows and gradients pass between tables and networks on the dev
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,11 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from livectr.kernels.gpu_table.gpu_cache import CachedFields
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.trainer.des.batch import I32, I64, GlobalBatch
 from livectr.trainer.des.route import Route
 from livectr.trainer.tables.rank_tables import RankTables
 
+PREFETCHED = 2
+"""Batches that may be prefetched and not read: the next, and the one that is read then."""
 POOLED = 6
 """Blocks of pooled rows: `Leaves.common`, `Leaves.own` and `Leaves.vectors`."""
 
@@ -68,6 +72,25 @@ class Leaves:
         return all(leaf.grad is None or bool(torch.isfinite(leaf.grad.sum())) for leaf in self)
 
 
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Arguments of the tables' front for a batch.
+
+    Attributes:
+        batch: whose rows are read
+        offsets: i32[cells + 1]
+        keys: i64[nnz]
+        rows: rows of each block
+        lengths: field → i32[cells], keys of each cell of a sequence
+    """
+
+    batch: GlobalBatch
+    offsets: I32
+    keys: I64
+    rows: tuple[int, ...]
+    lengths: dict[int, I32]
+
+
 class Reading:
     """Reads and trains one rank's tables for the global batch.
 
@@ -98,6 +121,7 @@ class Reading:
         blocks += range(POOLED, POOLED + extra)
         self._front = tables.front(reads, blocks)
         self._rows_on = torch.device("cpu")
+        self._ahead: deque[Request] = deque(maxlen=PREFETCHED)
 
     @property
     def host(self) -> FieldTables:
@@ -120,11 +144,11 @@ class Reading:
         groups, rows = sum(batch.groups), len(batch)
         return np.cumsum([0, *(groups if common else rows for common in self.common)])
 
-    def forward(self, batch: GlobalBatch) -> Leaves:
-        """Read the rows; missing keys are inserted."""
+    def _request(self, batch: GlobalBatch) -> Request:
+        """Pooled fields, and then lists of keys whose rows are not pooled."""
         groups, rows = sum(batch.groups), len(batch)
         offsets, keys = batch.offsets, batch.keys
-        single = []  # lists of keys whose rows are not pooled
+        single = []
         lengths: dict[int, I32] = {}
         cells = self._cells(batch)
         for f in self.sequences:
@@ -139,7 +163,23 @@ class Reading:
             offsets = np.r_[offsets, np.arange(start + 1, start + added + 1, dtype=np.int32)]
             keys = np.concatenate([keys, *single])
         pooled = (groups, rows) * (POOLED // 2)
-        results = self._front.forward(offsets, keys, *pooled, *map(len, single))
+        return Request(batch, offsets, keys, (*pooled, *map(len, single)), lengths)
+
+    def prefetch(self, batch: GlobalBatch) -> None:
+        """Bring rows of the batch after the next `forward`'s to the GPU, where it has rows."""
+        if isinstance(self._front, CachedFields) and len(batch):
+            request = self._request(batch)
+            self._ahead.append(request)
+            self._front.prefetch(request.offsets, request.keys, *request.rows)
+
+    def forward(self, batch: GlobalBatch) -> Leaves:
+        """Read the rows; missing keys are inserted."""
+        request = next((each for each in self._ahead if each.batch is batch), None)
+        if request is None:
+            request = self._request(batch)
+        else:
+            self._ahead.remove(request)
+        results = self._front.forward(request.offsets, request.keys, *request.rows)
         values = [from_dlpack(array) for array in results]
         self._rows_on = values[0].device
         leaves = [value.to(self.device) for value in values]
@@ -151,7 +191,7 @@ class Reading:
             own=blocks[1],
             vectors=tuple(blocks[2:]),
             sequences=dict(zip(self.sequences, singles[:count], strict=True)),
-            lengths=lengths,
+            lengths=request.lengths,
             requested=singles[count:],
         )
 

@@ -224,6 +224,13 @@ class DesStep:
             online = self._online.prepare(features, label, batch.rows, sequence)
         return PreparedBatch(batch, prefetched, content, online)
 
+    def prefetch(self, prepared: PreparedBatch) -> None:
+        """Find a batch's keys on the GPU and bring its cold rows there, while the batch before it is learned.
+
+        The `learn` of that batch follows. Changes no result; not collective.
+        """
+        self.routed.reading.prefetch(prepared.batch)
+
     def learn(self, prepared: PreparedBatch, lessons: Mapping[str, Lesson] | None = None) -> StepResult:
         """Score and learn a prepared batch; second half of `step`, in the order of `prepare`. Collective.
 

@@ -53,6 +53,7 @@ class RankTables:
     Attributes:
         tables: name → table of the host; read it after a `flush`
         cache: rows on the GPU; None: no rows on a GPU
+        tiered: True with tiers beside DRAM, on every rank, whether it has tables or not
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class RankTables:
         policies: Mapping[str, TablePolicy],
         device: torch.device,
     ) -> None:
+        self.tiered = tier is not None
         below = tier.tiers if isinstance(tier, BothTiers) else tier
         gpu = tier.gpu if isinstance(tier, BothTiers) else tier
         self.tiers = below if isinstance(below, Tiers) else None
@@ -94,7 +96,9 @@ class RankTables:
             self.tiers.promote(prefetched)
 
     def evict(self) -> None:
-        """Move the least recently used rows to SSD, if DRAM is over its budget."""
+        """End a step: bring the next batch's rows to the GPU, and move rows not used for long a tier down."""
+        if self.cache is not None:
+            self.cache.end_step()
         if self.tiers is not None:
             self.tiers.evict()
 

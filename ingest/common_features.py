@@ -174,7 +174,7 @@ class _Sides:
 
 
 def sharing(
-    pipeline: Pipeline, track: ExampleFeatures, full: Extract, extractor: Callable[[FeaturePlan], Extract]
+    pipeline: Pipeline, track: ExampleFeatures, extractor: Callable[[FeaturePlan], Extract]
 ) -> Callable[[Examples, Statistics | None], Features | CommonFeatures]:
     """Extraction of examples with shared common features, with the results of `track.features`.
 
@@ -183,11 +183,10 @@ def sharing(
     Args:
         pipeline: whose features are extracted.
         track: materialized features, if any.
-        full: extractor of the pipeline's full plan.
-        extractor: makes the extractor of a part of the plan.
+        extractor: makes the extractor of the plan, and of a part of it.
     """
     if track.materialized is None:
-        return CommonExtractor(pipeline, full, extractor).features
+        return CommonExtractor(pipeline, extractor(pipeline.plan), extractor).features
     common = Common.of(pipeline)
     return lambda examples, statistics: CommonFeatures.of(track.features(examples, statistics), common)
 

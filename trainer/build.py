@@ -156,7 +156,15 @@ def build(
             control,
             statistics,
             ValueCopier(source, control, store.space),
-            ItemCopier(pipeline, step, source, extraction.extract, statistics, control, refresh=refresh),
+            ItemCopier(
+                pipeline,
+                step,
+                source,
+                extraction.compiled(pipeline.plan),
+                statistics,
+                control,
+                refresh=refresh,
+            ),
             refreshes=refreshes,
         )
     evaluation = Evaluation(parts, items, labels, contest) if rank == 0 else None

@@ -11,7 +11,10 @@ import redis
 import torch
 
 import livectr.trainer.main_step
+from livectr.ingest.extract import device_extractor
+from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.language.policies import TablePolicy
+from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.table import DynamicTable
@@ -125,6 +128,30 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
         assert published.keys() == set(keys.tolist()), name
         for key, row in zip(keys.tolist(), rows, strict=True):
             np.testing.assert_array_equal(published[key], row[: manifest.dim])
+
+
+@pytest.mark.parametrize("common_features", few([True, False], True))
+def test_a_run_builds_an_extractor_of_each_plan_once(
+    common_features: bool, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training, and the features of published items: a GPU's kernels are compiled and loaded once."""
+    built: list[DeviceExtractor] = []
+
+    class Emulated(DeviceExtractor):
+        def __init__(self, plan: FeaturePlan, *, budget_bytes: int | None, rows: int) -> None:
+            super().__init__(plan, EmulatedDevice, budget_bytes=budget_bytes, rows=rows)
+            built.append(self)
+
+    monkeypatch.setattr(device_extractor, "DeviceExtractor", Emulated)
+    monkeypatch.setattr(device_extractor, "require_gpu", lambda: None)
+    source = write_files(tmp_path / "logs", IMPRESSIONS)
+    redis.Redis.from_url(redis_url).flushall()
+    given = dict(batch_size=200, batch_ramp=0, device="gpu", gpu_rows=0, until_end=True)
+    options = TrainOptions(source, common_features=common_features, publish=redis_url, **given)  # type: ignore[arg-type]
+    report = train(ad_pipeline(), options)
+    assert report.published_versions > 0 and sum(extract.launches for extract in built) > 0
+    plans = [tuple(map(id, extract.plan.outputs)) for extract in built]
+    assert len(plans) == len(set(plans)) > 0
 
 
 def test_what_cannot_be_together_is_refused() -> None:

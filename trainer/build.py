@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from livectr.ingest.dead_letters.letters import DeadLetters
@@ -56,6 +57,7 @@ from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, Report
 from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.extraction import Extraction
 from livectr.trainer.stream.rank_stream import RankStream
+from livectr.trainer.tables.gpu_memory import with_gpu_budgets
 from livectr.trainer.telemetry import leave_to_rank_0
 
 LOG = logging.getLogger(__name__)
@@ -85,7 +87,9 @@ def build(
         from livectr.trainer.publish.opening import open_publisher, open_store  # imports redis
 
         store = open_store(setup, options.publish)
-    tiers, extraction = open_tiers(setup), Extraction.open(setup)
+    # What is placed on a GPU has budgets; records of the run keep the options as they were given.
+    placed = replace(setup, options=with_gpu_budgets(options, pipeline))
+    tiers, extraction = open_tiers(setup), Extraction.open(placed)
     checkpoint = _checkpoint(setup)
     restored = checkpoint.restore() if checkpoint is not None else None
     warm = WarmStart.of(options, control, resumed=restored is not None)
@@ -99,7 +103,7 @@ def build(
         )
     )
     refreshes = refreshes_of(pipeline, contents.stores, control, options.content_rule)
-    step = main_step(setup, tiers, restored, contents.stores)
+    step = main_step(placed, tiers, restored, contents.stores)
     heads = Heads(pipeline, step) if pipeline.log.finals else None
     main = Learner.of(pipeline, step)
     learners = [main] if heads is None else [main, heads.learner]

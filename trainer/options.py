@@ -273,7 +273,8 @@ class TrainOptions(ProcessOptions):
     )
     gpu_budget: int | None = setting(
         None,
-        "device memory for features; operators that do not fit run on the CPU (default: no limit)",
+        "device memory for a batch's features; operators that do not fit run on the CPU (default: no limit, "
+        "but in training a twelfth of the GPU memory that is free)",
         GPU,
         least=0,
         example="BYTES",
@@ -283,7 +284,7 @@ class TrainOptions(ProcessOptions):
     gpu_rows: int | None = setting(
         None,
         "most rows of a rank's tables on its GPU; the others are in host memory (0: all of them; "
-        "default: as many as half of the GPU memory holds that is free at the start)",
+        "default: as many as fit beside features, networks and batches)",
         GPU,
         least=0,
         example="ROWS",

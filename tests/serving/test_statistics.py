@@ -68,7 +68,8 @@ def columns(ads: list[int], tags: list[int]) -> pa.RecordBatch:
 @torch.no_grad()
 def logits(parts: Parts, role: str, batch: pa.RecordBatch) -> np.ndarray:
     """Logits of the trained model, with the statistics after its last step."""
-    features = parts.stream.extraction.extract(batch, parts.stream.feed.statistics)
+    extract = parts.stream.extraction.compiled(parts.pipeline.plan)
+    features = extract(batch, parts.stream.feed.statistics)
     assert np.abs(features.dense[:, 1:]).min(axis=0).max() > 0, "the statistics must matter"
     step = parts.step
     (values,) = step.front.infer(features.offsets, features.keys, features.rows)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import redis
-import torch
 
+import livectr.trainer.build
 import livectr.trainer.main_step
 from livectr.ingest.extract import device_extractor
 from livectr.ingest.extract.device_extractor import DeviceExtractor
@@ -19,12 +19,12 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.table import DynamicTable
 from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, InternalError
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
-from livectr.trainer.tables.gpu_tables import FREE_SHARE, GpuTables, gpu_tables, row_bytes
+from livectr.trainer.tables.gpu_tables import GpuTables, gpu_tables
 from livectr.trainer.tables.rank_tables import tier_of
 from livectr.trainer.tables.tiers import Tiers
 from tests.ranks import run_ranks
@@ -144,6 +144,7 @@ def test_a_run_builds_an_extractor_of_each_plan_once(
 
     monkeypatch.setattr(device_extractor, "DeviceExtractor", Emulated)
     monkeypatch.setattr(device_extractor, "require_gpu", lambda: None)
+    monkeypatch.setattr(livectr.trainer.build, "with_gpu_budgets", lambda options, _: options)
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     redis.Redis.from_url(redis_url).flushall()
     given = dict(batch_size=200, batch_ramp=0, device="gpu", gpu_rows=0, until_end=True)
@@ -171,13 +172,5 @@ def test_settings() -> None:
     assert gpu_tables(TrainOptions("file:x")) is None
     assert gpu_tables(TrainOptions("file:x", device="gpu", gpu_rows=0)) is None
     assert gpu_tables(TrainOptions("file:x", device="gpu", gpu_rows=7)) == GpuTables(7)
-    assert gpu_tables(TrainOptions("file:x", device="gpu")) == GpuTables(None)
-
-
-def test_without_a_number_rows_take_a_share_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("livectr.trainer.tables.gpu_tables.free_memory", lambda: 1 << 30)
-    step = checks.step_of("both", "cpu", None)
-    cache = GpuTables(None, EmulatedDevice).cache(step.tables, {}, torch.device("cpu"))
-    assert cache is not None
-    taken = cache.budget_rows * row_bytes(step.spec.layout)
-    assert taken <= FREE_SHARE * 2**30 < taken + row_bytes(step.spec.layout)
+    with pytest.raises(InternalError, match="gpu_rows has no number"):
+        gpu_tables(TrainOptions("file:x", device="gpu"))

@@ -17,24 +17,12 @@ from dataclasses import dataclass
 import torch
 
 from livectr.ingest.language.policies import TablePolicy
-from livectr.kernels.gpu_table.device_store import (
-    BUCKET_BYTES,
-    BUCKET_SLOTS,
-    HEADER_BYTES,
-    LOAD,
-    Slabs,
-    Target,
-)
+from livectr.kernels.gpu_table.device_store import Target
 from livectr.kernels.gpu_table.gpu_cache import GpuCache
-from livectr.kernels.runtime.device import CudaDevice, free_memory
-from livectr.kernels.table.layout import RowLayout
+from livectr.kernels.runtime.device import CudaDevice
 from livectr.kernels.table.table import DynamicTable
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, InternalError
 from livectr.trainer.options import TrainOptions
-
-FREE_SHARE = 0.5
-"""Share of free device memory at the start that rows may take, if their number is not set. The rest is for
-features, networks and batches."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +30,11 @@ class GpuTables:
     """Setting that puts tables on a GPU.
 
     Attributes:
-        rows: most rows there, over all tables of a rank; None: as many as FREE_SHARE of the free device
-            memory holds
+        rows: most rows there, over all tables of a rank
         target: device; tests use the emulated device
     """
 
-    rows: int | None = None
+    rows: int
     target: Target = CudaDevice
 
     def cache(
@@ -76,20 +63,13 @@ class GpuTables:
             )
         if not tables:
             return None
-        rows = self.rows
-        if rows is None:
-            layout = next(iter(tables.values())).layout
-            rows = min(int(FREE_SHARE * free_memory() / row_bytes(layout)), 2**31)
-        return GpuCache(tables, budget_rows=rows, target=self.target)
-
-
-def row_bytes(layout: RowLayout) -> float:
-    """Most device memory of a row in bytes, with its part of the index, which is half full after a rehash."""
-    return Slabs.of(layout).pitch + HEADER_BYTES + BUCKET_BYTES / BUCKET_SLOTS / (LOAD / 2)
+        return GpuCache(tables, budget_rows=self.rows, target=self.target)
 
 
 def gpu_tables(options: TrainOptions) -> GpuTables | None:
-    """GPU tier that these options ask for; None: tables in host memory."""
+    """GPU tier that these options ask for, with the budgets of `gpu_memory`; None: tables in host memory."""
     if options.device != "gpu" or options.gpu_rows == 0:
         return None
+    if options.gpu_rows is None:
+        raise InternalError("gpu_rows has no number: with_gpu_budgets gives it one")
     return GpuTables(options.gpu_rows)

@@ -42,6 +42,15 @@ def test_cached_training_equals_the_host(budget_rows: int, prefetch: bool) -> No
     checks.cached_training_equals_the_host(CudaDevice, budget_rows, prefetch=prefetch, grouped=prefetch)
 
 
+@pytest.mark.parametrize(("prefetch", "track"), [(False, False), (True, False), (True, True)])
+def test_a_step_waits_once(prefetch: bool, track: bool) -> None:
+    checks.steps_wait_and_allocate_little(CudaDevice, prefetch=prefetch, track=track)
+
+
+def test_the_least_recently_used_rows_leave() -> None:
+    checks.the_least_recently_used_rows_leave(CudaDevice)
+
+
 def test_a_cache_can_be_dropped() -> None:
     checks.a_cache_can_be_dropped(CudaDevice)
 

@@ -17,6 +17,10 @@ def test_cached_training_equals_the_host(case: str, prefetch: bool) -> None:
     checks.cached_training_equals_the_host(CudaDevice, "cuda:0", case, prefetch=prefetch)
 
 
+def test_a_step_waits_once() -> None:
+    checks.a_step_waits_once(CudaDevice, "cuda:0")
+
+
 def test_a_resumed_step_continues() -> None:
     checks.a_resumed_step_continues(CudaDevice, "cuda:0")
 

@@ -123,6 +123,17 @@ def test_memory_that_nobody_reads_goes_back_at_once(cupy: Cupy) -> None:
     assert cupy.trace == [("free", 4096)]
 
 
+def test_lent_memory_comes_back_when_its_readers_are_done(cupy: Cupy) -> None:
+    device, returned = CudaDevice("", ["f"]), list[devices.Buffer]()
+    buffer = device.memory(64)
+    array = device.array(device.lend(buffer, returned.append), (4,), np.float32)
+    tensor = array.__dlpack__(stream=READER)
+    del array
+    assert returned == [] and cupy.trace == []
+    del tensor
+    assert returned == [buffer] and cupy.trace == [("record", READER), ("wait", device._stream.ptr, READER)]
+
+
 def test_a_reader_names_its_stream(cupy: Cupy) -> None:
     device = CudaDevice("", ["f"])
     array = device.array(device.memory(64), (4,), np.float32)

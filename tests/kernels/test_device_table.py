@@ -18,6 +18,7 @@ from tests.gpu_here import gpu_available
 from tests.kernel_budgets import TABLE_BUDGETS, over_budget, ptxas_report, usages
 from tests.kernels import device_table_checks as checks
 from tests.kernels.pinned_device import PinnedDevice
+from tests.kernels.queued_device import QueuedDevice
 
 HALF = RowLayout((Segment("v", 16, AdaGrad()),), "bf16")
 WIDE = RowLayout((Segment("v", 64, AdaGrad(), 0.01),))
@@ -68,6 +69,18 @@ def test_evictions_are_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_least_recently_used_rows_leave() -> None:
     checks.the_least_recently_used_rows_leave(EmulatedDevice)
+
+
+@pytest.mark.parametrize("budget_rows", [700, 10_000])
+def test_nothing_is_read_before_the_wait(budget_rows: int) -> None:
+    checks.cached_training_equals_the_host(QueuedDevice, budget_rows, prefetch=True)
+
+
+def test_a_queue_that_runs_late_changes_nothing() -> None:
+    checks.equals_the_host_table(QueuedDevice, rounds=3, size=200)
+    checks.uses_and_erasures_reach_the_host(QueuedDevice)
+    checks.a_cache_can_be_dropped(QueuedDevice)
+    checks.the_least_recently_used_rows_leave(QueuedDevice)
 
 
 def test_copies_are_pinned() -> None:

@@ -24,7 +24,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.tables.gpu_tables import GpuTables
 from livectr.trainer.tables.rank_tables import Tier
-from tests.kernels.device_table_checks import same_tables
+from tests.kernels.device_table_checks import Counted, same_tables
 from tests.models.examples import SHARED
 from tests.trainer import common_worker, des_worker
 
@@ -120,6 +120,19 @@ def cached_training_equals_the_host(target: Target, device: str, case: str, *, p
     same_steps(plain, cached, batches(case, 0), prefetch=prefetch)
     fewer_rows_than_tables_have(cached, BUDGET)
     assert cached.storage.cache is not None and (cached.storage.cache.prefetched > 0) == prefetch
+
+
+def a_step_waits_once(target: Target, device: str) -> None:
+    """Training steps of keys that are all on the device, prefetched."""
+    step = step_of("both, gathered", device, GpuTables(20_000, target))
+    cache = step.storage.cache
+    assert cache is not None
+    counted, taken = Counted(cache.device.device), []
+    for _ in learned(step, 4 * list(batches("both, gathered", 0)), prefetch=True):
+        taken.append(counted.taken())
+    assert cache.evicted == 0
+    # an empty batch is not learned; a wait is for the batch before it, whose successor is prefetched
+    assert set(taken[2 * STEPS :]) <= {(1, 0), (0, 0)} and sum(waits for waits, _ in taken[2 * STEPS :]) >= 20
 
 
 def a_resumed_step_continues(target: Target, device: str) -> None:

@@ -81,6 +81,10 @@ def test_two_ranks_train_as_with_host_tables() -> None:
     run_ranks(2, "tests.trainer.gpu_tables_worker")
 
 
+def test_a_step_waits_once() -> None:
+    checks.a_step_waits_once(EmulatedDevice, "cpu")
+
+
 def test_a_resumed_step_continues() -> None:
     checks.a_resumed_step_continues(EmulatedDevice, "cpu")
 

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from livectr.kernels.gpu_table.device_store import Target
 from livectr.kernels.gpu_table.device_table import Batch, DeviceTable, Leaving, Listed, Occurrences, Search
 from livectr.kernels.runtime.arrays import contiguous
-from livectr.kernels.runtime.device import CudaDevice
+from livectr.kernels.runtime.device import CudaDevice, on_device
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable, Floats, Keys, Missing, Rows
 from livectr.system.errors import ConfigError
@@ -298,12 +298,30 @@ class GpuCache:
                 host.assign(keys[mine], rows[mine])
 
 
+@dataclass(frozen=True)
+class _Given:
+    """Offsets and keys of a batch on the device.
+
+    Args:
+        offsets: address of int32[cells + 1].
+        keys: address of int64[nnz].
+        nnz: number of keys.
+        owners: of the memory, where it is the caller's.
+    """
+
+    offsets: int
+    keys: int
+    nnz: int
+    owners: tuple[Any, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class _Placed:
     """Batch on the device.
 
     Args:
-        given: offsets and keys of the caller.
+        arrays: offsets and keys of the caller.
+        given: the same on the device.
         occurrences: the keys, numbered.
         cells: address of uint32[nnz], the gradient of each key.
         plan: member of `Plan` → address.
@@ -311,7 +329,8 @@ class _Placed:
         results: block → (first float, shape).
     """
 
-    given: tuple[npt.ArrayLike, npt.ArrayLike]
+    arrays: tuple[Any, Any]
+    given: _Given
     occurrences: Occurrences
     cells: int
     plan: dict[str, int]
@@ -321,6 +340,9 @@ class _Placed:
 
 class CachedFields:
     """`FieldTables` over a cache: the same arguments, results and bits; arrays on the device.
+
+    Offsets and keys are on the host, or both on the device (DLPack), where they are taken as they are: their
+    lengths are checked, their content is not.
 
     Several fronts may share a cache; a forward belongs to the backward after it, whichever front ran last.
 
@@ -342,7 +364,7 @@ class CachedFields:
         self._last: tuple[Batch, _Placed] | None = None
         self._ahead: deque[_Placed] = deque(maxlen=SPACES - 1)
 
-    def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> tuple[Any, ...]:
+    def forward(self, offsets: Any, keys: Any, *rows: int) -> tuple[Any, ...]:
         """Sums of values float32[rows[k], F_k, D] of each block k, on the device; see FieldTables.forward.
 
         Raises:
@@ -370,10 +392,7 @@ class CachedFields:
             (batch, placed), self._last = self._last, None
             table = self.cache.device
             for grad, (_, shape) in zip(grads, placed.results, strict=True):
-                if tuple(grad.shape) != shape or str(grad.dtype).split(".")[-1] != "float32":
-                    raise ValueError(
-                        f"expected float32 of shape {shape}, not {grad.dtype} of {tuple(grad.shape)}"
-                    )
+                _check(grad, "float32", shape)
             parts = [table.device.borrow(grad) for grad in grads]
             table.work.keep(parts)
             address = parts[0][0]
@@ -384,7 +403,7 @@ class CachedFields:
             self.cache.apply(batch, address, placed.cells)
             return batch.distinct
 
-    def prefetch(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> None:
+    def prefetch(self, offsets: Any, keys: Any, *rows: int) -> None:
         """Brings rows of the batch after the next forward's to the device, from then to the end of its step.
 
         Changes no result, and does not wait. A forward of the same arrays uses what was copied here.
@@ -401,17 +420,16 @@ class CachedFields:
         self.cache.flush()
         return self.host.infer(offsets, keys, *rows, missing=missing)
 
-    def _placed(self, offsets: npt.ArrayLike, keys: npt.ArrayLike) -> _Placed | None:
+    def _placed(self, offsets: Any, keys: Any) -> _Placed | None:
         """Batch of these arrays, if a prefetch placed them."""
         for placed in self._ahead:
-            if placed.given[0] is offsets and placed.given[1] is keys:
+            if placed.arrays[0] is offsets and placed.arrays[1] is keys:
                 self._ahead.remove(placed)
                 return placed
         return None
 
-    def _place(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: Sequence[int]) -> _Placed:
-        """Copies a batch to the device, and computes the place of every key's result."""
-        given, space = (offsets, keys), self.cache.space()
+    def _place(self, offsets: Any, keys: Any, rows: Sequence[int]) -> _Placed:
+        """Brings a batch to the device, and computes the place of every key's result."""
         counts = np.array(rows, np.int64)
         blocks = int(self._blocks.max(initial=-1)) + 1
         if len(counts) < blocks:
@@ -420,10 +438,11 @@ class CachedFields:
         ends = np.cumsum(counts * widths)
         bases = ends - counts * widths
         cells = int(ends[-1]) if len(ends) else 0
-        offsets = contiguous(offsets, np.int32, (cells + 1,))
-        keys = contiguous(keys, np.int64, (None,))
-        if offsets[0] != 0 or offsets[-1] != len(keys) or (offsets[1:] < offsets[:-1]).any():
-            raise ValueError("offsets must start at 0, never fall and end at the number of keys")
+        space = self.cache.space()
+        if on_device(keys):
+            given = self._borrowed(offsets, keys, cells)
+        else:
+            given = self._uploaded(offsets, keys, cells, space)
         places = np.zeros((len(self.fields), 4), np.int64)
         lengths = counts[self._blocks]
         places[:, 0] = np.cumsum(lengths) - lengths
@@ -431,15 +450,35 @@ class CachedFields:
             mine = self._blocks == block
             places[mine, 1] = bases[block] + np.arange(widths[block])
         places[:, 2], places[:, 3] = widths[self._blocks], self._table_of
-        table, nnz = self.cache.device, len(keys)
+        table, nnz = self.cache.device, given.nnz
         work = table.work
         plan = {"n": cells, "fields": len(self.fields), "places": work.upload(space + "places", places)}
-        plan["offsets"] = work.upload(space + "offsets", offsets)
+        plan["offsets"] = given.offsets
         plan["cell_places"] = work.memory(space + "cell_places", 4 * cells)
         of, at = work.memory(space + "tables", 4 * nnz), work.memory(space + "cells", 4 * nnz)
         table.launch({**plan, "tables_out": of, "cells_out": at}, ("place_cells", cells))
         shapes = [(int(n), int(width), self.dim) for n, width in zip(counts, widths, strict=True)]
         results = list(zip((bases * self.dim).tolist(), shapes, strict=True))
-        uploaded = work.upload(space + "keys", keys)
-        occurrences = table.number(uploaded, nnz, tables=of, space=space)
-        return _Placed(given, occurrences, at, plan, cells, results)
+        occurrences = table.number(given.keys, nnz, tables=of, space=space)
+        return _Placed((offsets, keys), given, occurrences, at, plan, cells, results)
+
+    def _uploaded(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, cells: int, space: str) -> _Given:
+        offsets = contiguous(offsets, np.int32, (cells + 1,))
+        keys = contiguous(keys, np.int64, (None,))
+        if offsets[0] != 0 or offsets[-1] != len(keys) or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError("offsets must start at 0, never fall and end at the number of keys")
+        work = self.cache.device.work
+        there = work.upload(space + "offsets", offsets), work.upload(space + "keys", keys)
+        return _Given(*there, len(keys), ())
+
+    def _borrowed(self, offsets: Any, keys: Any, cells: int) -> _Given:
+        _check(offsets, "int32", (cells + 1,))
+        _check(keys, "int64", (len(keys),))
+        (starts, one), (at, other) = (self.cache.device.device.borrow(array) for array in (offsets, keys))
+        return _Given(starts, at, len(keys), (one, other))
+
+
+def _check(array: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless an array of NumPy, CuPy or torch has a type and a shape."""
+    if tuple(array.shape) != shape or str(array.dtype).split(".")[-1] != dtype:
+        raise ValueError(f"expected {dtype} of shape {shape}, not {array.dtype} of {tuple(array.shape)}")

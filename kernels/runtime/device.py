@@ -22,9 +22,14 @@ from livectr.kernels.runtime.compiler import cached_cubin, compile_host
 from livectr.system.errors import ConfigError
 
 Bytes = npt.NDArray[np.uint8]
-_DLPACK_CUDA = 2
+_DLPACK_CPU, _DLPACK_CUDA = 1, 2
 _NO_SYNC, _LEGACY_STREAM = -1, 1
 """Streams of DLPack: the reader does not say which, and CUDA's legacy default stream."""
+
+
+def on_device(array: Any) -> bool:
+    """Tells an array on a device, which DLPack says, from one of the host."""
+    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] != _DLPACK_CPU
 
 
 class Buffer:

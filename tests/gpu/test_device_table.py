@@ -51,6 +51,12 @@ def test_the_least_recently_used_rows_leave() -> None:
     checks.the_least_recently_used_rows_leave(CudaDevice)
 
 
+def test_keys_may_be_on_the_device() -> None:
+    checks.cached_training_equals_the_host(
+        CudaDevice, 700, prefetch=True, given=lambda array: torch.from_numpy(array).cuda()
+    )
+
+
 def test_a_cache_can_be_dropped() -> None:
     checks.a_cache_can_be_dropped(CudaDevice)
 

@@ -213,10 +213,15 @@ def same_bits_in_any_order(target: Target, other: Target) -> None:
 
 
 def cached_training_equals_the_host(
-    target: Target, budget_rows: int, *, prefetch: bool = False, grouped: bool = False
+    target: Target,
+    budget_rows: int,
+    *,
+    prefetch: bool = False,
+    grouped: bool = False,
+    given: Callable[[np.ndarray], Any] = np.asarray,
 ) -> GpuCache:
     """Batches with at most `budget_rows` rows on the device: results, tables and what changed since each mark
-    are those of host tables alone."""
+    are those of host tables alone. `given` makes the arrays that the cache's front takes."""
     rng = np.random.default_rng(budget_rows)
     blocks = [0, 0, 1, 1, 1] if grouped else None
     plain_tables, cached_tables = tables(), tables()
@@ -228,10 +233,11 @@ def cached_training_equals_the_host(
     for step, (_, keys) in enumerate(batches):
         keys += 100 * step
     marks = dict.fromkeys(plain_tables, 0)
+    there = [(given(offsets), given(keys)) for offsets, keys in batches]
     for step, (offsets, keys) in enumerate(batches):
         if prefetch and step + 1 < len(batches):
-            front.prefetch(*batches[step + 1], *rows)
-        expected, got = plain.forward(offsets, keys, *rows), front.forward(offsets, keys, *rows)
+            front.prefetch(*there[step + 1], *rows)
+        expected, got = plain.forward(offsets, keys, *rows), front.forward(*there[step], *rows)
         grads = [rng.normal(size=values.shape).astype(np.float32) for values in expected]
         for one, other in zip(expected, got, strict=True):
             np.testing.assert_array_equal(one, on_host(other))
@@ -454,6 +460,23 @@ def wrong_calls_are_told(target: Target) -> None:
     with pytest.raises(ValueError, match="since"):
         table.export(0, -1)
     assert len(table.find([])) == 0 and len(table.export()[0]) == 0
+
+
+class DeviceArray:
+    """Array that says by DLPack that it is a GPU's; memory is the host's."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.shape, self.dtype = array.shape, array.dtype
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self._array, dtype, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
 
 
 def on_host(array: Any) -> np.ndarray:

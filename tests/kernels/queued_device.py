@@ -35,7 +35,12 @@ class QueuedDevice(PinnedDevice):
 
     def __init__(self, source: str, kernels: Sequence[str]) -> None:
         super().__init__(source, kernels)
+        self._kept: list[Buffer] = []
         self._queue: list[Callable[[], None]] = []
+
+    def memory(self, nbytes: int) -> Buffer:
+        self._kept.append(super().memory(nbytes))  # a GPU's pool takes memory back in the queue's order
+        return self._kept[-1]
 
     def run(self) -> None:
         """Run the queue in order."""

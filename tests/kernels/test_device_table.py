@@ -8,7 +8,7 @@ import pytest
 from livectr.kernels.gpu_table import gpu_cache
 from livectr.kernels.gpu_table.device_store import HEADER_BYTES, KERNELS, Slabs, table_source
 from livectr.kernels.gpu_table.device_table import DeviceTable
-from livectr.kernels.gpu_table.gpu_cache import GpuCache
+from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
 from livectr.kernels.runtime import device_memory
 from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
@@ -19,6 +19,7 @@ from tests.kernel_budgets import TABLE_BUDGETS, over_budget, ptxas_report, usage
 from tests.kernels import device_table_checks as checks
 from tests.kernels.pinned_device import PinnedDevice
 from tests.kernels.queued_device import QueuedDevice
+from tests.kernels.ragged_fields import tables
 
 HALF = RowLayout((Segment("v", 16, AdaGrad()),), "bf16")
 WIDE = RowLayout((Segment("v", 64, AdaGrad(), 0.01),))
@@ -55,6 +56,15 @@ def test_cached_training_equals_the_host(budget_rows: int, prefetch: bool) -> No
 
 def test_cached_training_equals_the_host_in_blocks_and_reversed() -> None:
     checks.cached_training_equals_the_host(checks.reversed_device, 800, prefetch=True, grouped=True)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_keys_may_be_on_the_device(prefetch: bool) -> None:
+    checks.cached_training_equals_the_host(EmulatedDevice, 700, prefetch=prefetch, given=checks.DeviceArray)
+    front = CachedFields(GpuCache(tables(), budget_rows=9, target=EmulatedDevice), [("ad", "ad")])
+    keys, offsets = checks.DeviceArray(np.arange(2)), checks.DeviceArray(np.arange(3))
+    with pytest.raises(ValueError, match=r"expected int32 of shape \(3,\), not int64 of \(3,\)"):
+        front.forward(offsets, keys, 2)
 
 
 @pytest.mark.parametrize(("prefetch", "track"), [(False, False), (True, False), (True, True)])

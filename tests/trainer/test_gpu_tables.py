@@ -16,6 +16,7 @@ from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
+from livectr.kernels.gpu_table.gpu_cache import GpuCache
 from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.table import DynamicTable
 from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
@@ -108,6 +109,12 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
         made.append(GpuTables(RUN_BUDGET, EmulatedDevice))
         return made[-1]
 
+    def noted(cache: GpuCache) -> None:
+        end_step(cache)
+        prefetched[id(cache)] = cache.prefetched
+
+    end_step, prefetched = GpuCache.end_step, dict[int, int]()
+    monkeypatch.setattr(GpuCache, "end_step", noted)
     monkeypatch.setattr(livectr.trainer.main_step, "gpu_tables", emulated)
     client = redis.Redis.from_url(redis_url)
     client.flushall()
@@ -115,6 +122,7 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
     train(pipeline, replace(cached, max_steps=20))
     report = train(pipeline, cached)
     assert len(made) == 2 and report.steps > 40 and report.published_versions > 1
+    assert len(prefetched) == 2 and all(prefetched.values()), "cold rows come ahead of their batch"
     result = Result(tmp_path / "gpu")
     assert_same(result, Result(tmp_path / "host"))
     if policy is None:

@@ -265,9 +265,10 @@ class TrainOptions(ProcessOptions):
     spill: str | None = setting(
         None, "folder on an SSD for embedding rows beyond dram_bytes", MEMORY, example="DIR"
     )
-    device: Literal["cpu", "gpu"] = setting(
+    device: Literal["cpu", "gpu", "auto"] = setting(
         "cpu",
-        "device that extracts features and trains tables: cpu or gpu (needs livectr[gpu])",
+        "device that extracts features and trains tables: cpu, gpu (needs livectr[gpu]), or auto: a GPU if "
+        "there is one, and features where a batch takes less time",
         GPU,
         flag=True,
     )

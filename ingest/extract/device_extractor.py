@@ -34,13 +34,14 @@ from livectr.ingest.extract.codegen import device_source, emulation_source, kern
 from livectr.ingest.extract.device_batch import DeviceBatch, DeviceResources
 from livectr.ingest.extract.engines import explained
 from livectr.ingest.extract.extractor import Extract, Extractor
+from livectr.ingest.extract.measured_extractor import MeasuredExtractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.transfer import CpuWork
 from livectr.ingest.language.expr import Expr, given
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.ingest.plan.placement import place
-from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, require_gpu
+from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, has_gpu, require_gpu
 from livectr.kernels.runtime.recycled import Recycled
 from livectr.system.errors import KernelError
 
@@ -275,22 +276,23 @@ class Flight:
 
 
 def compiler(
-    device: Literal["cpu", "gpu"], *, budget_bytes: int | None, rows: int
+    device: Literal["cpu", "gpu", "auto"], *, budget_bytes: int | None, rows: int
 ) -> Callable[[FeaturePlan], Extract]:
     """Compiler of plans for a device.
 
     Args:
-        device: "cpu" or "gpu".
+        device: "cpu", "gpu", or "auto": where a batch takes less time, if there is a GPU.
         budget_bytes: GPU memory that batches may take; None: no limit.
         rows: batch size for which the memory is planned.
 
     Raises:
-        ConfigError: there is no GPU.
+        ConfigError: "gpu", and there is none.
     """
-    if device == "cpu":
+    if device == "cpu" or (device == "auto" and not has_gpu()):
         return Extractor
     require_gpu()
-    return partial(DeviceExtractor, budget_bytes=budget_bytes, rows=rows)
+    on_device = partial(DeviceExtractor, budget_bytes=budget_bytes, rows=rows)
+    return on_device if device == "gpu" else partial(MeasuredExtractor, on_device=on_device, rows=rows)
 
 
 def _first_waiting_layer(plan: FeaturePlan) -> int:

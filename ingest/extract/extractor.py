@@ -36,11 +36,19 @@ _Bound: TypeAlias = tuple[npt.NDArray[np.int32], pa.RecordBatch]
 
 
 class Extract(Protocol):
-    """Interface of extractors: `Extractor` and `DeviceExtractor`."""
+    """Interface of extractors: `Extractor`, `DeviceExtractor` and `MeasuredExtractor`."""
 
-    plan: FeaturePlan
-    replaced: int
-    reruns: int
+    @property
+    def plan(self) -> FeaturePlan:
+        """Plan whose features are computed."""
+
+    @property
+    def replaced(self) -> int:
+        """Count of dense numbers that were not finite and became 0."""
+
+    @property
+    def reruns(self) -> int:
+        """Count of reruns for want of memory."""
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
         """Features of a batch's B rows. Thread-safe.

@@ -391,6 +391,15 @@ def free_memory() -> int:
     return int(require_gpu().cuda.runtime.memGetInfo()[0])
 
 
+def has_gpu() -> bool:
+    """True where CuPy sees a GPU."""
+    try:
+        require_gpu()
+    except ConfigError:
+        return False
+    return True
+
+
 def require_gpu() -> Any:
     """Imports CuPy. Raises ConfigError where it, or a GPU, is missing."""
     try:

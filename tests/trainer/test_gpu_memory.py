@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.plan.placement import place
 from livectr.kernels.table.rows import row_layout
 from livectr.models.configs import model_configs
@@ -14,6 +15,7 @@ from livectr.models.roles import row_segments
 from livectr.system.byte_units import show_bytes
 from livectr.system.errors import ConfigError
 from livectr.trainer.options import TrainOptions
+from livectr.trainer.tables import gpu_memory
 from livectr.trainer.tables.gpu_memory import (
     FEATURE_BATCHES,
     FEATURES_SHARE,
@@ -24,6 +26,7 @@ from livectr.trainer.tables.gpu_memory import (
     row_bytes,
     with_gpu_budgets,
 )
+from livectr.trainer.tables.gpu_tables import gpu_tables
 from tests.trainer.ad_logs import ad_pipeline
 
 GIB = 1 << 30
@@ -102,3 +105,15 @@ def test_settings_stay() -> None:
         with_gpu_budgets(replace(ON_GPU, gpu_budget=1), PIPELINE, lambda: 80 * GIB)
     with pytest.raises(ConfigError, match=r"no GPU|needs CuPy"):
         with_gpu_budgets(ON_GPU, PIPELINE)
+
+
+def test_auto_is_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    auto = replace(ON_GPU, device="auto", gpu_rows=5)
+    assert with_gpu_budgets(auto, PIPELINE) == replace(auto, device="cpu", gpu_rows=None)
+    monkeypatch.setattr(gpu_memory, "has_gpu", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    budgets = with_gpu_budgets(replace(auto, gpu_rows=None), PIPELINE, lambda: 80 * GIB)
+    expected = with_gpu_budgets(ON_GPU, PIPELINE, lambda: 80 * GIB)
+    assert budgets == replace(expected, device="auto") and gpu_tables(budgets) == gpu_tables(expected)
+    admitting = replace(PIPELINE, policies=TablePolicy(admit_after=2))
+    assert gpu_tables(with_gpu_budgets(auto, admitting, lambda: 80 * GIB)) is None

@@ -68,7 +68,7 @@ class GpuTables:
 
 def gpu_tables(options: TrainOptions) -> GpuTables | None:
     """GPU tier that these options ask for, with the budgets of `gpu_memory`; None: tables in host memory."""
-    if options.device != "gpu" or options.gpu_rows == 0:
+    if options.device == "cpu" or options.gpu_rows == 0:
         return None
     if options.gpu_rows is None:
         raise InternalError("gpu_rows has no number: with_gpu_budgets gives it one")

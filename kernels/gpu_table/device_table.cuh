@@ -48,9 +48,8 @@ static __device__ __forceinline__ float row_float(const Plan& p, uint32_t row, i
 
 // out[n, STRIDE]: the rows row_of[n]; an item per float.
 KERNEL(read_rows) {
-    each(block, p.n * Layout::STRIDE, [&](int64_t item) {
-        p.out[item] = row_float(p, p.row_of[item / Layout::STRIDE], item % Layout::STRIDE);
-    });
+    each(block, p.n * Layout::STRIDE,
+         [&](int64_t item) { p.out[item] = row_float(p, p.row_of[item / Layout::STRIDE], item % Layout::STRIDE); });
 }
 
 // out[n, D]: the initial values of keys without a row.

@@ -267,8 +267,8 @@ class TrainOptions(ProcessOptions):
     )
     device: Literal["cpu", "gpu", "auto"] = setting(
         "cpu",
-        "device that extracts features and trains tables: cpu, gpu (needs livectr[gpu]), or auto: a GPU if "
-        "there is one, and features where a batch takes less time",
+        "device of features, tables and networks: cpu, gpu (needs livectr[gpu]), or auto: a GPU if there is "
+        "one, and features where a batch takes less time",
         GPU,
         flag=True,
     )

@@ -64,7 +64,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     tune_malloc()
     with (
         compute_threads(options.threads_here()),
-        connect(wire=options.wire) as collectives,
+        connect(wire=options.wire, device=options.device) as collectives,
         stop_signals() as stop,
         watched_threads() as deaths,
         ExitStack() as resources,

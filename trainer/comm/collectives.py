@@ -36,6 +36,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.abort import Abort, join
+from livectr.trainer.comm.backend import DeviceName, Gpus, Seat, TorchGpus, Transport, choose, met
 from livectr.trainer.step_settings import Wire
 
 U8 = NDArray[np.uint8]
@@ -48,6 +49,7 @@ class Collectives:
         rank: this rank.
         world: N ranks.
         device: where this rank's networks run.
+        nccl: NCCL carries tensors of a GPU; else they pass through host memory, where Gloo takes them.
         wire: type of floats between ranks.
         abort: reports failures to the other ranks.
         timeout: of `apart`; None: the transport's.
@@ -65,12 +67,15 @@ class Collectives:
         wire: Wire = "fp32",
         abort: Abort | None = None,
         timeout: timedelta | None = None,
+        *,
+        nccl: bool = False,
     ) -> None:
         self.rank = rank
         self.world = world
         self.abort = abort or Abort()
         self.device = torch.device(device)
         self.wire: Wire = wire
+        self._nccl = nccl
         self._timeout = timeout
         self.bytes: dict[str, int] = defaultdict(int)
         self.seconds: dict[str, float] = defaultdict(float)
@@ -85,7 +90,7 @@ class Collectives:
         if self.world == 1:
             return self
         other = copy.copy(self)
-        other.device = torch.device("cpu")
+        other.device, other._nccl = torch.device("cpu"), False
         other._group = dist.new_group(backend="gloo", timeout=self._timeout)
         return other
 
@@ -124,15 +129,22 @@ class Collectives:
             with self.timed(collective):
                 self._reduce_in_pieces(tensor, collective)
             return lambda: tensor
-        work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        carried = self._carried(tensor)
+        work = dist.all_reduce(carried, group=self._group, async_op=True)
         self.count(collective, 2 * (self.world - 1) * tensor.nbytes // self.world)
 
         def wait() -> Tensor:
             with self.timed(collective):
                 work.wait()
+                if carried is not tensor:
+                    tensor.copy_(carried)
             return tensor
 
         return wait
+
+    def _carried(self, tensor: Tensor) -> Tensor:
+        """Return the tensor where its transport can take it."""
+        return tensor if self._nccl else tensor.cpu()
 
     def _reduce_in_pieces(self, tensor: Tensor, collective: str) -> Tensor:
         """All-reduce with bfloat16 on the wire and float32 sums: reduce-scatter, then all-gather.
@@ -187,9 +199,10 @@ class Collectives:
         The own share, too, is rounded to the type of the wire.
         """
         dtype = torch.bfloat16 if self.wire == "bf16" else torch.float32
-        received = torch.empty(sum(incoming), dtype=dtype, device=flat.device)
-        dist.all_to_all_single(received, flat.to(dtype), list(incoming), list(outgoing), group=self._group)
-        return received.to(torch.float32)
+        carried = self._carried(flat.to(dtype))
+        received = torch.empty(sum(incoming), dtype=dtype, device=carried.device)
+        dist.all_to_all_single(received, carried, list(incoming), list(outgoing), group=self._group)
+        return received.to(flat.device).to(torch.float32)
 
     def all_gather_tensors(self, own: Tensor, sizes: Sequence[int], collective: str) -> list[Tensor]:
         """All-gather with autograd: own f32[n] → f32[sizes[r]] of each rank.
@@ -350,39 +363,54 @@ def _check_transport() -> None:
 
 
 @contextmanager
-def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectives]:
+def connect(
+    timeout_s: float = 600.0, wire: Wire = "fp32", device: DeviceName = "cpu", gpus: Gpus | None = None
+) -> Iterator[Collectives]:
     """Open the collectives of this process: a rank of torchrun's process group, or a single rank.
 
-    Gloo carries host tensors, and NCCL device tensors where the rank has a GPU. A rank that fails ends the
-    others within seconds (trainer.comm.abort); a rank that hangs fails them after `timeout_s`.
+    Ranks agree on the transport first (trainer.comm.backend). A rank that fails ends the others within
+    seconds (trainer.comm.abort); a rank that hangs fails them after `timeout_s`.
+
+    Args:
+        timeout_s: of each collective.
+        wire: type of floats between ranks.
+        device: where networks and tables are, the same on every rank.
+        gpus: GPUs of this process; None: those that PyTorch sees.
 
     Raises:
-        ConfigError: GLOO_DEVICE_TRANSPORT names a transport that cannot be used.
+        ConfigError: GLOO_DEVICE_TRANSPORT names a transport that cannot be used; or `device` is gpu, and a
+            rank sees none.
         InternalError: in place of a transport's error, with the rank that failed first and its error.
     """
     world = int(os.environ.get("WORLD_SIZE", 1))
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
-    on_gpu = torch.cuda.is_available() and torch.cuda.device_count() > local_rank
-    device = f"cuda:{local_rank}" if on_gpu else "cpu"
+    gpus = gpus or TorchGpus()
+    seat = Seat.here(device, gpus)
     if world == 1:
-        yield Collectives(device=device, wire=wire)
+        alone = _taken(choose([seat], 0), gpus)
+        yield Collectives(device=alone.device, wire=wire)
         return
-    if on_gpu:
-        torch.cuda.set_device(local_rank)
     _check_transport()
     store, rank, world = join(timeout_s)
     abort = Abort(store, rank, world)
     try:
         with abort.guard():
+            transport = _taken(choose(met(store, rank, world, seat), rank), gpus)
             dist.init_process_group(
-                "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                transport.backend,
                 store=PrefixStore("group", store),
                 rank=rank,
                 world_size=world,
                 timeout=(timeout := timedelta(seconds=timeout_s)),
             )
-            yield Collectives(rank, world, device, wire, abort, timeout)
+            yield Collectives(rank, world, transport.device, wire, abort, timeout, nccl=transport.nccl)
     finally:
         abort.close()
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _taken(transport: Transport, gpus: Gpus) -> Transport:
+    """Make this rank's GPU, if it has one, the current GPU of this thread."""
+    if transport.gpu is not None:
+        gpus.use(transport.gpu)
+    return transport

@@ -5,7 +5,8 @@
 A source is a string; `#include "room/file"` finds the files of `kernels/`.
 
 Prebuilt kernels need no compiler: $LIVECTR_KERNELS names folders, FOLDER/LEVEL/KEY.so, and `compile_host`
-looks there first, from this CPU's highest level down. `noting` and `prebuild` make them.
+looks there first, from this CPU's highest level down. `noting` and `prebuild` make them. Those of a GPU
+are FOLDER/ARCH/KEY.cubin.
 """
 
 import ctypes
@@ -252,19 +253,49 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
 
 
 def cached_cubin(source: str, *, arch: str) -> Path:
-    """File of `compile_cubin`'s result, compiled once; the cache is that of `compile_host`.
+    """File of `compile_cubin`'s result: prebuilt, or compiled once into the cache of `compile_host`.
 
-    Its name is the SHA-256 of source, included files, flags, arch and NVRTC's build.
+    Prebuilt is FOLDER/ARCH/KEY.cubin in a folder of $LIVECTR_KERNELS (`prebuild_cubin`), whichever NVRTC is
+    here. A name in the cache depends on NVRTC's build, too.
     """
-    key = text_key(_nvrtc_identity(), arch, "\0".join(DEVICE_FLAGS), source, *included(source))
-    path = cache_folder() / f"{key}.cubin"
+    if (path := prebuilt_cubin(source, arch)) is not None:
+        return path
+    path = cache_folder() / f"{text_key(_nvrtc_identity(), cubin_key(source, arch))}.cubin"
     if not path.exists():
-        cubin = compile_cubin(source, arch=arch)
-        make_folder(path.parent)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as built:
-            built.write(cubin)
-        Path(built.name).replace(path)
+        _write_whole(path, compile_cubin(source, arch=arch))
     return path
+
+
+def prebuilt_cubin(source: str, arch: str) -> Path | None:
+    """File of a source in the first folder of $LIVECTR_KERNELS that has it."""
+    places = (_cubin_in(folder, source, arch) for folder in prebuilt_folders())
+    return next((path for path in places if path.exists()), None)
+
+
+def prebuild_cubin(source: str, *, arch: str, folder: Path) -> Path:
+    """Compile a source into FOLDER/ARCH, unless it is there. Returns its file. Raises KernelError."""
+    path = _cubin_in(folder, source, arch)
+    if not path.exists():
+        _write_whole(path, compile_cubin(source, arch=arch))
+    return path
+
+
+def _cubin_in(folder: Path, source: str, arch: str) -> Path:
+    return folder / arch / f"{cubin_key(source, arch)}.cubin"
+
+
+def cubin_key(source: str, arch: str) -> str:
+    """SHA-256 of source, included files, flags and arch."""
+    return text_key(arch, "\0".join(DEVICE_FLAGS), source, *included(source))
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file that another process sees whole or not at all."""
+    make_folder(path.parent)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as built:
+        built.write(content)
+    Path(built.name).chmod(0o644)  # others may read what is brought along
+    Path(built.name).replace(path)
 
 
 def make_folder(folder: Path) -> None:

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from livectr.kernels.runtime import compiler
-from livectr.kernels.runtime.compiler import KERNELS, cached_cubin, compile_cubin, compile_host
+from livectr.kernels.runtime.compiler import (
+    KERNELS,
+    cached_cubin,
+    compile_cubin,
+    compile_host,
+    prebuild_cubin,
+)
 from livectr.system.errors import ConfigError, KernelError
 
 HASHES = """
@@ -79,6 +85,21 @@ def test_cubins_are_kept_by_all_that_decides_them(cache: Path, monkeypatch: pyte
         context.setattr(compiler, "_nvrtc_identity", lambda: build)
         others.append(cached_cubin(source, arch="sm_90"))
     assert len({first, *others}) == 5 == len(list(cache.iterdir()))
+
+
+def test_prebuilt_cubins_need_no_nvrtc(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever build of NVRTC made them: the machine that runs them may have another, or none."""
+    source = 'extern "C" __global__ void f(int* x) { *x += 1; }'
+    built = prebuild_cubin(source, arch="sm_90", folder=tmp_path)
+    assert built.parent == tmp_path / "sm_90" and built.read_bytes()[:4] == b"\x7fELF"
+    monkeypatch.setenv("LIVECTR_KERNELS", f"/nowhere{os.pathsep}{tmp_path}")
+    with monkeypatch.context() as context:
+        context.setattr(compiler, "_nvrtc_identity", lambda: pytest.fail("NVRTC is not asked"))
+        context.setattr(compiler, "compile_cubin", lambda source, arch: pytest.fail("compiled again"))
+        assert cached_cubin(source, arch="sm_90") == built
+        assert prebuild_cubin(source, arch="sm_90", folder=tmp_path) == built
+    assert cached_cubin(source, arch="sm_100").parent != built.parent  # not among them
+    assert cached_cubin(source + " ", arch="sm_90").parent != built.parent
 
 
 def test_processes_that_want_the_same_library_compile_it_once(cache: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.language.streams import Stream, labelled
@@ -132,6 +131,8 @@ def train(
             f"rows.{table.name}": torch.from_numpy(values[order]),
         }
     tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
+    from safetensors.torch import save_file  # the GPU kit reads this module without it
+
     save_file(tensors, out / f"{name}.{form}.{how}.rank{rank}.safetensors")
     facts = {"checksums": checksums, "bytes": dict(collectives.bytes)}
     (out / f"{name}.{form}.{how}.rank{rank}.json").write_text(json.dumps(facts))

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 
 from bench.planted import pipeline
 from livectr.ingest.language.content import Content
@@ -187,6 +186,8 @@ def train(
         tensors["items"] = torch.from_numpy(item_vectors(des, items))
     tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
     called = f"{name}.{way}{'.ahead' * ahead}.rank{rank}"
+    from safetensors.torch import save_file  # the GPU kit reads this module without it
+
     save_file(tensors, out / f"{called}.safetensors")
     facts = {
         "checksums": checksums,

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -90,6 +89,8 @@ def exchange_state(field_exchange: Sequence[FieldExchange], world: int) -> dict[
 
 def gather_state(collectives: Collectives, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Merge the tensors of all ranks by name; every rank gets all of them. Collective."""
+    import safetensors.torch  # steps alone, as a benchmark has them, need it not
+
     packed = safetensors.torch.save(dict(state))
     sizes = collectives.all_gather(np.array([len(packed)], np.int64), "state")[:, 0].tolist()
     words = [-(-size // 4) for size in sizes]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,7 +23,9 @@ from livectr.kernels.gpu_table.gpu_cache import GpuCache
 from livectr.kernels.runtime.device import CudaDevice
 from livectr.kernels.table.table import DynamicTable
 from livectr.system.errors import ConfigError, InternalError
-from livectr.trainer.options import TrainOptions
+
+if TYPE_CHECKING:
+    from livectr.trainer.options import TrainOptions
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from livectr.kernels.runtime.device import CudaDevice
 from livectr.system.errors import ConfigError
 from livectr.trainer.tables.gpu_tables import GpuTables
+from tests.gpu.here import TARGET, TORCH
 from tests.trainer import gpu_tables_checks as checks
 
 
@@ -14,29 +15,30 @@ from tests.trainer import gpu_tables_checks as checks
 @pytest.mark.parametrize("case", checks.CASES)
 def test_cached_training_equals_the_host(case: str, prefetch: bool) -> None:
     """Both train networks on the GPU: tables there or in host memory, the bits are the same."""
-    checks.cached_training_equals_the_host(CudaDevice, "cuda:0", case, prefetch=prefetch)
+    checks.cached_training_equals_the_host(TARGET, TORCH, case, prefetch=prefetch)
 
 
 def test_a_step_waits_once() -> None:
-    checks.a_step_waits_once(CudaDevice, "cuda:0")
+    checks.a_step_waits_once(TARGET, TORCH)
 
 
 def test_a_resumed_step_continues() -> None:
-    checks.a_resumed_step_continues(CudaDevice, "cuda:0")
+    checks.a_resumed_step_continues(TARGET, TORCH)
 
 
 def test_rows_never_pass_the_host() -> None:
     """Rows of a step are tensors on the GPU, and so are their gradients."""
-    step = checks.step_of("both", "cuda:0", GpuTables(2_000_000))
+    step = checks.step_of("both", TORCH, GpuTables(2_000_000, TARGET))
     assert step.storage.cache is not None
     features, label = next(checks.batches("both", 0))
     leaves = step.routed.reading.forward(step.prepare(features, label).batch)
-    assert all(leaf.is_cuda and leaf.is_leaf for leaf in leaves)
+    assert all(leaf.device == torch.device(TORCH) and leaf.is_leaf for leaf in leaves)
     for leaf in leaves:
         leaf.sum().backward()  # type: ignore[no-untyped-call]
     assert step.routed.reading.backward(leaves) == len(step.storage.cache) > 0
 
 
+@pytest.mark.skipif(DRY, reason="the emulated device is host memory")
 def test_networks_on_the_cpu_are_refused() -> None:
     with pytest.raises(ConfigError, match="need a PyTorch that sees it"):
         checks.step_of("both", "cpu", GpuTables(100))

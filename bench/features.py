@@ -72,7 +72,7 @@ def display_ads() -> Pipeline:
 
 
 def rows_of(pipeline: Pipeline, rows: int, seed: int = 1) -> pa.RecordBatch:
-    """Random root columns: words of 3 to 9 letters, histories of 0 to 50 items."""
+    """Random root columns: words of 3 to 9 letters, histories of 0 to 50 items, other lists of 0 to 8."""
     rng = np.random.default_rng(seed)
     letters = rng.choice(list("abcdefghijKLMNOPäß"), (5_000, 9))
     words = [
@@ -80,11 +80,15 @@ def rows_of(pipeline: Pipeline, rows: int, seed: int = 1) -> pa.RecordBatch:
     ]
     vocabulary = np.array(words, object)
 
-    def column(name: str, dtype: str) -> pa.Array:
+    def column(name: str, dtype: str, rows: int = rows) -> pa.Array:
         if name.startswith("recent("):
             return pa.array(
                 [rng.integers(0, 100_000, n) for n in rng.integers(0, 51, rows)], pa.list_(pa.int64())
             )
+        if dtype.startswith("list<"):
+            lengths = rng.integers(0, 9, rows)
+            items = column(name, dtype[len("list<") : -1], int(lengths.sum()))
+            return pa.ListArray.from_arrays(pa.array(np.r_[0, np.cumsum(lengths)].astype(np.int32)), items)
         if name.endswith((".query", ".title")):
             return pa.array([" ".join(rng.choice(vocabulary, n)) for n in rng.integers(0, 7, rows)])
         if dtype == "string":

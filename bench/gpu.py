@@ -1,8 +1,7 @@
-"""The device's side of FeatureBox, and of the tables (gpu_tables): launches, allocation, bandwidth, and a GPU
-against all cores of its host.
+"""The device's side of FeatureBox, tables (gpu_tables), steps (gpu_step) and pictures (gpu_images).
 
-`make bench-gpu` runs it where a GPU is; tests run `measure` on the emulated device, where the figures mean
-nothing, so that the command works when a GPU is lent.
+Launches, allocation, bandwidth, and a GPU against all cores of its host. `make bench-gpu` runs it where a GPU
+is; tests and the kit's dry run (bench/gpu_kit) run it on the emulated device, where the figures mean nothing.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bench import gpu_staging, gpu_tables
-from bench.features import display_ads, rows_of
-from bench.gpu_timing import Target, once, seconds
-from bench.rows import row
+from bench import gpu_images, gpu_staging, gpu_step, gpu_tables
+from bench.features import display_ads
+from bench.gpu_timing import Rows, Target, once, seconds, traffic
+from bench.gpu_work import NAME, WIDE, batch_of
+from bench.rows import bounded, row
 from livectr.ingest import operators as op
 from livectr.ingest.extract.device_extractor import DeviceExtractor
-from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.runtime.columns import THREADS
@@ -25,6 +25,10 @@ from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, require_g
 WORDS, LETTERS = 4, 5
 """A string of the string workload: 4 words of 5 letters, 23 bytes."""
 STRING = WORDS * LETTERS + WORDS - 1
+EXTRACTED = 20e6
+"""Rows a second of the 200 features that are the goal on a GPU."""
+PACKING = 3
+"""Launches that pack a batch's keys."""
 
 _EMPTY = {
     CudaDevice: 'extern "C" __global__ void empty(const void* plan) {}',
@@ -59,25 +63,28 @@ extern "C" void allocate(const Plan* plan, int64_t blocks) {
 }
 
 
-def run(quick: bool = False) -> list[dict[str, object]]:
+SIZES = (1 << 12, 1 << 15, 1 << 20)
+"""Rows of a batch."""
+
+
+def run(quick: bool = False) -> Rows:
     """Rows of the benchmark's table. Raises ConfigError without a GPU."""
     require_gpu()
-    return measure(CudaDevice, rows=1 << (16 if quick else 20), repeats=5 if quick else 20)
+    repeats = 5 if quick else 20
+    found: Rows = []
+    for rows in SIZES[:2] if quick else SIZES:
+        found += measure(CudaDevice, rows=rows, repeats=repeats)
+    for whole in (gpu_step.measure, gpu_images.measure):
+        found += whole(CudaDevice, "cuda:0", small=quick)
+    return found
 
 
-def measure(target: Target, *, rows: int, repeats: int) -> list[dict[str, object]]:
-    """The rows of the table on a device, for batches of `rows` rows."""
-    return [
-        *launches(target, repeats),
-        *allocation(target, rows, repeats),
-        *bandwidth(target, rows, repeats),
-        *gpu_staging.measure(rows, repeats),
-        *against_host(target, rows, repeats),
-        *gpu_tables.measure(target, rows, repeats),
-    ]
+def measure(target: Target, *, rows: int, repeats: int) -> Rows:
+    """The rows of the table that depend on a batch's rows."""
+    return [row for group in GROUPS for row in group(target, rows, repeats)]
 
 
-def launches(target: Target, repeats: int) -> list[dict[str, object]]:
+def launches(target: Target, rows: int, repeats: int) -> Rows:
     """FeatureBox Table 1: cost of launching an empty kernel, and saving by meta-kernels."""
     device = target(_EMPTY[target], ["empty"])
     found = []
@@ -89,25 +96,19 @@ def launches(target: Target, repeats: int) -> list[dict[str, object]]:
 
         micros = seconds(device, launch, repeats) * 1e6
         found.append(row("kernel launches", f"{count:,} empty kernels", "µs", micros))
-    plan = display_ads().plan
-    operators = sum(not node.is_root for node in plan.nodes)
-    layers = len(plan.layers) - 1
-    found.append(
-        row(
-            "launches per batch",
-            f"display ads, {operators} operators",
-            "launches",
-            layers,
-            peer_name="one per operator",
-            peer=operators,
-            better="less",
-            goal=1,
-        )
-    )
-    return found
+    plan, batch = WIDE.plan, batch_of(WIDE, min(rows, 1024))
+    extract = DeviceExtractor(plan, target)
+    extract(batch)
+    before, reruns = extract.launches, extract.reruns
+    extract(batch)
+    launched = (extract.launches - before) / (1 + extract.reruns - reruns)
+    operators, layers = sum(not node.is_root for node in plan.nodes), len(plan.layers) - 1
+    workload = f"{NAME}, {operators} operators in {layers} layers; the rest packs"
+    most = layers + PACKING
+    return [*found, bounded("launches per batch", workload, "launches", launched, goal=most)]
 
 
-def allocation(target: Target, rows: int, repeats: int) -> list[dict[str, object]]:
+def allocation(target: Target, rows: int, repeats: int) -> Rows:
     """Cost of an allocation by the pool, against a call of the allocator per result."""
     device = target(_ALLOCATE_KERNEL[target], ["allocate"])
     blocks = -(-rows // THREADS)
@@ -167,7 +168,7 @@ def allocation(target: Target, rows: int, repeats: int) -> list[dict[str, object
     return [*found, row("allocation, share of a layer's time", "lower() of one column", "%", share)]
 
 
-def bandwidth(target: Target, rows: int, repeats: int) -> list[dict[str, object]]:
+def bandwidth(target: Target, rows: int, repeats: int) -> Rows:
     """Bytes that a layer reads and writes per second, against a copy inside the device."""
     device = target(_EMPTY[target], ["empty"])
     size = min(rows * 1024, 1 << 30)
@@ -192,21 +193,55 @@ def bandwidth(target: Target, rows: int, repeats: int) -> list[dict[str, object]
     return found
 
 
-def against_host(target: Target, rows: int, repeats: int) -> list[dict[str, object]]:
-    """The whole extraction, copies included, against the host extractor on all cores."""
-    pipeline = display_ads()
-    part = rows_of(pipeline, min(rows, 4096))
-    batch = pa.concat_batches([part] * max(1, rows // part.num_rows))
-    device, host = DeviceExtractor(pipeline.plan, target), Extractor(pipeline.plan, engine="fused")
-    device(batch), host(batch)
-    ours, theirs = [], []
-    for _ in range(max(3, repeats // 4)):
-        ours.append(once(lambda: device(batch)))
-        theirs.append(once(lambda: host(batch)))
-    rates = [batch.num_rows / float(np.median(times)) for times in (ours, theirs)]
-    workload = f"display ads, {len(pipeline.fields)} fields, {batch.num_rows:,} rows a batch, copies included"
-    return [row("feature extraction", workload, "rows/s", rates[0], peer_name="all cores of the host",
-                peer=rates[1], goal=10)]  # fmt: skip
+def against_host(target: Target, rows: int, repeats: int) -> Rows:
+    """The whole extraction, copies included, against the host's on all cores; what it moves and asks for."""
+    found: Rows = []
+    repeats = max(3, repeats // 4)
+    for name, pipeline, goal in (("display ads", display_ads(), None), (NAME, WIDE, EXTRACTED)):
+        plan, batch = pipeline.plan, batch_of(pipeline, rows)
+        device, host = DeviceExtractor(plan, target, rows=rows), Extractor(plan, engine="fused")
+        for extract in (device, host, device):  # warm: pools have grown, and are as large in the next call
+            extract(batch)
+        with traffic(target) as asked:
+            took_s = median_s(device, batch, repeats)
+        host_s = median_s(host, batch, repeats)
+        workload = f"{name}, {batch.num_rows:,} rows a batch, copies included"
+        rate = batch.num_rows / took_s
+        found.append(
+            row("feature extraction", workload, "rows/s", rate, peer_name="all cores of the host",
+                peer=batch.num_rows / host_s, goal=10)
+        )  # fmt: skip
+        if goal is not None:
+            found.append(
+                bounded("feature extraction, of a GPU", workload, "rows/s", rate, goal=goal, better="more")
+            )
+        up, down = asked.up / repeats, asked.down / repeats
+        moved = f"{workload}, {up / batch.num_rows:.0f} bytes a row up, {down / batch.num_rows:.0f} down"
+        found += [
+            row("feature extraction, bytes copied", moved, "GB/s", (up + down) / took_s / 1e9,
+                peer_name="copies of 256 MiB, pinned", peer=copies(target, rows, repeats) / 1e9),
+            bounded("allocations after warm-up", workload, "a batch", asked.allocations / repeats, goal=0),
+            row("waits of the host", workload, "a batch", asked.waits / repeats),
+        ]  # fmt: skip
+    return found
+
+
+def median_s(extract: Extract, batch: pa.RecordBatch, repeats: int) -> float:
+    """Median seconds of an extraction, whose result is on the host."""
+    return float(np.median([once(lambda: extract(batch)) for _ in range(repeats)]))
+
+
+def copies(target: Target, rows: int, repeats: int) -> float:
+    """Bytes a second of copies between pinned memory and the device, half of them up."""
+    device = target(_EMPTY[target], ["empty"])
+    size = min(rows * 1024, 1 << 28)
+    memory, pinned = device.memory(size), device.staging(size)
+
+    def there_and_back() -> None:
+        device.upload(memory.address, pinned)
+        device.download(pinned, memory.address)
+
+    return 2 * size / seconds(device, there_and_back, repeats)
 
 
 def fixed(rows: int, columns: int) -> tuple[FeaturePlan, pa.RecordBatch, list[int]]:
@@ -238,3 +273,17 @@ def strings(rows: int, columns: int) -> tuple[FeaturePlan, pa.RecordBatch, list[
     split = pointer + STRING + pointer + WORDS * pointer
     key = pointer + WORDS * (pointer + LETTERS) + pointer + WORDS * 8
     return plan, batch, [rows * columns * size for size in (lower, split, key)]
+
+
+def staging(target: Target, rows: int, repeats: int) -> Rows:
+    """Columns of the host as the device takes them: the host's work alone."""
+    return gpu_staging.measure(rows, repeats)
+
+
+GROUPS = (
+    *(launches, allocation, bandwidth, staging, against_host),
+    *(gpu_tables.index, gpu_tables.gather, gpu_tables.step),
+)
+"""Parts of `measure`: (target, rows, repeats) → rows."""
+SOURCES = (_EMPTY[CudaDevice], _ALLOCATE_KERNEL[CudaDevice])
+"""Sources of a GPU that are this benchmark's own."""

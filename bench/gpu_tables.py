@@ -1,5 +1,7 @@
 """The dynamic tables on a device: keys a second at loads of the index of 0.5 to 0.9, bytes a second, the
-pause of growing, and a training step's tables against all cores of the host.
+pause of growing, rows that are evicted, and a training step's tables against all cores of the host.
+
+The index grows when 0.9 of its slots are taken: that is the load of a full table, HierarchicalKV's 1.0.
 
 HierarchicalKV (NVIDIA-Merlin/HierarchicalKV) publishes 3.9 billion finds a second on an H100 NVL, for batches
 of a million keys.
@@ -10,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench.gpu_timing import Target, once, seconds
-from bench.rows import row
+from bench.gpu_timing import Rows, Target, once, seconds, traffic
+from bench.rows import bounded, row
 from livectr.kernels.gpu_table.device_store import BUCKET_SLOTS, LOAD
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
@@ -21,21 +23,14 @@ from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 
 HIERARCHICAL_KV = 3.9e9
-FIND, FIND_OR_INSERT = 5e9, 2.5e9
-"""Keys a second that are the goal on an H200."""
+FIND = 2e9
+"""Keys a second that are the goal on a GPU."""
 LOADS = (0.5, 0.75, LOAD)
 PAUSE_MS = 50.0
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LAYOUT = RowLayout((Segment("v", 4, AdaGrad()),))
 WIDE = RowLayout((Segment("v", 16, AdaGrad(), 0.01),))
 FIELDS = 26
-
-Rows = list[dict[str, object]]
-
-
-def measure(target: Target, rows: int, repeats: int) -> Rows:
-    """Batches of `rows` keys, in an index of at least 32 times as many slots."""
-    return [*index(target, rows, repeats), *gather(target, rows, repeats), *step(target, rows, repeats)]
 
 
 def keys_of(first: int, end: int) -> npt.NDArray[np.int64]:
@@ -54,11 +49,17 @@ def index(target: Target, batch: int, repeats: int) -> Rows:
         loads = f"{filled.slots:,} slots, load {first:.2f} to {filled.load:.2f}"
         found += [
             _against_hkv("device table, find", filled.workload, batch / filled.find(), FIND),
-            _against_hkv(
+            row(
                 "device table, find_or_insert",
                 f"{batch:,} keys, half new, {loads}",
+                "keys/s",
                 batch / inserting,
-                FIND_OR_INSERT,
+            ),
+            row(
+                "device table, update",
+                f"{filled.workload}, keys and gradients copied",
+                "keys/s",
+                batch / filled.update(),
             ),
         ]
     absent = f"{filled.workload}, no key is there"
@@ -128,6 +129,12 @@ class _Filled:
             self.repeats,
         )
 
+    def update(self) -> float:
+        """Seconds of an optimiser's step of keys that are there, out of host arrays."""
+        keys = sampled(self._rng, self.known, self.batch)
+        grads = self._rng.normal(size=(self.batch, LAYOUT.dim)).astype(np.float32)
+        return seconds(self.table.device, lambda: self.table.update(keys, grads), self.repeats)
+
     def grow(self) -> float:
         """Seconds in which the index gets twice the buckets."""
 
@@ -175,16 +182,18 @@ def gather(target: Target, batch: int, repeats: int) -> Rows:
 
 
 def step(target: Target, rows: int, repeats: int) -> Rows:
-    """Forward and backward of a batch's tables, all rows on the device, against the host's."""
-    rng, batch = np.random.default_rng(3), min(rows, 4096)
+    """Forward and backward of a batch's tables on the device against the host's; then with all rows new."""
+    rng, batch = np.random.default_rng(3), rows if target is CudaDevice else min(rows, 4096)
     fields = [(f"f{i}", f"t{i}") for i in range(FIELDS)]
     hosts = [{name: DynamicTable(WIDE, name=name, seed=1) for _, name in fields} for _ in range(2)]
-    keys = (rng.zipf(1.2, FIELDS * batch) % 40_000).astype(np.int64)
-    offsets = np.arange(FIELDS * batch + 1, dtype=np.int32)
+    count = FIELDS * batch
+    keys = (rng.zipf(1.2, count) % 40_000).astype(np.int64)
+    offsets = np.arange(count + 1, dtype=np.int32)
     grad = rng.normal(size=(batch, FIELDS, WIDE.dim)).astype(np.float32)
-    cache = GpuCache(hosts[0], budget_rows=len(keys), target=target)
+    cache = GpuCache(hosts[0], budget_rows=count, target=target)
     front, plain = CachedFields(cache, fields), FieldTables(hosts[1], fields)
-    _, there = cache.device.device.borrow(grad)
+    device = cache.device.device
+    _, there = device.borrow(grad)
     rates = []
     for one, gradient in ((front, there), (plain, grad)):
 
@@ -192,10 +201,42 @@ def step(target: Target, rows: int, repeats: int) -> Rows:
             one.forward(offsets, keys, batch)
             one.backward(gradient)  # type: ignore[arg-type]
 
-        rates.append(batch / seconds(cache.device.device, train, repeats))
+        rates.append(batch / seconds(device, train, repeats))
+        if one is front:
+            with traffic(target) as asked:
+                train()
     workload = f"{FIELDS} fields, batch {batch:,}, K = {WIDE.dim}, AdaGrad, keys copied from the host"
     where = "all cores of the host" if target is CudaDevice else "the host's table"
-    return [row("tables of a training step", workload, "samples/s", rates[0], peer_name=where, peer=rates[1])]
+    new = iter(range(1, 1 << 30))
+
+    def fresh(number: int) -> npt.NDArray[np.int64]:
+        return keys_of(number * count, (number + 1) * count)
+
+    def cold() -> None:
+        """All rows are evicted, and others take their places."""
+        front.forward(offsets, fresh(next(new)), batch)
+        front.backward(there)
+
+    evicted = cache.evicted
+    cold_s = seconds(device, cold, 3)
+    gone = (cache.evicted - evicted) / 4
+    return [
+        row("tables of a training step", workload, "samples/s", rates[0], peer_name=where, peer=rates[1]),
+        bounded("waits of the host, tables of a step", workload, "a batch", asked.waits, goal=1),
+        bounded(
+            "allocations after warm-up, tables of a step",
+            workload,
+            "calls a batch",
+            asked.allocations,
+            goal=0,
+        ),
+        row(
+            "device table, evict and fetch",
+            f"{workload}, {gone:,.0f} rows evicted a batch",
+            "rows/s",
+            gone / cold_s,
+        ),
+    ]
 
 
 def sampled(rng: np.random.Generator, known: int, count: int) -> npt.NDArray[np.int64]:

@@ -1,15 +1,21 @@
-"""Timing of a device's queue."""
+"""Timing of a device's queue, and what passes between a host and its device."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from livectr.kernels.runtime.device import CudaDevice, Device, EmulatedDevice
 
 Target = type[CudaDevice] | type[EmulatedDevice]
+Rows = list[dict[str, object]]
+"""Rows of a benchmark's table."""
 
 
 def once(call: Callable[[], object]) -> float:
@@ -30,3 +36,58 @@ def seconds(device: Device, call: Callable[[], object], repeats: int) -> float:
         device.synchronize()
         times_s.append(time.perf_counter() - start)
     return float(np.median(times_s))
+
+
+@dataclass
+class Traffic:
+    """What a host asked of its devices.
+
+    Attributes:
+        allocations: calls for device memory or pinned memory.
+        up: bytes copied to the device.
+        down: bytes copied from it.
+        waits: times that the host waited for the queue.
+        waited_s: seconds of these waits.
+    """
+
+    allocations: int = 0
+    up: int = 0
+    down: int = 0
+    waits: int = 0
+    waited_s: float = 0.0
+
+
+@contextmanager
+def traffic(target: Target) -> Iterator[Traffic]:
+    """Count what all devices of a class are asked while this is open."""
+    found = Traffic()
+
+    def counted(name: str, note: Callable[..., None]) -> Any:
+        real = getattr(target, name)
+
+        def call(self: Device, *args: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            result = real(self, *args, **options)
+            note(time.perf_counter() - start, *args, **options)
+            return result
+
+        return patch.object(target, name, call)
+
+    def allocated(spent_s: float, nbytes: int) -> None:
+        found.allocations += 1
+
+    def uploaded(spent_s: float, address: int, source: Any) -> None:
+        found.up += source.nbytes
+
+    def downloaded(spent_s: float, to: Any, address: int) -> None:
+        found.down += to.nbytes
+
+    def waited(spent_s: float) -> None:
+        found.waits += 1
+        found.waited_s += spent_s
+
+    notes = {"memory": allocated, "staging": allocated, "upload": uploaded, "download": downloaded}
+    with ExitStack() as stack:
+        for name, note in (*notes.items(), ("synchronize", waited)):
+            stack.enter_context(counted(name, note))  # type: ignore[arg-type]
+        yield found

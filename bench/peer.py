@@ -57,13 +57,22 @@ class PlainDeepFM(nn.Module):
 
 
 class Peer:
-    """Trains `PlainDeepFM`; `step` has the shape of `DesStep.step`."""
+    """Trains `PlainDeepFM` on a torch device; `step` has the shape of `DesStep.step`."""
 
     def __init__(
-        self, *, rows: int, fields: int, dense: int, dim: int, hidden: Sequence[int], world: int
+        self,
+        *,
+        rows: int,
+        fields: int,
+        dense: int,
+        dim: int,
+        hidden: Sequence[int],
+        world: int,
+        device: str = "cpu",
     ) -> None:
         torch.manual_seed(1)
-        plain = PlainDeepFM(rows, fields, dense, dim, hidden)
+        self.device = device
+        plain = PlainDeepFM(rows, fields, dense, dim, hidden).to(device)
         self.rows, self.fields = rows, fields
         self.model: nn.Module = DistributedDataParallel(plain) if world > 1 else plain
         self.sparse = torch.optim.Adagrad(plain.bag.parameters(), lr=0.05, initial_accumulator_value=0.1)
@@ -73,9 +82,10 @@ class Peer:
     def step(self, features: Features, label: NDArray[np.float32]) -> None:
         """One batch, every field with one key in each row."""
         keys = features.keys.reshape(self.fields, features.rows)
-        indices = torch.from_numpy(((keys ^ self.salts) % self.rows).T.reshape(-1))
-        logits = self.model(indices, torch.arange(len(indices)), torch.from_numpy(features.dense))
-        loss = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(label))
+        indices = torch.from_numpy(((keys ^ self.salts) % self.rows).T.reshape(-1)).to(self.device)
+        offsets = torch.arange(len(indices), device=self.device)
+        logits = self.model(indices, offsets, torch.from_numpy(features.dense).to(self.device))
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(label).to(self.device))
         self.sparse.zero_grad()
         self.dense.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

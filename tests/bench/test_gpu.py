@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import gpu, gpu_staging, gpu_tables
+from bench import gpu, gpu_images, gpu_staging, gpu_step, gpu_tables, gpu_train
 from bench.run import ROW
 from livectr.ingest.extract.codegen import device_source
 from livectr.kernels.gpu_table.device_store import table_source
@@ -17,13 +17,35 @@ from tests.gpu_here import gpu_available
 @pytest.mark.full
 def test_every_figure_is_measured() -> None:
     rows = gpu.measure(EmulatedDevice, rows=700, repeats=2)
-    assert all(set(row) == set(ROW) and float(str(row["ours"])) > 0 for row in rows)
+    assert all(set(row) == set(ROW) and float(str(row["ours"])) >= 0 for row in rows)
     figures = {row["figure"] for row in rows}
     assert {"kernel launches", "launches per batch", "staging", "feature extraction"} <= figures
     assert {"device table, lookup and gather", "tables of a training step"} <= figures
     loads = [row["workload"] for row in rows if row["figure"] == "device table, find"]
     assert [str(workload).split("load ")[1][:4] for workload in loads] == ["0.53", "0.78", "0.90", "0.90"]
     assert sum(str(row["figure"]).startswith("layer kernel") for row in rows) == 4
+    assert {row["ours"] for row in rows if row["figure"] == "allocations after warm-up"} == {0.0}
+    launched = next(row for row in rows if row["figure"] == "launches per batch")
+    assert launched["met"], "a launch for each layer, however many operators"
+
+
+@pytest.mark.full
+def test_steps_are_measured_with_more_and_more_on_the_device() -> None:
+    rows = gpu_step.ways(EmulatedDevice, "cpu", 60, 1)
+    figures = [str(row["figure"]) for row in rows]
+    assert figures[:-1] == [f"training step, {way.name}" for way in gpu_step.WAYS]
+    assert [row["goal"] for row in rows] == [None, None, None, 10, 0.1]
+
+
+@pytest.mark.full
+def test_a_log_is_learned_alike_with_the_device_on_and_off() -> None:
+    whole, apart = gpu_train.measure(EmulatedDevice, "cpu", small=True)
+    assert float(str(whole["ours"])) > 0 and apart["ours"] == 0.0
+
+
+def test_the_limit_of_pictures_is_known() -> None:
+    """15.3 billion multiplications in the convolutions, as the paper's tables have it, and FC6."""
+    assert gpu_images.multiplications(224) == 15_346_630_656 + 4096 * 25_088
 
 
 def test_staging_is_measured_without_a_device() -> None:

@@ -14,7 +14,7 @@ CXX_SOURCES = $(shell find kernels tests/fuzz/native -name '*.[ch]pp' -o -name '
 unexport PYTHONDONTWRITEBYTECODE  # a process that compiles every module again starts half a second later
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-sanitizers test-newest fuzz test-k8s check check-format check-lint check-types check-wire check-house format docs images release k8s-demo k8s-down bench test-gpu bench-gpu
+.PHONY: help setup demo test test-full test-sanitizers test-newest fuzz test-k8s check check-format check-lint check-types check-wire check-house format docs images release k8s-demo k8s-down bench test-gpu gpu-kit bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -103,6 +103,9 @@ bench: setup  ## every benchmark, JSON under bench/results/
 
 test-gpu: setup  ## the tests that need a GPU; fails where there is none
 	@$(PY) -m pytest tests/gpu $(ARGS)
+
+gpu-kit: setup  ## what bench/gpu_kit/run.sh brings to a machine with a GPU: kernels for sm_90, by a dry run here
+	@$(PY) -m bench.gpu_kit.build
 
 bench-gpu: setup  ## the benchmarks that need a GPU, JSON under bench/results/
 	@$(PY) -m livectr bench gpu --json bench/results/gpu.json

@@ -14,12 +14,15 @@ VECTORS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16")
 
 
 def commit() -> str:
-    """Commit of the checkout, marked `-dirty` when files differ from it; "unknown" without git."""
+    """Commit of the checkout, marked `-dirty` when files differ from it.
+
+    Without git it is $LIVECTR_COMMIT, for a copy of a checkout on another machine, else "unknown".
+    """
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("LIVECTR_COMMIT", "unknown")
 
 
 def hardware() -> dict[str, Any]:

@@ -28,7 +28,7 @@ def pages() -> dict[Path, str]:
 def tables(name: str, results: Sequence[Result]) -> str:
     """Markdown of a benchmark's results: makes of CPU side by side, then each with all rows."""
     if not results:
-        return f"\nNo result is kept: `livectr bench {name}` measures it.\n\n"
+        return f"\nNever run: no result is kept. `livectr bench {name}` measures it.\n\n"
     shown = SHOWN.get(name, section)
     parts = [shown(result) for result in results]
     side_by_side = makes.lines(results) if len(results) > 1 else []

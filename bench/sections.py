@@ -1,7 +1,7 @@
 """Markdown of a result: bench/results/NAME.json as a section with its tables."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,23 @@ RESULTS = ROOT / "bench" / "results"
 
 def section(result: dict[str, Any]) -> str:
     """Section under the result's make of CPU: a line for each row, then its further tables."""
+    lines = [f"## {make_of(result)}", "", origin(result), "", *row_lines(result["rows"])]
+    return "\n".join([*lines, *extra_tables(result)]) + "\n"
+
+
+def row_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Markdown lines of a table of rows."""
     lines = [
-        f"## {make_of(result)}",
-        "",
-        origin(result),
-        "",
         "| figure | workload | ours | peer | ratio | goal | met |",
         "|---|---|---:|---|---:|---:|---|",
     ]
-    for row in result["rows"]:
+    for row in rows:
         peer = "–" if row["peer"] is None else f"{number(row['peer'])} ({row['peer_name']})"
         met = {True: "yes", False: "**no**", None: "–"}[row["met"]]
         ours = f"{number(row['ours'])} {row['unit']}"
         cells = [row["figure"], row["workload"], ours, peer, number(row["ratio"]), number(row["goal"]), met]
         lines.append(line(cells))
-    return "\n".join([*lines, *extra_tables(result)]) + "\n"
+    return lines
 
 
 def origin(result: dict[str, Any]) -> str:

@@ -87,8 +87,9 @@ def build(
         from livectr.trainer.publish.opening import open_publisher, open_store  # imports redis
 
         store = open_store(setup, options.publish)
+    on_gpu = collectives.device.type != "cpu"
     # What is placed on a GPU has budgets; records of the run keep the options as they were given.
-    placed = replace(setup, options=with_gpu_budgets(options, pipeline))
+    placed = replace(setup, options=with_gpu_budgets(options, pipeline, on_gpu=on_gpu))
     tiers, extraction = open_tiers(setup), Extraction.open(placed)
     checkpoint = _checkpoint(setup)
     restored = checkpoint.restore() if checkpoint is not None else None

@@ -47,19 +47,19 @@ def test_one_launch_per_layer() -> None:
 
 
 def test_one_wait_a_batch() -> None:
-    checks.one_wait_a_batch(CudaDevice)
+    checks.one_wait_a_batch(TARGET)
 
 
 def test_batches_ahead_equal_calls() -> None:
-    checks.batches_ahead_equal_calls(CudaDevice)
+    checks.batches_ahead_equal_calls(TARGET)
 
 
 def test_nothing_is_allocated_after_the_first_batches() -> None:
-    checks.nothing_is_allocated_after_the_first_batches(CudaDevice)
+    checks.nothing_is_allocated_after_the_first_batches(TARGET)
 
 
 def test_a_dropped_flight_gives_its_memory_back() -> None:
-    checks.a_dropped_flight_gives_its_memory_back(CudaDevice)
+    checks.a_dropped_flight_gives_its_memory_back(TARGET)
 
 
 def test_an_empty_batch() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from livectr.system.errors import ConfigError
 from livectr.trainer.tables.gpu_tables import GpuTables
-from tests.gpu.here import TARGET, TORCH
+from tests.gpu.here import DRY, TARGET, TORCH
 from tests.trainer import gpu_tables_checks as checks
 
 

@@ -49,6 +49,19 @@ def test_ranks_without_numbers_of_their_own_share_the_first_gpu() -> None:
     assert choose([Seat("gpu", "m", 0, ("a", "b"))] * 2, 1) == Transport(0, nccl=False)
 
 
+def test_auto_takes_gpus_where_every_rank_has_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    auto = [Seat("auto", "m", n, ("a", "b")) for n in range(2)]
+    assert [choose(auto, rank) for rank in (0, 1)] == [Transport(0, nccl=True), Transport(1, nccl=True)]
+    auto[1] = Seat("auto", "n", 0, ())
+    assert [choose(auto, rank) for rank in (0, 1)] == [Transport(None, nccl=False)] * 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "device is auto, and rank 1 has no GPU: the CPU computes everything"
+    ]
+    with connect(device="auto", gpus=Doubles()) as alone:
+        assert str(alone.device) == "cpu"
+
+
 def test_a_single_rank() -> None:
     with connect(device="gpu", gpus=Doubles("a")) as alone:
         assert str(alone.device) == "cuda:0"

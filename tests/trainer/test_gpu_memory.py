@@ -15,7 +15,6 @@ from livectr.models.roles import row_segments
 from livectr.system.byte_units import show_bytes
 from livectr.system.errors import ConfigError
 from livectr.trainer.options import TrainOptions
-from livectr.trainer.tables import gpu_memory
 from livectr.trainer.tables.gpu_memory import (
     FEATURE_BATCHES,
     FEATURES_SHARE,
@@ -107,11 +106,9 @@ def test_settings_stay() -> None:
         with_gpu_budgets(ON_GPU, PIPELINE)
 
 
-def test_auto_is_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_cpu_without_a_gpu() -> None:
     auto = replace(ON_GPU, device="auto", gpu_rows=5)
-    assert with_gpu_budgets(auto, PIPELINE) == replace(auto, device="cpu", gpu_rows=None)
-    monkeypatch.setattr(gpu_memory, "has_gpu", lambda: True)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert with_gpu_budgets(auto, PIPELINE, on_gpu=False) == replace(auto, device="cpu", gpu_rows=None)
     budgets = with_gpu_budgets(replace(auto, gpu_rows=None), PIPELINE, lambda: 80 * GIB)
     expected = with_gpu_budgets(ON_GPU, PIPELINE, lambda: 80 * GIB)
     assert budgets == replace(expected, device="auto") and gpu_tables(budgets) == gpu_tables(expected)

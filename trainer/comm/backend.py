@@ -8,6 +8,7 @@ group in which two ranks share a GPU, or one has none, would hang until its time
     gpu      one of its own each      its GPU                   NCCL
     gpu      fewer than ranks         GPU local_rank mod count  Gloo, through host memory
     gpu      none, on some rank       ConfigError on every rank
+    auto     as gpu, and with none on some rank as cpu
 
 UUIDs tell GPUs apart: ranks in containers of one machine may all see their own GPU as number 0.
 """
@@ -25,11 +26,12 @@ from typing import Literal, Protocol
 import torch
 from torch.distributed.distributed_c10d import Store
 
+from livectr.kernels.runtime.device import has_gpu
 from livectr.system.errors import ConfigError
 
 LOG = logging.getLogger(__name__)
 
-DeviceName = Literal["cpu", "gpu"]
+DeviceName = Literal["cpu", "gpu", "auto"]
 
 
 class Gpus(Protocol):
@@ -77,7 +79,8 @@ class Seat:
     def here(device: DeviceName, gpus: Gpus) -> Seat:
         """Seat of this process, by torchrun's variables."""
         local_rank = int(os.environ.get("LOCAL_RANK", 0))
-        return Seat(device, socket.gethostname(), local_rank, gpus.uuids() if device == "gpu" else ())
+        looks = device == "gpu" or (device == "auto" and has_gpu())  # CuPy computes features and tables
+        return Seat(device, socket.gethostname(), local_rank, gpus.uuids() if looks else ())
 
     @property
     def number(self) -> int:
@@ -132,6 +135,10 @@ def choose(seats: Sequence[Seat], rank: int) -> Transport:
     if first.device == "cpu":
         return Transport(None, nccl=False)
     blind = [other for other, seat in enumerate(seats) if not seat.gpus]
+    if blind and first.device == "auto":
+        if rank == 0:
+            LOG.info("device is auto, and rank %d has no GPU: the CPU computes everything", blind[0])
+        return Transport(None, nccl=False)
     if blind:
         raise ConfigError(_sees_none(seats, blind[0]))
     taken = {seat.gpus[seat.number] for seat in seats}

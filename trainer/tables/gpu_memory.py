@@ -16,15 +16,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import torch
-
 from livectr.ingest.language import dtypes
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.memory import Sizes, items_per_row
 from livectr.ingest.plan.placement import place
 from livectr.kernels.gpu_table.device_store import BUCKET_BYTES, BUCKET_SLOTS, HEADER_BYTES, LOAD, Slabs
 from livectr.kernels.gpu_table.gpu_cache import SPACES
-from livectr.kernels.runtime.device import free_memory, has_gpu
+from livectr.kernels.runtime.device import free_memory
 from livectr.kernels.runtime.device_memory import GROWTH
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
@@ -154,22 +152,22 @@ def row_bytes(layout: RowLayout) -> float:
 
 
 def with_gpu_budgets(
-    options: TrainOptions, pipeline: Pipeline, free: Callable[[], int] = free_memory
+    options: TrainOptions, pipeline: Pipeline, free: Callable[[], int] = free_memory, *, on_gpu: bool = True
 ) -> TrainOptions:
     """Options with `gpu_budget` and `gpu_rows`, where `device` is not cpu; tells what goes where.
 
-    `device` auto becomes cpu where CuPy or PyTorch sees no GPU. Tables with admission stay on the host then.
+    `device` auto becomes cpu where a rank has no GPU. Tables with admission stay on the host with auto.
 
     Args:
         options: a budget that is set stays.
         pipeline: what the run learns.
         free: measures the free memory in bytes.
+        on_gpu: ranks agreed on GPUs (`trainer.comm.backend`).
 
     Raises:
         ConfigError: there is no GPU, or features exceed their budget.
     """
-    if options.device == "auto" and not (has_gpu() and torch.cuda.is_available()):
-        LOG.info("device is auto, and there is no GPU: the CPU computes everything")
+    if options.device == "auto" and not on_gpu:
         return replace(options, device="cpu", gpu_rows=None)
     if options.device == "auto" and any(policy.admit_after for policy in pipeline.table_policies.values()):
         options = replace(options, gpu_rows=0)

@@ -11,6 +11,7 @@ import redis
 
 import livectr.trainer.build
 import livectr.trainer.main_step
+import livectr.trainer.run
 from livectr.ingest.extract import device_extractor
 from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.language.policies import TablePolicy
@@ -21,6 +22,7 @@ from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.table import DynamicTable
 from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
 from livectr.system.errors import ConfigError, InternalError
+from livectr.trainer.comm.collectives import connect
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
@@ -156,7 +158,8 @@ def test_a_run_builds_an_extractor_of_each_plan_once(
 
     monkeypatch.setattr(device_extractor, "DeviceExtractor", Emulated)
     monkeypatch.setattr(device_extractor, "require_gpu", lambda: None)
-    monkeypatch.setattr(livectr.trainer.build, "with_gpu_budgets", lambda options, _: options)
+    monkeypatch.setattr(livectr.trainer.build, "with_gpu_budgets", lambda options, _, on_gpu: options)
+    monkeypatch.setattr(livectr.trainer.run, "connect", lambda wire, device: connect(wire=wire))
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     redis.Redis.from_url(redis_url).flushall()
     given = dict(batch_size=200, batch_ramp=0, device="gpu", gpu_rows=0, until_end=True)

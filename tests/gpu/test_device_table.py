@@ -45,16 +45,16 @@ def test_cached_training_equals_the_host(budget_rows: int, prefetch: bool) -> No
 
 @pytest.mark.parametrize(("prefetch", "track"), [(False, False), (True, False), (True, True)])
 def test_a_step_waits_once(prefetch: bool, track: bool) -> None:
-    checks.steps_wait_and_allocate_little(CudaDevice, prefetch=prefetch, track=track)
+    checks.steps_wait_and_allocate_little(TARGET, prefetch=prefetch, track=track)
 
 
 def test_the_least_recently_used_rows_leave() -> None:
-    checks.the_least_recently_used_rows_leave(CudaDevice)
+    checks.the_least_recently_used_rows_leave(TARGET)
 
 
 def test_keys_may_be_on_the_device() -> None:
     checks.cached_training_equals_the_host(
-        CudaDevice, 700, prefetch=True, given=lambda array: torch.from_numpy(array).cuda()
+        TARGET, 700, prefetch=True, given=lambda array: torch.from_numpy(array).to(TORCH)
     )
 
 

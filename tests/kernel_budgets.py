@@ -87,24 +87,19 @@ PIPELINE_BUDGETS: dict[str, dict[str, Budget]] = {
     "open_bandit": PACK_BUDGETS | {"layer1": Budget(6)},
     "display_ads": PACK_BUDGETS
     | {
-        "layer1": Budget(4, stack=544),  # the path of a JSON value
-        "layer2": Budget(6, stack=192, spilled=128),
-        "layer5": Budget(4, stack=1600, spilled=64),
+        "layer1": Budget(3, stack=512),  # the path of a JSON value
+        "layer2": Budget(5, stack=144),
+        "layer3": Budget(5),
+        "layer4": Budget(5),
+        "layer5": Budget(4, stack=1568),
         "layer6": _FULL,
     },
-    "featurebox": {
-        "pack_count": Budget(8, stack=32),
-        "pack_place": _FULL,
-        "pack_write": Budget(8, stack=32),
-        "layer1": Budget(3, stack=512),
-        "layer5": Budget(4, stack=32, spilled=128),
-        "layer6": _FULL,
-    },
+    "featurebox": PACK_BUDGETS | {"layer1": Budget(3, stack=512), "layer5": Budget(5), "layer6": _FULL},
 }
 """Limits by folder of a pipeline. Local memory that is allowed here is what the operators take: it may only
 become less."""
 
-FUNCTION_SPILLS = {"json_find": 32}
+FUNCTION_SPILLS = {"edit_distance": 72}
 """Most bytes of spills of functions that are not inlined; 0 of all others."""
 
 

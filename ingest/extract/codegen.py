@@ -1,21 +1,15 @@
-"""Code generation: a feature plan becomes C++ for the host, for a GPU, or for an emulated GPU.
+"""Code generation: the nodes of a feature plan become C++ functions over blocks of rows on the host.
 
-Each node becomes a function that runs it over a block of rows, and each layer a function that runs all its
-nodes: the meta-kernel of FeatureBox §4. They are templates of the block, so that one text runs in three ways:
-
-    host_source       RowBlock (kernels/extract/rowblock.hpp): blocks of rows over threads, all layers of a
-                      block at a time, so that its results stay in the cache (ingest/extract/host_code.py)
-    device_source     ThreadBlock (kernels/runtime/threadblock.cuh): one `__global__` kernel per layer
-    emulation_source  the same kernels as loops over their blocks, for tests without a GPU
-
-`Plan` is a struct of pointers to a batch, in the order of `members`: the argument of every kernel.
+`Plan` is a struct of pointers to a block of a batch, in the order of `members`. Each node becomes a function
+that runs it over a `RowBlock` (kernels/extract/rowblock.hpp); `ingest.extract.host_code` adds their calls.
+Devices run nodes from a table (`ingest.extract.device_code`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from livectr.ingest.extract.functions import (
     Terms,
@@ -33,54 +27,43 @@ from livectr.ingest.language.literals import literal
 if TYPE_CHECKING:
     from livectr.ingest.plan.dag import FeaturePlan
 
-Kind = Literal["rows", "failed", "pool", "column", "resource", "state", "outputs"]
-
 
 @dataclass(frozen=True)
 class Member:
-    """Member of the struct `Plan`. words: its size in units of 8 bytes."""
+    """Member of the struct `Plan`.
 
-    name: str
+    Args:
+        ctype: C++ type.
+        name: name.
+        words: size in units of 8 bytes.
+        column: node whose column it is; None for another member.
+    """
+
     ctype: str
+    name: str
     words: int
-    kind: Kind
-    node: Expr | None = None
+    column: Expr | None = None
 
 
 def members(plan: FeaturePlan) -> tuple[Member, ...]:
     """Members of `Plan`, in order."""
     names = Names(plan)
-    all_members = [Member("rows", "int64_t", 1, "rows"), Member("failed", "uint8_t*", 1, "failed")]
-    all_members += [Member(f"pool{i}", "Pool", 3, "pool") for i in range(len(plan.layout.regions))]
-    all_members += [
-        Member(names.member(node), column_type(node), _column_words(node), "column", node)
-        for node in plan.nodes
-    ]
+    found = [Member("int64_t", "rows", 1), Member("uint8_t*", "failed", 1)]
+    found += [Member("Pool", f"pool{i}", 3) for i in range(len(plan.layout.regions))]
+    found += [Member(result_type(node.dtype), names.member(node), 1, node) for node in plan.nodes]
     for node in plan.nodes:
         if resource := resource_of(node):
             words = len(resource.arrays) + len(resource.scalars)
-            all_members.append(Member(f"r{names.of(node)}", resource.ctype, words, "resource", node))
+            found.append(Member(resource.ctype, f"r{names.of(node)}", words))
     for node in plan.statistics:
-        all_members.append(Member(f"s{names.of(node)}", f"const {state_type(node)}*", 1, "state", node))
-    return (*all_members, Member("outputs", "Outputs", 7, "outputs"))
+        found.append(Member(f"const {state_type(node)}*", f"s{names.of(node)}", 1))
+    return tuple(found)
 
 
-def device_source(plan: FeaturePlan) -> str:
-    """Generate CUDA C++: `layer<l>` and the packing kernels, each with one argument, a `const Plan*`."""
-    return "\n".join([*plan_struct(plan), *_layers(plan), *_packing(plan), *_kernels(plan)])
-
-
-def emulation_source(plan: FeaturePlan) -> str:
-    """Generate the kernels of `device_source` as host functions (const Plan*, number of blocks)."""
-    head = '#include "runtime/threads.hpp"\n#include <mutex>'
-    body = [*plan_struct(plan), *_layers(plan), *_packing(plan), *_kernels(plan, emulated=True)]
-    return "\n".join([head, *body])
-
-
-def kernel_names(plan: FeaturePlan) -> tuple[str, ...]:
-    """Names of the kernels in launch order."""
-    layers = [f"layer{layer}" for layer in range(1, len(plan.layers))]
-    return (*layers, "pack_count", "pack_place", "pack_write")
+def result_type(dtype: str) -> str:
+    """C++ type of a column of results (kernels/runtime/columns.cuh)."""
+    kind = C_TYPES[dtypes.element(dtype)]
+    return f"Lists<{kind}>" if dtypes.is_list(dtype) else f"Values<{kind}>"
 
 
 class Names:
@@ -122,88 +105,53 @@ class Names:
         )
 
 
-def column_type(node: Expr, host: bool = False) -> str:
-    """C++ type of a node's column (kernels/runtime/columns.cuh)."""
-    kind = C_TYPES[dtypes.element(node.dtype)]
-    if node.is_root and not host:
-        items = "Strings" if kind == "Str" else f"Values<{kind}>"
-        return f"List<{items}>" if dtypes.is_list(node.dtype) else items
-    return f"Lists<{kind}>" if dtypes.is_list(node.dtype) else f"Values<{kind}>"
-
-
 def observed_type(node: Expr) -> str:
     """C++ type in which the first input of a statistic node is observed."""
     return "double" if node.inputs[0].dtype in ("float32", "float64") else "int64_t"
 
 
-def _column_words(node: Expr) -> int:
-    if not node.is_root:
-        return 1
-    text = dtypes.element(node.dtype) in dtypes.TEXTS
-    return (3 if dtypes.is_list(node.dtype) else 0) + (6 if text else 1)
-
-
-def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
-    """Generate `struct Plan`. On the host a root has the type of a result; a device reads Arrow's layout."""
-    yield '#include "operators/operators.cuh"\n#include "extract/pack.cuh"\n'
+def plan_struct(plan: FeaturePlan) -> Iterator[str]:
+    """Generate `struct Plan`."""
+    yield '#include "operators/operators.cuh"\n#include "runtime/pool.cuh"\n'
     devices = [node.device for node in plan.nodes if node.device]
     yield from dict.fromkeys(device.prelude for device in devices if device.prelude)
     yield from dict.fromkeys(text for device in devices for text in argument_terms(device)[1])
     yield '#line 1 "plan"'
     yield "struct Plan {"
-    words = 0
     for member in members(plan):
-        words += 1 if host and member.kind == "column" else member.words
-        ctype = (
-            column_type(member.node, host)
-            if member.node is not None and member.kind == "column"
-            else member.ctype
-        )
-        comment = (
-            f"  // {_comment(member.node)}" if member.kind == "column" and member.node is not None else ""
-        )
-        yield f"    {ctype} {member.name};{comment}"
+        comment = f"  // {_comment(member.column)}" if member.column is not None else ""
+        yield f"    {member.ctype} {member.name};{comment}"
     yield "};"
+    words = sum(member.words for member in members(plan))
     yield f'static_assert(sizeof(Plan) == {8 * words}, "Plan has no padding");\n'
 
 
-def node_functions(plan: FeaturePlan, *, host: bool) -> Iterator[str]:
+def node_functions(plan: FeaturePlan) -> Iterator[str]:
     """Generate `run_<i>` of every node.
 
-    Host compilers compile separate functions much faster than a huge function.
+    Compilers take much less time for separate functions than for a huge one.
     """
     names = Names(plan)
-    attribute = "__attribute__((noinline))" if host else "__device__ __forceinline__"
-    skipped = {id(node) for node in plan.fused.values()} if host else set()
+    skipped = {id(node) for node in plan.fused.values()}
     for node in plan.nodes:
         if not node.is_root and id(node) not in skipped:
             yield f"// {_comment(node)} : {node.dtype}"
             yield "template <typename Block>"
-            yield f"static {attribute} void run_{names.of(node)}(const Plan& p, const Block& block) {{"
-            yield f"    {_run(node, names, plan, host=host)}"
+            head = f"void run_{names.of(node)}(const Plan& p, const Block& block)"
+            yield f"static __attribute__((noinline)) {head} {{"
+            yield f"    {_run(node, names, plan)}"
             yield "}"
 
 
-def _layers(plan: FeaturePlan) -> Iterator[str]:
-    """Generate the nodes' functions and `run_layer<l>` of every layer."""
-    names = Names(plan)
-    yield from node_functions(plan, host=False)
-    for level, layer in enumerate(plan.layers[1:], start=1):
-        calls = " ".join(f"run_{names.of(node)}(p, block);" for node in layer if not node.is_root)
-        yield "template <typename Block>"
-        yield f"static __device__ inline void run_layer{level}(const Plan& p, const Block& block) {{"
-        yield f"    {calls}\n}}"
-
-
-def _run(node: Expr, names: Names, plan: FeaturePlan, *, host: bool) -> str:
+def _run(node: Expr, names: Names, plan: FeaturePlan) -> str:
     pools = plan.layout.pools
     pool = f"p.pool{pools[id(node)]}" if id(node) in pools else ""
     terms, function = names.terms(node, pool), function_of(node)
-    grams = plan.fused.get(id(node)) if host else None
+    grams = plan.fused.get(id(node))
     if grams is not None:
         function, below = gram_keys(), names.terms(grams, pool)
         terms = replace(terms, inputs=below.inputs, constant=below.constant, arguments=below.arguments)
-    return function.statement(terms, host=host)
+    return function.statement(terms, host=True)
 
 
 def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
@@ -219,46 +167,6 @@ def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
     for index, node in enumerate(plan.statistics):
         word, column = observed_type(node), names.column(node.inputs[0])
         yield f"    {sink}.template words<{word}>({column}, {index});"
-
-
-def _packing(plan: FeaturePlan) -> Iterator[str]:
-    """Generate the kernels' bodies that pack outputs into the layout of Features.
-
-    See kernels/extract/pack.cuh.
-    """
-    for step in ("Count", "Write"):
-        name = f"pack_{step.lower()}_outputs"
-        yield f"static __device__ inline void {name}(const Plan& p, const ThreadBlock& block) {{"
-        yield f"    Pack{step} pack{{p.outputs, block, {len(plan.sparse)}, {len(plan.dense_names)}}};"
-        yield from hand_outputs(plan, "pack")
-        yield "}"
-
-
-def _kernels(plan: FeaturePlan, *, emulated: bool = False) -> Iterator[str]:
-    bodies = {f"layer{layer}": f"run_layer{layer}(p, block);" for layer in range(1, len(plan.layers))}
-    bodies["pack_count"] = "pack_count_outputs(p, block);"
-    bodies["pack_place"] = f"pack_place(p.outputs, block, {len(plan.sparse)});"
-    bodies["pack_write"] = "pack_write_outputs(p, block);"
-    for name in kernel_names(plan):
-        yield (_EMULATED if emulated else _KERNEL).format(name=name, body=bodies[name])
-
-
-_KERNEL = """\
-extern "C" __global__ void __launch_bounds__(THREADS) {name}(const Plan* plan) {{
-    __shared__ ThreadBlock::Shared shared;
-    const Plan& p = *plan;
-    const ThreadBlock block{{shared, int64_t(blockIdx.x) * THREADS, p.rows, p.failed}};
-    {body}
-}}"""
-_EMULATED = """\
-extern "C" void {name}(const Plan* plan, int64_t blocks) {{
-    livectr::parallel_for(blocks, [&](int64_t index) {{
-        ThreadBlock::Shared shared;
-        const Plan& p = *plan;
-        const ThreadBlock block{{shared, index * THREADS, p.rows, p.failed}};
-        {body}
-    }});
-}}"""
 
 
 def _comment(node: Expr) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.extract.codegen import Member, members
+from livectr.ingest.extract.device_tables import Tables, root_words
 from livectr.ingest.extract.staging import Staging
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.plan.dag import FeaturePlan
@@ -23,6 +23,8 @@ from livectr.system.errors import InternalError
 Array = npt.NDArray[Any]
 ALIGNMENT = 128
 """Bytes to whose multiples parts of device memory are aligned."""
+HEAD, POOL = 21, 3
+"""Words of the structs `Plan` (kernels/extract/device_plan.cuh) and `Pool`."""
 LEAST_POOL, LEAST_KEYS = 1 << 16, 1 << 16
 GROWTH = 1.25
 """Factor over the required size by which memory grows when it was too small."""
@@ -35,28 +37,32 @@ _NOTHING: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
 @dataclass(frozen=True)
 class DeviceResources:
-    """Resources of a plan (dictionaries, vectors) in a device's memory.
+    """Tables of a plan and their arrays (dictionaries, vectors, constants) in a device's memory.
 
     Args:
-        memory: their memory.
-        addresses: address of each array, in the plan's order.
+        tables: the tables.
+        memory: memory of arrays and tables.
+        address: of the tables' words.
     """
 
+    tables: Tables
     memory: Buffer
-    addresses: list[int]
+    address: int
 
     @classmethod
     def upload(cls, device: Device, plan: FeaturePlan) -> DeviceResources:
-        """Copies them. Waits. Their memory on the host is as large and used once, so it is not pinned."""
-        arrays = [array for resource in plan.resources for array in resource.arrays]
-        *starts, size = _offsets([array.nbytes for array in arrays])
+        """Copies them. Waits. The arrays may be large and are copied once, so they are not pinned."""
+        tables = Tables(plan)
+        *starts, at, size = _offsets([*(array.nbytes for array in tables.arrays), tables.nbytes])
         memory = device.memory(max(size, ALIGNMENT))
-        addresses = [memory.address + at for at in starts]
-        sources = [_bytes(array) for array in arrays]
-        for source, address in zip(sources, addresses, strict=True):
+        addresses = [memory.address + start for start in starts]
+        words = device.staging(tables.nbytes)
+        words[:] = _bytes(tables.at(addresses))
+        sources = [*map(_bytes, tables.arrays), words]
+        for source, address in zip(sources, [*addresses, memory.address + at], strict=True):
             device.upload(address, source)
         device.synchronize()
-        return cls(memory, addresses)
+        return cls(tables, memory, memory.address + at)
 
 
 class DeviceBatch:
@@ -68,7 +74,7 @@ class DeviceBatch:
     Args:
         device: runs the kernels.
         plan: whose features are computed.
-        resources: the plan's resources on this device, which batches share.
+        resources: the plan's tables on this device, which batches share.
         outputs: pinned memory of the features.
     """
 
@@ -77,8 +83,9 @@ class DeviceBatch:
     ) -> None:
         self.device, self.plan = device, plan
         self.replaced = 0
-        self._members = members(plan)
-        self._words = sum(member.words for member in self._members)
+        self._words = (
+            HEAD + POOL * len(plan.layout.regions) + resources.tables.root_words + len(plan.statistics)
+        )
         self._regions = [LEAST_POOL] * (max(plan.layout.regions, default=-1) + 1)
         self._keys = 0
         self._keys_a_row = float(len(plan.sparse))
@@ -106,10 +113,12 @@ class DeviceBatch:
         if states and tuple(map(id, states)) != tuple(map(id, self._state_of)):
             self._state_of, self._state_at = tuple(states), self._upload_arrays("states", states)
         self._slots = self._memory("slots", plan.layout.bytes_per_row * self.blocks * THREADS)
-        sizes = [fields * self.blocks * 8 + 8, 8 * len(plan.layout.regions), 8, rows]
+        sizes = [8 * fields, fields * self.blocks * 8 + 8, 8 * len(plan.layout.regions), 8, rows]
         small = list(_offsets(sizes))
         self._small = self._memory("small", small[-1])
-        self._counts, self._heads, self._replaced, self._failed = (self._small + at for at in small[:-1])
+        self._totals, self._counts, self._heads, self._replaced, self._failed = (
+            self._small + at for at in small[:-1]
+        )
         self._small_end = self._small + small[-1]
         self.device.clear(self._small, small[-1])
         self._region_at = [self._memory(f"region{i}", capacity) for i, capacity in enumerate(self._regions)]
@@ -125,15 +134,20 @@ class DeviceBatch:
 
     def run(self, first: int, end: int) -> None:
         """Steps 3 and 4: launch layers first … end - 1."""
-        for layer in range(first, end):
-            self.device.launch(f"layer{layer}", self.blocks, self._plan)
+        for kernel in self._resources.tables.kernels:
+            if first <= kernel.layer < end:
+                self.device.launch(kernel.name, self.blocks * len(kernel.nodes), self._plan)
 
     def pack(self) -> None:
         """Step 5: pack the outputs, and queue the copies to the host of all keys that are to be expected."""
-        self.device.launch("pack_count", self.blocks, self._plan)
-        self.device.launch("pack_place", 1, self._plan)
-        self.device.launch("pack_write", self.blocks, self._plan)
-        self._total = self._counts + 8 * len(self.plan.sparse) * self.blocks
+        plan = self.plan
+        fields, outputs = len(plan.sparse), len(plan.sparse) + len(plan.dense) + len(plan.statistics)
+        if fields:
+            self.device.launch("pack_count", self.blocks * fields, self._plan)
+            self.device.launch("pack_place", fields, self._plan)
+        if outputs:
+            self.device.launch("pack_write", self.blocks * outputs, self._plan)
+        self._total = self._counts + 8 * fields * self.blocks
         nbytes = self._small_end - self._total
         self._known = self._host("known", nbytes)[:nbytes]
         self.device.download(self._known, self._total)
@@ -235,39 +249,30 @@ class DeviceBatch:
         address = self._memory(name, len(host))
         words = staging.words(starts + address)
         self._root_words |= {id(root): of_root for root, of_root in zip(staging.roots, words, strict=True)}
-        plan = [word for member in self._members for word in self._member(member)]
+        plan = self._plan_words(address + size)
         host[size : size + plan_bytes] = np.array(plan, np.int64).view(np.uint8)
         self.device.upload(address, host[: size + plan_bytes])
         self._plan = address + size
 
-    def _member(self, member: Member) -> list[int]:
-        """Words of a member of `Plan`."""
-        plan, layout, node = self.plan, self.plan.layout, member.node
-        if member.kind == "rows":
-            return [self.rows]
-        if member.kind == "failed":
-            return [self._failed]
-        if member.kind == "pool":
-            number = int(member.name.removeprefix("pool"))
-            region = layout.regions[number]
-            return [self._region_at[region], self._regions[region], self._heads + 8 * number]
-        if member.kind == "outputs":
-            offsets, dense, observed, keys, _ = (self._outputs + at for at in self._out)
-            return [self._counts, offsets, keys, self._keys, dense, observed, self._replaced]
-        assert node is not None, member
-        if member.kind == "column" and node.is_root:
-            return self._root_words.get(id(node), [0] * member.words)
-        if member.kind == "column":
-            return [self._slots + layout.slots[id(node)] * self.blocks * THREADS]
-        if member.kind == "state":
-            return [self._state_at[[id(n) for n in plan.statistics].index(id(node))]]
-        nodes = [n for n in plan.nodes if n.device is not None and n.device.resource is not None]
-        at = 0
-        for other, resource in zip(nodes, plan.resources, strict=True):
-            if other is node:
-                return [*self._resources.addresses[at : at + len(resource.arrays)], *resource.scalars]
-            at += len(resource.arrays)
-        raise AssertionError(member)
+    def _plan_words(self, address: int) -> list[int]:
+        """Words of the struct `Plan` at an address, and of what it points to: pools, roots, states."""
+        plan, resources = self.plan, self._resources
+        pools = address + 8 * HEAD
+        roots = pools + 8 * POOL * len(plan.layout.regions)
+        states = roots + 8 * resources.tables.root_words
+        tables = [resources.address + 8 * word for word in resources.tables.begins]
+        offsets, dense, observed, keys, _ = (self._outputs + at for at in self._out)
+        head = [
+            *(self.rows, self.blocks, self._failed, self._slots, pools, roots, states, *tables),
+            *(self._counts, self._totals, offsets, keys, self._keys, dense, observed, self._replaced),
+            *(len(plan.sparse), len(plan.dense_names)),
+        ]
+        assert len(head) == HEAD, len(head)
+        for number, region in enumerate(plan.layout.regions):
+            head += [self._region_at[region], self._regions[region], self._heads + 8 * number]
+        for root in roots_in(plan):
+            head += self._root_words.get(id(root), [0] * root_words(root))
+        return [*head, *self._state_at]
 
 
 def _bytes(array: Array) -> npt.NDArray[np.uint8]:

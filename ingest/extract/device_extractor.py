@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.extract.codegen import device_source, emulation_source, kernel_names
 from livectr.ingest.extract.device_batch import DeviceBatch, DeviceResources
+from livectr.ingest.extract.device_code import device_units, emulation_units
 from livectr.ingest.extract.engines import explained
 from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.extract.measured_extractor import MeasuredExtractor
@@ -110,9 +110,9 @@ class DeviceExtractor:
         self._cpu = CpuWork(self.placement.cpu) if self.placement.cpu else None
         self._worker = ThreadPoolExecutor(1, "cpu-nodes") if self._cpu else None
         self._first_waiting = _first_waiting_layer(self._split)
-        source = (device_source if target is CudaDevice else emulation_source)(self._split)
+        first, *more = (device_units if target is CudaDevice else emulation_units)(self._split)
         try:
-            self._device = target(source, kernel_names(self._split))
+            self._device = target(first.source, first.kernels, *more)
         except KernelError as error:
             raise explained(error) from None
         self._resources = DeviceResources.upload(self._device, self._split)

@@ -102,11 +102,25 @@ class Function:
         parts = [self.call, *kinds[:-1], "->", kinds[-1], *self.arguments, self.resource, self.state]
         return " ".join(part for part in parts if part)
 
+    def terms(self, pool: str) -> Terms:
+        """Terms of a function whose columns, arguments and data are local variables; `pool` is its pool."""
+        return Terms(
+            "out",
+            tuple(f"in{i}" for i in range(len(self.inputs))),
+            (False,) * len(self.inputs),
+            tuple(f"a{i}" for i in range(len(self.arguments))),
+            "resource",
+            "state",
+            pool,
+        )
+
     def statement(self, terms: Terms, *, host: bool) -> str:
         """C++ that runs it over `block`. host: with forms for many values at once, which a device lacks."""
-        return (self._many(terms) if host else "") or self._each_row(terms)
+        if host:
+            return self._many(terms) or self._each_row(terms, "for")
+        return self._mapped(terms) or self._each_row(terms, "ROLLED for")
 
-    def _each_row(self, terms: Terms) -> str:
+    def _each_row(self, terms: Terms, loop: str) -> str:
         out, call = terms.out, self._call(terms, "items.at(i)")
         if self.output in dtypes.FIXED:
             return f"block.values({out}, [&](int64_t row) {{ return {C_TYPES[self.output]}({call}); }});"
@@ -120,9 +134,18 @@ class Function:
             shape = "lists"
         body = f"{each};"
         if not self.rowwise and self.listed:
-            loop = "for (int32_t i = 0; i < items.size(); ++i)"
-            body = f"const auto items = {terms.inputs[self.listed[0]]}.row(row); {loop} {{ {body} }}"
+            items = f"const auto items = {terms.inputs[self.listed[0]]}.row(row);"
+            body = f"{items} {loop} (int32_t i = 0; i < items.size(); ++i) {{ {body} }}"
         return f"block.{shape}({out}, {terms.pool}, [&](int64_t row, auto& sink) {{ {body} }});"
+
+    def _mapped(self, terms: Terms) -> str:
+        """A call for each item of a list with results of fixed width, whose sizes are known; else nothing."""
+        if not self.each:
+            return ""
+        call = self._call(terms, "items.at(i)")
+        rows = f"[&](int64_t row) {{ return {terms.inputs[self.listed[0]]}.row(row); }}"
+        item = f"[&](int64_t row, const auto& items, int32_t i) {{ return {call}; }}"
+        return f"block.map({terms.out}, {terms.pool}, {rows}, {item});"
 
     def _many(self, terms: Terms) -> str:
         """A call for many values at once, where the host has one; else nothing."""

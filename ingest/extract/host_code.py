@@ -32,7 +32,7 @@ def recall_bytes(plan: FeaturePlan) -> int:
 
 def host_source(plan: FeaturePlan) -> str:
     """Generate the translation unit of the host extractor."""
-    return "\n".join([*plan_struct(plan, host=True), *node_functions(plan, host=True), *_host(plan)])
+    return "\n".join([*plan_struct(plan), *node_functions(plan), *_host(plan)])
 
 
 def _host(plan: FeaturePlan) -> Iterator[str]:

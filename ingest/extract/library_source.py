@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from livectr.ingest import operators as op
-from livectr.ingest.extract.functions import Function, Terms, function_of, gram_keys
+from livectr.ingest.extract.functions import Function, function_of, gram_keys
 from livectr.ingest.extract.transfer import encoded
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import C_TYPES, ColumnRef, Expr, column
@@ -166,21 +166,12 @@ def _definition(name: str, function: Function) -> str:
         data.append(f"const auto& resource = *static_cast<const {function.resource}*>(call.resource);")
     if function.state:
         data.append(f"const auto* const state = static_cast<const {function.state}*>(call.state);")
-    terms = Terms(
-        "out",
-        tuple(f"in{i}" for i in range(len(function.inputs))),
-        (False,) * len(function.inputs),
-        tuple(f"a{i}" for i in range(len(function.arguments))),
-        "resource",
-        "state",
-        "*call.pool",
-    )
     body = [
         f"const auto out = {_column(function.output)}(call.out);",
         *columns,
         *arguments,
         *data,
-        function.statement(terms, host=True),
+        function.statement(function.terms("*call.pool"), host=True),
     ]
     head = f"void {name}(const Call& call, const RowBlock& block) {{"
     return "\n".join([head, *(f"    {line}" for line in body), "}"])

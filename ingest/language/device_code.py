@@ -13,7 +13,7 @@ class Device:
     """Device code of a node.
 
     A call has one text for all nodes of its types: what differs between them are inputs and arguments. So the
-    shipped library has a function for each text (`ingest.extract.functions`).
+    shipped library and a device have a function for each text (`ingest.extract.functions`).
 
     Args:
         call: C++ with `{0}`, `{1}` … for the inputs and `{a[0]}`, `{a[1]}` … for the arguments. For

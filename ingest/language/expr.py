@@ -4,9 +4,9 @@ Nodes are immutable and hash-consed: building an equal expression again returns 
 sub-expression of ten features is computed once. A node's layer is its depth from the roots; nodes of a layer
 do not depend on each other.
 
-A node carries its device code: a C++ call with a placeholder for each input. `ingest.extract.codegen`
-generates a translation unit from a plan. Python numbers and strings inside an expression become constants in
-the code.
+A node carries its device code: a C++ call with a placeholder for each input. `ingest.extract.codegen` (host)
+and `ingest.extract.device_code` generate functions from it. Python numbers and strings inside an expression
+become constants.
 """
 
 from __future__ import annotations

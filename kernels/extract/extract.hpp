@@ -1,5 +1,5 @@
 // Host driver of a generated feature plan: reads Arrow columns in place, runs the layers over blocks of rows on
-// all threads, and packs the results. Host only; the plan itself (ingest/extract/codegen.py) is CUDA-clean.
+// all threads, and packs the results. The plan itself is generated (ingest/extract/codegen.py).
 //
 // Common features: values that all rows of a batch share come as a batch of a single row. Nodes that depend on
 // shared values only are computed once. Other nodes read them broadcast over their blocks; of strings and lists

@@ -6,13 +6,6 @@
 #pragma once
 #include "operators/strings.cuh"
 
-// Long functions that many nodes of a plan call: inlined into each, NVRTC takes a second for every call.
-#ifdef __CUDACC__
-#define OUT_OF_LINE __noinline__
-#else
-#define OUT_OF_LINE inline
-#endif
-
 // (-1)^negative · digits · 10^exponent.
 struct Decimal {
     uint64_t digits;  // the first 19 significant digits, without trailing zeros

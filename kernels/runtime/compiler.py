@@ -22,6 +22,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,8 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 _loaded: dict[Path, ctypes.CDLL] = {}
 _lock = threading.Lock()
+_first = threading.Lock()
+"""Held while NVRTC is used first: it opens a library then, and fails where another thread does so as well."""
 
 
 @dataclass(frozen=True)
@@ -260,10 +263,18 @@ def cached_cubin(source: str, *, arch: str) -> Path:
     """
     if (path := prebuilt_cubin(source, arch)) is not None:
         return path
-    path = cache_folder() / f"{text_key(_nvrtc_identity(), cubin_key(source, arch))}.cubin"
+    with _first:
+        identity = _nvrtc_identity()
+    path = cache_folder() / f"{text_key(identity, cubin_key(source, arch))}.cubin"
     if not path.exists():
         _write_whole(path, compile_cubin(source, arch=arch))
     return path
+
+
+def cached_cubins(sources: Sequence[str], *, arch: str) -> list[Path]:
+    """Files of `cached_cubin` for each source, compiled side by side on `thread_count` threads."""
+    with ThreadPoolExecutor(thread_count(), "nvrtc") as pool:
+        return list(pool.map(functools.partial(cached_cubin, arch=arch), sources))
 
 
 def prebuilt_cubin(source: str, arch: str) -> Path | None:

@@ -12,13 +12,14 @@ import ctypes
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.columns import THREADS
-from livectr.kernels.runtime.compiler import cached_cubin, compile_host
+from livectr.kernels.runtime.compiler import cached_cubins, compile_host
 from livectr.system.errors import ConfigError
 
 Bytes = npt.NDArray[np.uint8]
@@ -43,6 +44,19 @@ class Buffer:
 
     def __init__(self, address: int, nbytes: int, owner: Any) -> None:
         self.address, self.nbytes, self.owner = address, nbytes, owner
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Translation unit of kernels.
+
+    Args:
+        source: C++ text.
+        kernels: their names.
+    """
+
+    source: str
+    kernels: tuple[str, ...]
 
 
 class Device(ABC):
@@ -145,19 +159,25 @@ class _LentBytes:
 class EmulatedDevice(Device):
     """Emulated device: host memory, and kernels as host functions.
 
+    Args:
+        source: C++ text.
+        kernels: names of its kernels.
+        more: further translation units.
+
     Raises:
         KernelError: the source does not compile.
     """
 
     name = "emulated"
 
-    def __init__(self, source: str, kernels: Sequence[str]) -> None:
-        library = compile_host(source, name="emulated kernels", flags=("-Og",))
+    def __init__(self, source: str, kernels: Sequence[str], *more: Unit) -> None:
         self._kernels: dict[str, Any] = {}
-        for kernel in kernels:
-            function = library[kernel]
-            function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int64], None
-            self._kernels[kernel] = function
+        for unit in (Unit(source, tuple(kernels)), *more):
+            library = compile_host(unit.source, name="emulated kernels", flags=("-Og",))
+            for kernel in unit.kernels:
+                function = library[kernel]
+                function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int64], None
+                self._kernels[kernel] = function
 
     def memory(self, nbytes: int) -> Buffer:
         """Allocates host memory, aligned to 256 bytes and filled with a pattern."""
@@ -271,20 +291,28 @@ class CudaDevice(Device):
 
     Memory comes from CuPy's pool; there is a single non-blocking stream.
 
+    Args:
+        source: CUDA C++ text.
+        kernels: names of its kernels.
+        more: further translation units; units are compiled side by side.
+
     Raises:
         ConfigError: there is no GPU.
         KernelError: the source does not compile.
     """
 
-    def __init__(self, source: str, kernels: Sequence[str]) -> None:
+    def __init__(self, source: str, kernels: Sequence[str], *more: Unit) -> None:
         cupy = require_gpu()
         self._cupy, self._runtime = cupy, cupy.cuda.runtime
         self._device = cupy.cuda.Device()
         properties = self._runtime.getDeviceProperties(self._device.id)
         self.name = properties["name"].decode()
         arch = f"sm_{self._device.compute_capability}"
-        module = cupy.RawModule(path=str(cached_cubin(source, arch=arch)))
-        self._kernels = {kernel: module.get_function(kernel) for kernel in kernels}
+        units = (Unit(source, tuple(kernels)), *more)
+        self._kernels: dict[str, Any] = {}
+        for unit, path in zip(units, cached_cubins([unit.source for unit in units], arch=arch), strict=True):
+            module = cupy.RawModule(path=str(path))
+            self._kernels |= {kernel: module.get_function(kernel) for kernel in unit.kernels}
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
     def another(self) -> Self:

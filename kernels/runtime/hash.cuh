@@ -47,13 +47,13 @@ static __device__ __forceinline__ uint64_t merge(uint64_t hash, uint64_t acc) {
 }  // namespace xxh64
 
 // XXH64 (Yann Collet, xxHash specification 0.1.1) of `size` bytes.
-static __device__ inline uint64_t hash_bytes(const uint8_t* p, int64_t size, uint64_t seed = 0) {
+static __device__ OUT_OF_LINE uint64_t hash_bytes(const uint8_t* p, int64_t size, uint64_t seed = 0) {
     using namespace xxh64;
     const uint8_t* const end = p + size;
     uint64_t hash;
     if (size >= 32) {
         uint64_t a = seed + P1 + P2, b = seed + P2, c = seed, d = seed - P1;
-        for (; end - p >= 32; p += 32) {
+        ROLLED for (; end - p >= 32; p += 32) {
             a = round(a, read<uint64_t>(p));
             b = round(b, read<uint64_t>(p + 8));
             c = round(c, read<uint64_t>(p + 16));
@@ -65,7 +65,7 @@ static __device__ inline uint64_t hash_bytes(const uint8_t* p, int64_t size, uin
         hash = seed + P5;
     }
     hash += static_cast<uint64_t>(size);
-    for (; end - p >= 8; p += 8) hash = rotl(hash ^ xxh64::round(0, read<uint64_t>(p)), 27) * P1 + P4;
+    ROLLED for (; end - p >= 8; p += 8) hash = rotl(hash ^ xxh64::round(0, read<uint64_t>(p)), 27) * P1 + P4;
     // Words are of all lengths: what is left, 0 to 7 bytes, is mixed without a branch that could be mispredicted.
     const int64_t left = end - p;
     if (left > 0) {

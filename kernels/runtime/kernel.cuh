@@ -4,9 +4,11 @@
 #include "runtime/threadblock.cuh"
 
 #ifdef __CUDACC__
-#define KERNEL(name)                                                                                             \
+#define KERNEL(name) BOUNDED_KERNEL(name, )
+// bounds: __launch_bounds__ of kernels whose threads may take more than 64 registers.
+#define BOUNDED_KERNEL(name, bounds)                                                                             \
     static __device__ __forceinline__ void name##_block(const Plan& p, const ThreadBlock& block, int64_t index); \
-    extern "C" __global__ void name(const Plan* plan) {                                                          \
+    extern "C" __global__ void bounds name(const Plan* plan) {                                                   \
         __shared__ ThreadBlock::Shared shared;                                                                   \
         name##_block(*plan, ThreadBlock{shared, int64_t(blockIdx.x) * THREADS, 0, nullptr}, blockIdx.x);         \
     }                                                                                                            \
@@ -27,6 +29,7 @@ void run_blocks(int64_t blocks, Body body) {
 #endif
 }
 
+#define BOUNDED_KERNEL(name, bounds) KERNEL(name)
 #define KERNEL(name)                                                                                             \
     static void name##_block(const Plan& p, const ThreadBlock& block, int64_t index);                            \
     extern "C" void name(const Plan* plan, int64_t blocks) {                                                     \

@@ -4,6 +4,12 @@
 
 #ifdef __CUDACC__
 
+// A long function that many functions call: inlined into each, NVRTC takes up to a second for every call.
+#define OUT_OF_LINE __noinline__
+// A loop over a row's items or bytes, not unrolled: rows of a warp differ in length, and code that is four times as long
+// takes NVRTC four times as long.
+#define ROLLED _Pragma("unroll 1")
+
 // NVRTC has no standard headers.
 using int8_t = signed char;
 using uint8_t = unsigned char;
@@ -26,12 +32,17 @@ static __device__ __forceinline__ T peek(const T* address) {
     return *static_cast<const volatile T*>(address);
 }
 
+// Sets a flag that other threads may set too.
+static __device__ __forceinline__ void put_flag(uint8_t* flag) { *static_cast<volatile uint8_t*>(flag) = 1; }
+
 static __device__ __forceinline__ int32_t lowest_bit(uint64_t bits) { return __ffsll(bits) - 1; }
 static __device__ __forceinline__ int32_t highest_bit(uint32_t bits) { return 31 - __clz(bits); }
 
 #else
 
 #define LIVECTR_HOST 1
+#define OUT_OF_LINE inline
+#define ROLLED
 
 #include <cmath>
 #include <cstddef>
@@ -73,6 +84,8 @@ static inline T atomicMin(T* address, T value) {
     }
     return seen;
 }
+
+static inline void put_flag(uint8_t* flag) { __atomic_store_n(flag, uint8_t(1), __ATOMIC_RELAXED); }
 
 static inline int32_t lowest_bit(uint64_t bits) { return __builtin_ctzll(bits); }
 static inline int32_t highest_bit(uint32_t bits) { return 31 - __builtin_clz(bits); }

@@ -13,6 +13,14 @@
 #pragma once
 #include "runtime/columns.cuh"
 
+static __device__ OUT_OF_LINE void copy_bytes(uint8_t* to, Str s) {
+#ifdef __CUDACC__
+    ROLLED for (int32_t i = 0; i < s.size; ++i) to[i] = s.data[i];
+#else
+    memcpy(to, s.data, size_t(s.size));
+#endif
+}
+
 struct CountItems {
     int64_t items = 0;
     __device__ __forceinline__ bool done() const { return items > MAX_ROW_VALUES; }
@@ -68,7 +76,7 @@ struct WriteStrings {
     uint8_t* begin;
     Str first;  // the first piece, until there is a second
     __device__ __forceinline__ void copy(Str s) {
-        memcpy(at, s.data, size_t(s.size));
+        copy_bytes(at, s);
         at += s.size;
     }
     __device__ __forceinline__ void flush() {

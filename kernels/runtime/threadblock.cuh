@@ -18,7 +18,7 @@ struct ThreadBlock {
     uint8_t* failed;      // uint8[rows]: rows that cannot be extracted
 
     template <typename F>
-    __device__ __forceinline__ void threads(F part) const {
+    static __device__ __forceinline__ void threads(F part) {
 #ifdef __CUDACC__
         part(int32_t(threadIdx.x));
         __syncthreads();
@@ -43,14 +43,17 @@ struct ThreadBlock {
     template <typename F>
     __device__ __forceinline__ const int64_t* prefix_sums(F size) const {
         threads([&](int32_t thread) { shared.sums[0][thread] = size(thread); });
+        return scan(shared.sums);
+    }
+    static __device__ OUT_OF_LINE const int64_t* scan(int64_t (*sums)[THREADS]) {
         int from = 0;
-        for (int32_t step = 1; step < THREADS; step *= 2, from = 1 - from) {
+        ROLLED for (int32_t step = 1; step < THREADS; step *= 2, from = 1 - from) {
             threads([&](int32_t thread) {
-                const int64_t* const sums = shared.sums[from];
-                shared.sums[1 - from][thread] = sums[thread] + (thread >= step ? sums[thread - step] : 0);
+                const int64_t before = thread >= step ? sums[from][thread - step] : 0;
+                sums[1 - from][thread] = sums[from][thread] + before;
             });
         }
-        return shared.sums[from];
+        return sums[from];
     }
 
     // Allocates memory for each row: measure(row) → bytes; write(row, address), null where the pool is too small.
@@ -69,9 +72,32 @@ struct ThreadBlock {
         });
     }
 
+    // A row that is too long for one node fails, and is empty there: other nodes, which may run at the same time, see
+    // its values.
     __device__ __forceinline__ bool admits(int64_t row, int64_t items, int64_t bytes) const {
-        if (items > MAX_ROW_VALUES || bytes > MAX_ROW_BYTES) failed[row] = 1;
-        return failed[row] == 0;
+        const bool fits = items <= MAX_ROW_VALUES && bytes <= MAX_ROW_BYTES;
+        if (!fits) put_flag(failed + row);
+        return fits;
+    }
+
+    // Lists of the sizes of row_of(row), with item(row, items, i) in place of each item.
+    template <typename T, typename R, typename F>
+    __device__ __forceinline__ void map(const Lists<T>& out, const Pool& pool, R row_of, F item) const {
+        allocate(
+            pool,
+            [&](int64_t row) {
+                const int32_t size = row_of(row).size();
+                out.values[row].size = admits(row, size, 0) ? size : 0;
+                return int64_t(out.values[row].size) * int64_t(sizeof(T));
+            },
+            [&](int64_t row, uint8_t* memory) {
+                T* const to = reinterpret_cast<T*>(memory);
+                out.values[row].data = to;
+                if (memory == nullptr) out.values[row].size = 0;
+                const auto items = row_of(row);
+                const int32_t size = out.values[row].size;
+                ROLLED for (int32_t i = 0; i < size; ++i) to[i] = item(row, items, i);
+            });
     }
 
     template <typename T, typename F>
@@ -101,11 +127,14 @@ struct ThreadBlock {
                 CountStrings sink;
                 operate(row, sink);
                 sink.next();
-                return admits(row, 1, sink.bytes) ? sink.bytes : 0;
+                const bool fits = admits(row, 1, sink.bytes);
+                out.values[row] = Str{nullptr, fits ? 1 : 0};
+                return fits ? sink.bytes : 0;
             },
             [&](int64_t row, uint8_t* memory) {
+                const bool fits = out.values[row].size > 0;
                 out.values[row] = Str{nullptr, 0};
-                if (memory == nullptr || failed[row] != 0) return;
+                if (memory == nullptr || !fits) return;
                 WriteStrings sink{out.values + row, memory, memory, Str{nullptr, 0}};
                 operate(row, sink);
                 sink.next();

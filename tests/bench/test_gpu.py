@@ -6,7 +6,7 @@ import pytest
 
 from bench import gpu, gpu_images, gpu_staging, gpu_step, gpu_tables, gpu_train
 from bench.run import ROW
-from livectr.ingest.extract.codegen import device_source
+from livectr.ingest.extract.device_code import device_units
 from livectr.kernels.gpu_table.device_store import table_source
 from livectr.kernels.runtime.compiler import compile_cubin
 from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice
@@ -60,8 +60,7 @@ def test_staging_is_measured_without_a_device() -> None:
     [
         gpu._EMPTY[CudaDevice],
         gpu._ALLOCATE_KERNEL[CudaDevice],
-        device_source(gpu.fixed(10, 2)[0]),
-        device_source(gpu.strings(10, 2)[0]),
+        *(unit.source for make in (gpu.fixed, gpu.strings) for unit in device_units(make(10, 2)[0])),
         table_source(gpu_tables.LAYOUT),
         table_source(gpu_tables.WIDE),
     ],

@@ -16,6 +16,7 @@ import pytest
 
 from bench.features import display_ads, rows_of
 from livectr.ingest import operators as op
+from livectr.ingest.extract.device_code import device_units
 from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
@@ -23,6 +24,7 @@ from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.columns import MAX_ROW_VALUES, THREADS
+from livectr.kernels.runtime.compiler import cached_cubins
 from livectr.system.errors import ConfigError
 from tests.ingest.operator_check import plan_of
 from tests.ingest.operator_expressions import EXPRESSIONS, F64, I64, L64, LTEXT, ROOTS, TEXT
@@ -43,6 +45,12 @@ def assert_equal(got: Features, want: Features, *, exact: bool = True) -> None:
         np.testing.assert_array_equal(got.dense, want.dense)
     else:
         np.testing.assert_allclose(got.dense, want.dense, rtol=1e-6, atol=0)
+
+
+def compiles_for_sm_90(plan: FeaturePlan) -> bool:
+    """True if NVRTC compiles every unit of a plan's device code; it raises KernelError otherwise."""
+    paths = cached_cubins([unit.source for unit in device_units(plan)], arch="sm_90")
+    return all(path.read_bytes().startswith(b"\x7fELF") for path in paths)
 
 
 def operators_equal_the_host(target: Target, expressions: dict[str, list[Expr]], *, exact: bool) -> None:

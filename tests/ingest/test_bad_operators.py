@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from livectr.cli import main
 from livectr.ingest import operators as op
-from livectr.ingest.extract.codegen import device_source
 from livectr.ingest.extract.engines import explained
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.runtime.compiler import compile_cubin
 from livectr.system.errors import ConfigError, KernelError
+from tests.ingest.device_checks import compiles_for_sm_90
 
 HEAD = """\
 from livectr.ingest.operators import *
@@ -155,7 +154,7 @@ def test_the_compilers_message_is_at_the_users_line(
 def test_nvrtcs_message_is_at_the_users_line(tmp_path: Path) -> None:
     plan = load_pipeline(write(tmp_path / "p.py", "second(log.user)", LINES)).plan
     with pytest.raises(KernelError) as refused:
-        compile_cubin(device_source(plan))
+        compiles_for_sm_90(plan)
     said = explained(refused.value)
     assert isinstance(said, ConfigError)
     assert f"{tmp_path / 'p.py'}:13: error: " in str(said) and "missing_b" in str(said)
@@ -231,7 +230,7 @@ def test_floats_are_divided_as_in_cpp() -> None:
 
 
 def test_divisions_compile_for_a_gpu() -> None:
-    assert compile_cubin(device_source(PLAN))
+    assert compiles_for_sm_90(PLAN)
 
 
 @pytest.mark.parametrize("sign", ["/", "%"])

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from bench.features import display_ads, rows_of
 from livectr.ingest import operators as op
-from livectr.ingest.extract.codegen import device_source, kernel_names
+from livectr.ingest.extract.device_code import device_units
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
-from livectr.kernels.runtime.compiler import compile_cubin
 from livectr.system.errors import ConfigError
+from tests.ingest.device_checks import compiles_for_sm_90
 from tests.ingest.operator_check import check, plan_of
 from tests.ingest.operator_expressions import EXPRESSIONS, L64, ROOTS
 from tests.ingest.random_plans import random_batch, random_dag
@@ -230,11 +230,11 @@ def test_blocks_do_not_share_memory_of_outputs() -> None:
 @pytest.mark.parametrize("name", few(EXPRESSIONS, *list(EXPRESSIONS)[3::20]))
 def test_device_code_compiles_for_sm_90(name: str) -> None:
     """NVRTC needs over a second for each; the examples' pipelines, below, have many of them."""
-    assert compile_cubin(device_source(plan_of(EXPRESSIONS[name]))).startswith(b"\x7fELF")
+    assert compiles_for_sm_90(plan_of(EXPRESSIONS[name]))
 
 
 def test_device_code_of_display_ads_compiles_for_sm_90() -> None:
-    assert compile_cubin(device_source(display_ads().plan)).startswith(b"\x7fELF")
+    assert compiles_for_sm_90(display_ads().plan)
 
 
 def test_a_vector_is_as_many_dense_numbers() -> None:
@@ -257,6 +257,7 @@ BENCHMARK = pytest.param("../bench/featurebox", marks=pytest.mark.full)  # NVRTC
 def test_the_kernels_of_every_pipeline_compile_for_sm_90_within_their_budget(folder: str) -> None:
     """A kernel per layer and three that pack, of the examples and of the 200 features of the benchmark."""
     plan = load_pipeline(ROOT / "examples" / folder / "pipeline.py").plan
-    report = ptxas_report(device_source(plan))
-    assert usages(report).keys() == set(kernel_names(plan))
+    units = device_units(plan)
+    report = "\n".join(ptxas_report(unit.source) for unit in units)
+    assert usages(report).keys() == {kernel for unit in units for kernel in unit.kernels}
     assert over_budget(report, PIPELINE_BUDGETS.get(Path(folder).name, {}), LAYER_BUDGET) == []

@@ -13,15 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.ingest import operators as op
-from livectr.ingest.extract.codegen import device_source
 from livectr.ingest.extract.engines import Wanted
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.runtime.compiler import compile_cubin
 from livectr.system.errors import ConfigError
+from tests.ingest.device_checks import compiles_for_sm_90
 from tests.ingest.operator_check import ENGINES, OperatorCheck, plan_of
 from tests.ingest.operator_expressions import BOOL, I64, LF, LTEXT, TEXT, root
 from tests.ingest.random_columns import batches
@@ -128,7 +127,7 @@ def test_operator_equals_reference(name: str, engine: Wanted) -> None:
 
 @pytest.mark.parametrize("name", few(EXPRESSIONS, "trim"))
 def test_device_code_compiles_for_sm_90(name: str) -> None:
-    assert compile_cubin(device_source(plan_of(EXPRESSIONS[name]))).startswith(b"\x7fELF")
+    assert compiles_for_sm_90(plan_of(EXPRESSIONS[name]))
 
 
 def run(node: Expr, **values: list[Any]) -> Any:

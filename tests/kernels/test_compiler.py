@@ -102,6 +102,20 @@ def test_prebuilt_cubins_need_no_nvrtc(cache: Path, tmp_path: Path, monkeypatch:
     assert cached_cubin(source + " ", arch="sm_90").parent != built.parent
 
 
+def test_threads_compile_cubins_side_by_side(cache: Path) -> None:
+    """In a process of its own: NVRTC's first use fails where two threads share it."""
+    program = (
+        "from livectr.kernels.runtime.compiler import cached_cubins;"
+        "kernel = 'extern \"C\" __global__ void f%d(float* x) { x[threadIdx.x] += %d; }';"
+        "print(len(set(cached_cubins([kernel % (i, i) for i in range(8)], arch='sm_90'))))"
+    )
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "LIVECTR_THREADS": "8"}
+    done = subprocess.run(command, cwd=KERNELS.parent, capture_output=True, text=True, env=environment)
+    assert done.stdout.strip() == "8", done.stderr
+    assert len(list(cache.iterdir())) == 8
+
+
 def test_processes_that_want_the_same_library_compile_it_once(cache: Path, tmp_path: Path) -> None:
     wrapper, log = tmp_path / "wrapper", tmp_path / "log"
     wrapper.write_text(

@@ -95,7 +95,7 @@ class Cupy:
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Cupy:
     double = Cupy()
     monkeypatch.setattr(devices, "require_gpu", lambda: double)
-    monkeypatch.setattr(devices, "cached_cubin", lambda source, arch: Path("kernels.cubin"))
+    monkeypatch.setattr(devices, "cached_cubins", lambda sources, arch: [Path("kernels.cubin")])
     return double
 
 

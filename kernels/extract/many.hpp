@@ -50,7 +50,7 @@ struct ShortStrings {
         Words h = size + P5;
         for (uint64_t at = 8; at <= longest; at += 8) {
             for (int32_t i = 0; i < LANES; ++i)
-                word[i] = read<uint64_t>(at <= uint64_t(strings[i].size) ? strings[i].data + at - 8 : NONE);
+                word[i] = read_bytes<uint64_t>(at <= uint64_t(strings[i].size) ? strings[i].data + at - 8 : NONE);
             const Words next = turned(h ^ turned(word * P2, 31) * P1, 27) * P1 + P4;
             h = size >= at ? next : h;
         }
@@ -66,7 +66,7 @@ struct ShortStrings {
         Words size, word;
         uint64_t all = 0;
         for (int32_t i = 0; i < LANES; ++i) {
-            word[i] = read<uint64_t>(text + at[i]);
+            word[i] = read_bytes<uint64_t>(text + at[i]);
             all |= size[i] = uint64_t(ends[i] - at[i]);
         }
         Words h = size + P5;

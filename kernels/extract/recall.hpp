@@ -120,14 +120,13 @@ class Recall {
     static bool same(Str a, Str b) { return a.size == b.size && memcmp(a.data, b.data, size_t(a.size)) == 0; }
 
     static uint64_t hash_of(Str s) {
-        using xxh64::read;
         uint64_t hash = uint64_t(s.size) * xxh64::P5, word = 0;
         if (s.size >= 8) {
             for (int32_t i = 0; i + 8 < s.size; i += 8)
-                hash = xxh64::rotl(hash ^ read<uint64_t>(s.data + i), 29) * xxh64::P1;
-            word = read<uint64_t>(s.data + s.size - 8);
+                hash = xxh64::rotl(hash ^ read_bytes<uint64_t>(s.data + i), 29) * xxh64::P1;
+            word = read_bytes<uint64_t>(s.data + s.size - 8);
         } else if (s.size >= 4) {
-            word = uint64_t(read<uint32_t>(s.data)) << 32 | read<uint32_t>(s.data + s.size - 4);
+            word = uint64_t(read_bytes<uint32_t>(s.data)) << 32 | read_bytes<uint32_t>(s.data + s.size - 4);
         } else if (s.size > 0) {
             word = uint64_t(s.data[0]) << 16 | uint64_t(s.data[s.size / 2]) << 8 | s.data[s.size - 1];
         }

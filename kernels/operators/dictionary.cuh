@@ -53,7 +53,7 @@ struct ListDictionary {
     __device__ __forceinline__ void put(int64_t key, Sink& sink) const {
         const uint64_t word = dictionary_word(slots, shift, empty, key);
         const T* const first = items + (word >> SIZE_BITS);
-        for (int32_t i = 0; i < int32_t(word & SIZE_MASK); ++i) sink.push(first[i]);
+        ROLLED for (int32_t i = 0; i < int32_t(word & SIZE_MASK); ++i) sink.push(first[i]);
     }
 };
 
@@ -85,7 +85,7 @@ template <int32_t COLUMNS, typename Words, typename Sink>
 static __device__ __forceinline__ void pool_columns(const WordVectors& known, const Words& words, const int32_t* kept,
                                                     int64_t from, float divisor, Sink& sink) {
     float sum[COLUMNS] = {};
-    for (int32_t i = 0; i < words.size(); ++i) {
+    ROLLED for (int32_t i = 0; i < words.size(); ++i) {
         const int32_t row = i < KEPT_WORDS ? kept[i] : known.row_of(key(words.at(i)));
         if (row < 0) continue;
         const float* const vector = known.vectors + row * known.stride + from;
@@ -98,17 +98,19 @@ static __device__ __forceinline__ void pool_columns(const WordVectors& known, co
 template <typename Words, typename Sink>
 static __device__ inline void pool_words(const WordVectors& known, const Words& words, bool mean, Sink& sink) {
     int32_t kept[KEPT_WORDS], count = 0;
-    for (int32_t i = 0; i < words.size(); ++i) {
+    ROLLED for (int32_t i = 0; i < words.size(); ++i) {
         const int32_t row = known.row_of(key(words.at(i)));
         count += row >= 0;
         if (i < KEPT_WORDS) kept[i] = row;
     }
     const float divisor = mean && count > 0 ? float(count) : 1.0f;
     int64_t from = 0;
+#ifdef LIVECTR_HOST  // its vector registers hold so many sums
     for (; known.dim - from >= 4 * VECTOR_STEP; from += 4 * VECTOR_STEP) {
         pool_columns<4 * VECTOR_STEP>(known, words, kept, from, divisor, sink);
     }
-    for (; from < known.dim; from += VECTOR_STEP) {
+#endif
+    ROLLED for (; from < known.dim; from += VECTOR_STEP) {
         pool_columns<VECTOR_STEP>(known, words, kept, from, divisor, sink);
     }
 }

@@ -13,10 +13,10 @@ static __device__ __forceinline__ bool same(T a, T b) {
 static __device__ __forceinline__ bool same(Str a, Str b) {
     if (a.size != b.size) return false;
     int32_t i = 0;
-    for (; i + 8 <= a.size; i += 8) {
+    ROLLED for (; i + 8 <= a.size; i += 8) {
         if (eight_bytes(a.data + i) != eight_bytes(b.data + i)) return false;
     }
-    for (; i < a.size; ++i) {
+    ROLLED for (; i < a.size; ++i) {
         if (a.data[i] != b.data[i]) return false;
     }
     return true;
@@ -34,12 +34,12 @@ static __device__ __forceinline__ void put_item(Sink& sink, Str value) {
 
 template <typename Items, typename Sink>
 static __device__ __forceinline__ void head(const Row<Items>& row, int32_t n, Sink& sink) {
-    for (int32_t i = 0; i < row.size() && i < n; ++i) put_item(sink, row.at(i));
+    ROLLED for (int32_t i = 0; i < row.size() && i < n; ++i) put_item(sink, row.at(i));
 }
 
 template <typename Items, typename Sink>
 static __device__ __forceinline__ void tail(const Row<Items>& row, int32_t n, Sink& sink) {
-    for (int32_t i = row.size() > n ? row.size() - n : 0; i < row.size(); ++i) put_item(sink, row.at(i));
+    ROLLED for (int32_t i = row.size() > n ? row.size() - n : 0; i < row.size(); ++i) put_item(sink, row.at(i));
 }
 
 // Negative indices count from the end.
@@ -52,7 +52,7 @@ static __device__ __forceinline__ auto item(const Row<Items>& row, int64_t index
 template <typename T, typename Items>
 static __device__ __forceinline__ T total(const Row<Items>& row) {
     T sum = 0;
-    for (int32_t i = 0; i < row.size(); ++i) sum = add(sum, T(row.at(i)));
+    ROLLED for (int32_t i = 0; i < row.size(); ++i) sum = add(sum, T(row.at(i)));
     return sum;
 }
 
@@ -66,7 +66,7 @@ template <bool LARGEST, typename Items>
 static __device__ __forceinline__ auto extreme(const Row<Items>& row) {
     decltype(row.at(0)) best{};
     bool found = false;
-    for (int32_t i = 0; i < row.size(); ++i) {
+    ROLLED for (int32_t i = 0; i < row.size(); ++i) {
         const auto x = row.at(i);
         if (x == x && (!found || (LARGEST ? x > best : x < best))) {
             best = x;
@@ -80,13 +80,13 @@ static __device__ __forceinline__ auto extreme(const Row<Items>& row) {
 template <typename T, typename Items>
 static __device__ __forceinline__ int32_t count(const Row<Items>& row, T value) {
     int32_t found = 0;
-    for (int32_t i = 0; i < row.size(); ++i) found += same(T(row.at(i)), value);
+    ROLLED for (int32_t i = 0; i < row.size(); ++i) found += same(T(row.at(i)), value);
     return found;
 }
 
 template <typename T, typename Items>
 static __device__ __forceinline__ bool contains(const Row<Items>& row, T value) {
-    for (int32_t i = 0; i < row.size(); ++i) {
+    ROLLED for (int32_t i = 0; i < row.size(); ++i) {
         if (same(T(row.at(i)), value)) return true;
     }
     return false;
@@ -121,12 +121,12 @@ static __device__ __forceinline__ bool identical(Str a, Str b) { return same(a, 
 template <typename Items, typename T>
 static __device__ __forceinline__ bool occurs(const Row<Items>& row, int32_t n, T x) {
     int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
+    ROLLED for (; i + 8 <= n; i += 8) {
         bool found = false;
         for (int32_t k = 0; k < 8; ++k) found |= identical(row.at(i + k), x);
         if (found) return true;
     }
-    for (; i < n; ++i) {
+    ROLLED for (; i < n; ++i) {
         if (identical(row.at(i), x)) return true;
     }
     return false;
@@ -142,8 +142,8 @@ static __device__ inline void unique(const Row<Items>& row, Sink& sink) {
     uint64_t seen[MOST_WORDS];
     int32_t words = 1;
     while (words < MOST_WORDS && words * 8 < row.size()) words *= 2;
-    for (int32_t i = 0; i < words; ++i) seen[i] = 0;
-    for (int32_t i = 0; i < row.size(); ++i) {
+    ROLLED for (int32_t i = 0; i < words; ++i) seen[i] = 0;
+    ROLLED for (int32_t i = 0; i < row.size(); ++i) {
         const auto x = row.at(i);
         const uint64_t hash = hash_of(x);
         uint64_t& word = seen[(hash >> 6) & uint64_t(words - 1)];

@@ -4,7 +4,7 @@
 
 static __device__ __forceinline__ int32_t compare(Str a, Str b) {
     const int32_t shared = a.size < b.size ? a.size : b.size;
-    for (int32_t i = 0; i < shared; ++i) {
+    ROLLED for (int32_t i = 0; i < shared; ++i) {
         if (a.data[i] != b.data[i]) return int32_t(a.data[i]) - int32_t(b.data[i]);
     }
     return a.size < b.size ? -1 : a.size > b.size;
@@ -21,16 +21,12 @@ static __device__ __forceinline__ bool continues(uint8_t byte) { return (byte & 
 // Eight bytes as one little-endian word, for steps of eight; EACH * x is x in every byte.
 constexpr uint64_t EACH = 0x0101010101010101ull;
 
-static __device__ __forceinline__ uint64_t eight_bytes(const uint8_t* data) {
-    uint64_t word;
-    memcpy(&word, data, 8);
-    return word;
-}
+static __device__ __forceinline__ uint64_t eight_bytes(const uint8_t* data) { return read_bytes<uint64_t>(data); }
 
 // UTF-8 code points: bytes that continue no character.
 static __device__ __forceinline__ int32_t characters(Str s) {
     int32_t count = 0;
-    for (int32_t i = 0; i < s.size; ++i) count += !continues(s.data[i]);
+    ROLLED for (int32_t i = 0; i < s.size; ++i) count += !continues(s.data[i]);
     return count;
 }
 
@@ -71,17 +67,17 @@ static __device__ inline void lower_to(uint8_t* out, Str s) {
         seen |= word;
     };
     int32_t i = 0;
-    for (; i + 8 <= s.size; i += 8) eight(i);
+    ROLLED for (; i + 8 <= s.size; i += 8) eight(i);
     if (s.size >= 8 && i < s.size) {
         eight(s.size - 8);
     } else {
-        for (; i < s.size; ++i) {
+        ROLLED for (; i < s.size; ++i) {
             out[i] = uint8_t(lower_ascii(s.data[i]));
             seen |= s.data[i];
         }
     }
     if ((seen & EACH * 0x80) == 0) return;
-    for (i = 0; i + 1 < s.size;) {
+    ROLLED for (i = 0; i + 1 < s.size;) {
         if (i + 8 <= s.size) {
             const uint64_t high = eight_bytes(s.data + i) & EACH * 0x80;
             if (high == 0) {
@@ -109,7 +105,7 @@ static __device__ __forceinline__ void lower(Str s, Sink& sink) {
 
 // Position of the next `byte` in s at or after `from`; s.size if there is none.
 static __device__ __forceinline__ int32_t find(Str s, uint8_t byte, int32_t from) {
-    for (; from + 8 <= s.size; from += 8) {
+    ROLLED for (; from + 8 <= s.size; from += 8) {
         const uint64_t word = eight_bytes(s.data + from) ^ EACH * byte;
         const uint64_t zero = (word - EACH) & ~word & EACH * 0x80;  // its lowest bit is exact
         if (zero != 0) return from + lowest_bit(zero) / 8;
@@ -127,9 +123,9 @@ static __device__ __forceinline__ void piece(const uint8_t* data, int32_t size, 
 template <typename Sink>
 static __device__ __forceinline__ void split(Str s, Str separator, Sink& sink) {
     int32_t begin = 0;
-    for (int32_t i = 0; (i = find(s, separator.data[0], i)) + separator.size <= s.size;) {
+    ROLLED for (int32_t i = 0; (i = find(s, separator.data[0], i)) + separator.size <= s.size;) {
         bool match = true;
-        for (int32_t k = 1; match && k < separator.size; ++k) match = s.data[i + k] == separator.data[k];
+        ROLLED for (int32_t k = 1; match && k < separator.size; ++k) match = s.data[i + k] == separator.data[k];
         if (!match) {
             ++i;
             continue;
@@ -142,7 +138,7 @@ static __device__ __forceinline__ void split(Str s, Str separator, Sink& sink) {
 
 template <typename Sink>
 static __device__ __forceinline__ void byte_ngrams(Str s, int32_t n, Sink& sink) {
-    for (int32_t i = 0; i + n <= s.size; ++i) piece(s.data + i, n, sink);
+    ROLLED for (int32_t i = 0; i + n <= s.size; ++i) piece(s.data + i, n, sink);
 }
 
 // Two heads run n characters apart. Bytes that continue no character (broken UTF-8) belong to the one before.
@@ -154,11 +150,11 @@ static __device__ __forceinline__ void character_ngrams(Str s, int32_t n, Sink& 
         return i;
     };
     int32_t begin = 0, end = 0;
-    for (int32_t k = 0; k < n; ++k) {
+    ROLLED for (int32_t k = 0; k < n; ++k) {
         if (end >= s.size) return;
         end = next(end);
     }
-    for (;;) {
+    ROLLED for (;;) {
         piece(s.data + begin, end - begin, sink);
         if (end >= s.size) return;
         begin = next(begin);
@@ -169,10 +165,10 @@ static __device__ __forceinline__ void character_ngrams(Str s, int32_t n, Sink& 
 // n words with a space between two, as they mostly lie in the text that they are from; then nothing is copied.
 template <typename Words, typename Sink>
 static __device__ __forceinline__ void word_ngrams(const Row<Words>& words, int32_t n, Sink& sink) {
-    for (int32_t i = 0; i + n <= words.size(); ++i) {
+    ROLLED for (int32_t i = 0; i + n <= words.size(); ++i) {
         Str all = words.at(i);
         int32_t k = 1;
-        for (; k < n; ++k) {
+        ROLLED for (; k < n; ++k) {
             const Str next = words.at(i + k);
             const uint8_t* const between = all.data + all.size;
             if (next.data != between + 1 || *between != uint8_t(' ')) break;
@@ -182,7 +178,7 @@ static __device__ __forceinline__ void word_ngrams(const Row<Words>& words, int3
             sink.view(all);
             continue;
         }
-        for (k = 0; k < n; ++k) {
+        ROLLED for (k = 0; k < n; ++k) {
             if (k > 0) sink.put(uint8_t(' '));
             sink.append(words.at(i + k));
         }

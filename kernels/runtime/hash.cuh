@@ -30,14 +30,6 @@ constexpr uint64_t P1 = 0x9E3779B185EBCA87ull, P2 = 0xC2B2AE3D27D4EB4Full, P3 = 
 
 static __device__ __forceinline__ uint64_t rotl(uint64_t x, int r) { return (x << r) | (x >> (64 - r)); }
 
-// Little-endian reads from any address (a string may start anywhere).
-template <typename T>
-static __device__ __forceinline__ T read(const uint8_t* p) {
-    T value;
-    memcpy(&value, p, sizeof(T));
-    return value;
-}
-
 static __device__ __forceinline__ uint64_t round(uint64_t acc, uint64_t lane) { return rotl(acc + lane * P2, 31) * P1; }
 
 static __device__ __forceinline__ uint64_t merge(uint64_t hash, uint64_t acc) {
@@ -54,10 +46,10 @@ static __device__ OUT_OF_LINE uint64_t hash_bytes(const uint8_t* p, int64_t size
     if (size >= 32) {
         uint64_t a = seed + P1 + P2, b = seed + P2, c = seed, d = seed - P1;
         ROLLED for (; end - p >= 32; p += 32) {
-            a = round(a, read<uint64_t>(p));
-            b = round(b, read<uint64_t>(p + 8));
-            c = round(c, read<uint64_t>(p + 16));
-            d = round(d, read<uint64_t>(p + 24));
+            a = round(a, read_bytes<uint64_t>(p));
+            b = round(b, read_bytes<uint64_t>(p + 8));
+            c = round(c, read_bytes<uint64_t>(p + 16));
+            d = round(d, read_bytes<uint64_t>(p + 24));
         }
         hash = rotl(a, 1) + rotl(b, 7) + rotl(c, 12) + rotl(d, 18);
         hash = merge(merge(merge(merge(hash, a), b), c), d);
@@ -65,11 +57,11 @@ static __device__ OUT_OF_LINE uint64_t hash_bytes(const uint8_t* p, int64_t size
         hash = seed + P5;
     }
     hash += static_cast<uint64_t>(size);
-    ROLLED for (; end - p >= 8; p += 8) hash = rotl(hash ^ xxh64::round(0, read<uint64_t>(p)), 27) * P1 + P4;
+    ROLLED for (; end - p >= 8; p += 8) hash = rotl(hash ^ xxh64::round(0, read_bytes<uint64_t>(p)), 27) * P1 + P4;
     // Words are of all lengths: what is left, 0 to 7 bytes, is mixed without a branch that could be mispredicted.
     const int64_t left = end - p;
     if (left > 0) {
-        const uint64_t four = left >= 4 ? read<uint32_t>(p) : 0;
+        const uint64_t four = left >= 4 ? read_bytes<uint32_t>(p) : 0;
         hash = left >= 4 ? rotl(hash ^ (four * P1), 23) * P2 + P3 : hash;
         p += left & 4;
         for (int64_t i = 0; i < 3; ++i) {

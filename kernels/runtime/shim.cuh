@@ -91,3 +91,26 @@ static inline int32_t lowest_bit(uint64_t bits) { return __builtin_ctzll(bits); 
 static inline int32_t highest_bit(uint32_t bits) { return 31 - __builtin_clz(bits); }
 
 #endif
+
+// Number of 4 or 8 bytes at any address, by loads of aligned words that hold at least one of its bytes.
+template <typename T>
+static __device__ __forceinline__ T read_aligned(const uint8_t* p) {
+    const uint64_t address = reinterpret_cast<uint64_t>(p), shift = address % 8 * 8;
+    const uint64_t* const words = reinterpret_cast<const uint64_t*>(address - address % 8);
+    uint64_t word = words[0] >> shift;
+    if (shift + 8 * sizeof(T) > 64) word |= words[1] << (64 - shift);
+    return T(word);
+}
+
+// Number of 4 or 8 bytes at any address: a string may start anywhere. A GPU has no loads of unaligned words; a compiler
+// would load byte by byte.
+template <typename T>
+static __device__ __forceinline__ T read_bytes(const uint8_t* p) {
+#ifdef __CUDACC__
+    return read_aligned<T>(p);
+#else
+    T value;
+    memcpy(&value, p, sizeof(T));
+    return value;
+#endif
+}

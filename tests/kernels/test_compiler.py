@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from livectr.kernels.runtime import compiler
@@ -201,6 +202,25 @@ def test_hashes_are_the_published_ones() -> None:
     golden = 0x9E3779B97F4A7C15
     assert library.integer_hash(golden) == 0xE220A8397B1DCDAF
     assert library.integer_hash(2 * golden % 2**64) == 0x6E789E6AA1B965F4
+
+
+READS = """
+#include "runtime/shim.cuh"
+extern "C" uint64_t eight(const uint8_t* p) { return read_aligned<uint64_t>(p); }
+extern "C" uint32_t four(const uint8_t* p) { return read_aligned<uint32_t>(p); }
+"""
+
+
+@pytest.mark.unsanitized  # it reads around the bytes on purpose
+def test_a_gpu_reads_numbers_at_any_address_by_aligned_words() -> None:
+    """A GPU's way to read, on the host: what stands around the number counts for nothing."""
+    library = compile_host(READS, name="reads")
+    library.eight.restype, library.four.restype = ctypes.c_uint64, ctypes.c_uint32
+    data = np.random.default_rng(1).integers(0, 256, 64, np.uint8)
+    for at in range(40):
+        place = ctypes.c_void_p(data.ctypes.data + at)
+        assert library.eight(place) == int.from_bytes(data[at : at + 8].tobytes(), "little")
+        assert library.four(place) == int.from_bytes(data[at : at + 4].tobytes(), "little")
 
 
 def test_device_functions_compile_for_a_gpu() -> None:

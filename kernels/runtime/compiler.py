@@ -245,6 +245,7 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
         from cupy.cuda import nvrtc
     except ImportError as error:
         raise KernelError('compiling for a GPU needs CuPy: pip install "livectr[gpu]"') from error
+    _nvrtc_identity()
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
     try:
         nvrtc.compileProgram(program, [f"-arch={arch}", *DEVICE_FLAGS, f"-I{KERNELS}"])
@@ -263,9 +264,7 @@ def cached_cubin(source: str, *, arch: str) -> Path:
     """
     if (path := prebuilt_cubin(source, arch)) is not None:
         return path
-    with _first:
-        identity = _nvrtc_identity()
-    path = cache_folder() / f"{text_key(identity, cubin_key(source, arch))}.cubin"
+    path = cache_folder() / f"{text_key(_nvrtc_identity(), cubin_key(source, arch))}.cubin"
     if not path.exists():
         _write_whole(path, compile_cubin(source, arch=arch))
     return path
@@ -421,9 +420,15 @@ def _output(command: list[str]) -> str:
     return done.stdout
 
 
-@functools.cache
 def _nvrtc_identity() -> str:
-    """Build of NVRTC, which it writes into the PTX of a program without a kernel."""
+    """Build of NVRTC. Once it is known, threads may use NVRTC side by side."""
+    with _first:
+        return _empty_ptx()
+
+
+@functools.cache
+def _empty_ptx() -> str:
+    """PTX of a program without a kernel, into which NVRTC writes its build."""
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram("", "empty.cu", (), ())

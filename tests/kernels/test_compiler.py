@@ -117,6 +117,20 @@ def test_threads_compile_cubins_side_by_side(cache: Path) -> None:
     assert len(list(cache.iterdir())) == 8
 
 
+def test_threads_prebuild_cubins_side_by_side(tmp_path: Path) -> None:
+    """The kit builds the units of a plan so: none of them asks for NVRTC's build first."""
+    program = (
+        "import functools, pathlib, sys; from concurrent.futures import ThreadPoolExecutor;"
+        "from livectr.kernels.runtime.compiler import prebuild_cubin;"
+        "kernel = 'extern \"C\" __global__ void f%d(float* x) { x[threadIdx.x] += %d; }';"
+        "build = functools.partial(prebuild_cubin, arch='sm_90', folder=pathlib.Path(sys.argv[1]));"
+        "list(ThreadPoolExecutor(8).map(build, [kernel % (i, i) for i in range(8)]))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, cwd=KERNELS.parent, capture_output=True, text=True)
+    assert len(list(tmp_path.rglob("*.cubin"))) == 8, done.stderr
+
+
 def test_processes_that_want_the_same_library_compile_it_once(cache: Path, tmp_path: Path) -> None:
     wrapper, log = tmp_path / "wrapper", tmp_path / "log"
     wrapper.write_text(

@@ -88,6 +88,8 @@ class FileSource(BackgroundSource):
                 )
                 raise ConfigError(f"{self._root} has no folder {topic!r}; its folders are {others or 'none'}")
             parts[topic] = sorted(_list_parts(self._root / topic))
+            if (names := unread(self._root / topic)) and os.environ.get("RANK", "0") == "0":
+                _log.warning("%s", unread_words(self._root / topic, names))
             if not parts[topic]:
                 raise ConfigError(f"{self._root / topic} has no log file ({' '.join(SUFFIXES)})")
         return parts
@@ -284,6 +286,29 @@ class _PartitionLog:
             return False
         self.close()
         return True
+
+
+def unread(folder: Path) -> list[str]:
+    """Names in a topic's folder that a source does not read: folders, and files of other suffixes.
+
+    Names that begin with "." or "_" are temporary, and so are those that end with ".tmp".
+    """
+    with os.scandir(folder) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if entry.name[0] not in "._"
+            and (entry.is_dir() or Path(entry.name).suffix not in (*SUFFIXES, ".tmp"))
+        )
+
+
+def unread_words(folder: Path, names: Sequence[str]) -> str:
+    """Sentence about what a source does not read of a topic's folder."""
+    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"{folder} holds what is not read: {some}; a topic's files are {', '.join(SUFFIXES)}, unpacked, and "
+        "in its folder itself"
+    )
 
 
 def _list_parts(folder: Path, but: Collection[str] = frozenset()) -> dict[int, list[Path]]:

@@ -11,10 +11,12 @@ import numpy as np
 from livectr.check.sample import Sample
 from livectr.guess.columns import shortened
 from livectr.guess.leaks import tells
+from livectr.ingest.addresses import log_folder
 from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED
 from livectr.ingest.language.event_times import LIKELY
 from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.sources.files import unread, unread_words
 from livectr.logs.times import shown
 
 RIGHT, DOUBTFUL, WRONG = "✓", "!", "✗"
@@ -67,6 +69,27 @@ def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> l
     ]
     found += [*_joins(pipeline, sample), *_lookups(pipeline, sample), *_histories(pipeline, sample)]
     return [*found, *_fields(pipeline, sample), *_numbers(pipeline, sample)]
+
+
+def unread_files(pipeline: Pipeline, source: str) -> list[Finding]:
+    """Finding of each topic whose folder holds files that are not read.
+
+    Args:
+        pipeline: that names the topics.
+        source: file:DIR, or another source, which has no folders.
+    """
+    if not source.startswith("file:"):
+        return []
+    found = []
+    for topic in (
+        *(stream.topic for stream in pipeline.streams),
+        *(table.topic for table in pipeline.tables),
+    ):
+        folder = log_folder(source) / topic
+        if names := unread(folder) if folder.is_dir() else []:
+            words = unread_words(folder, names)
+            found.append(Finding(DOUBTFUL, f"files of {topic}", f"{len(names):,} not read", words))
+    return found
 
 
 def _rows(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:

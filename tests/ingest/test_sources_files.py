@@ -390,3 +390,24 @@ def test_the_bytes_of_lines_and_streams_are_those_of_their_files(
     to_end(source, places)
     size = lines.stat().st_size + rows_.stat().st_size
     assert size - 64 <= source.bytes_read()[TOPIC] <= size  # but for the stream's end marker
+
+
+def test_what_is_not_read_is_named(
+    folder: Path, read: Callable[..., Source], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows in a gzipped file or in a partition's folder would be missed in silence."""
+    write(folder / TOPIC / "0-a.jsonl", range(3))
+    (folder / TOPIC / "0-b.jsonl.gz").write_bytes(b"")
+    (folder / TOPIC / "dt=2025-11-24").mkdir()
+    (folder / TOPIC / "_SUCCESS").write_bytes(b"")
+    (folder / TOPIC / "0-c.tmp").write_bytes(b"")
+    assert read().topics() == {TOPIC: [0]}
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "holds what is not read: 0-b.jsonl.gz, dt=2025-11-24; a topic's files are .jsonl" in said
+
+
+def test_a_name_that_begins_with_a_date_is_of_no_partition(folder: Path, read: Callable[..., Source]) -> None:
+    write(folder / TOPIC / "20251124.jsonl", range(3))
+    write(folder / TOPIC / "20251125.jsonl", range(3, 5))
+    source = read()
+    assert source.topics() == {TOPIC: [0]}

@@ -120,6 +120,19 @@ def test_a_wrong_log_is_an_error_with_a_sentence(
     assert "│ ✗ │" in out and "wrong (✗)" in out
 
 
+def test_files_that_are_not_read_and_columns_that_tell_the_label(check: Checker) -> None:
+    rows = [{**row(number), "dwell": 7 * row(number)["click"]} for number in range(ROWS)]
+    shown(check, rows)
+    (check.folder / "logs" / "shown" / "1-more.jsonl.gz").write_bytes(b"")
+    pipeline = LABELLED.replace('"click"', '"dwell": "int64", "click"', 1).replace(
+        "sparse = {", 'sparse = {"dwell": log.dwell, ', 1
+    )
+    code, checks, _ = check.json(pipeline)
+    assert code == 0
+    assert checks["files of shown"][:2] == ("doubtful", "1 not read")
+    assert checks["column shown.dwell"][1] == "is 0 wherever there is no click, and nowhere else"
+
+
 def test_a_few_bad_rows_are_doubtful(check: Checker) -> None:
     shown(check, [row(number, **({"click": -1} if number == 500 else {})) for number in range(ROWS)])
     code, checks, _ = check.json(LABELLED)

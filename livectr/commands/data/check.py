@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the findings; 1 when something is wrong. Nothing is committed, and no dead letter is kept."""
     with loading(lean=given.alone):
-        from livectr.check.rules import WRONG, findings
+        from livectr.check.rules import WRONG, findings, unread_files
         from livectr.check.sample import read_sample
         from livectr.check.show import as_json, show
         from livectr.config.sources import resolve
@@ -38,7 +38,7 @@ def run(given: argparse.Namespace) -> int:
     pipeline = load_pipeline(given.pipeline)
     check_settings(resolve({}, pipeline=pipeline.settings))
     sample = read_sample(pipeline, given.source, given.rows)
-    found = findings(pipeline, sample)
+    found = [*unread_files(pipeline, given.source), *findings(pipeline, sample)]
     if given.json:
         print(as_json(found, len(sample)))
     else:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.leaks import tells
+from livectr.logs.names import ID_NAME
 
 SAME = 0.9
 """Share of a number's commonest value above which it is not divided by its deviation."""
@@ -22,10 +23,6 @@ ROW_ID = 0.98
 """Share of different values above which a column names the row and teaches nothing."""
 SKEWED = 20
 """Largest value by median above which an amount is taken by its logarithm."""
-ID_NAME = re.compile(
-    r"(^|_)(id|ids|uid|code|type|kind|category|cat|class|zip|zipcode|sku|version|group|segment|page|slot|"
-    r"position|os|model|brand|hash)(_\d+)?$|(id|Id|ID)$|^[Cc]\d+$"
-)
 AMOUNT_NAME = re.compile(
     r"(^|_)(age|price|cost|amount|count|num|total|score|rate|rating|duration|length|size)"
 )

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.guess.columns import ID_NAME, LEFT_OUT, Use, use_of
-from livectr.guess.roles import ITEM, USER_NAME, Wanted, item_of, of_item, sample_labels, time_of, user_of
+from livectr.guess.columns import LEFT_OUT, Use, use_of
+from livectr.guess.roles import Wanted, item_of, of_item, sample_labels, time_of, user_of
 from livectr.logs.account import Account
 from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, log_rows
+from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, milliseconds, shown
 from livectr.logs.values import STRAY, Form, form_of_column, valued
 from livectr.system.errors import ConfigError
@@ -85,7 +86,7 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
         why = "; ".join(account.first) or "it holds none"
         raise ConfigError(f"no row of {path} can be read ({why}).")
     forms = {
-        name: form_of_column(read.column(name), is_id=_names_something(name)) for name in read.column_names
+        name: form_of_column(read.column(name), is_id=names_something(name)) for name in read.column_names
     }
     sample = pa.table({name: valued(read.column(name), form) for name, form in forms.items()})
     clicked, empty_is_no_click = sample_labels(sample, wanted)
@@ -172,10 +173,6 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 def _is_float(sample: pa.Table, name: str) -> bool:
     return bool(pa.types.is_floating(sample.column(name).type))
-
-
-def _names_something(name: str) -> bool:
-    return any(pattern.search(name) for pattern in (ID_NAME, USER_NAME, ITEM))
 
 
 def _first(found_rows: Iterable[Rows]) -> list[pa.RecordBatch]:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from livectr.config.parsing import nearest
 from livectr.guess.columns import listed, shortened
+from livectr.logs.names import ITEM_NAME, USER_NAME
 from livectr.logs.times import BEST, DIGITS, NAMED, TimeForm, form_of
 from livectr.system.errors import ConfigError
 
@@ -23,16 +24,6 @@ NOBODY = "none"
 """Value of --user for a log without users."""
 ROW_ORDER = "row"
 """Value of --time for a log without times."""
-USER_NAME = re.compile(
-    r"^(user|users|uid|visitor|customer|member|device|session|client|cookie|person|account|viewer|reader|"
-    r"subscriber|player|driver|ip|device_ip)(_?(id|key|hash|uuid|no|number|pseudo_id))?$",
-    re.I,
-)
-ITEM = re.compile(
-    r"^(ad|ads|item|product|article|creative|banner|movie|video|offer|news|doc|document|post|song|track|"
-    r"listing|sku|asin|campaign|book|job|hotel)(_?(id|key|no|number|group))?$",
-    re.I,
-)
 TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE", "t"), ("0", "0.0", "false", "False", "FALSE", "f")
 
 
@@ -202,7 +193,7 @@ def item_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
         need(wanted.item, sample.column_names, "--item")
         _one_value(sample, wanted.item, "--item")
         return Chosen((wanted.item,), "as you said")
-    found = [name for name in _nameable(sample) if ITEM.match(name) and name not in taken]
+    found = [name for name in _nameable(sample) if ITEM_NAME.match(name) and name not in taken]
     if not found:
         return None
     name = max(

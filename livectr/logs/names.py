@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
+
+ID_NAME = re.compile(
+    r"(^|_)(id|ids|uid|code|type|kind|category|cat|class|zip|zipcode|sku|version|group|segment|page|slot|"
+    r"position|os|model|brand|hash)(_\d+)?$|(id|Id|ID)$|^[Cc]\d+$"
+)
+USER_NAME = re.compile(
+    r"^(user|users|uid|visitor|customer|member|device|session|client|cookie|person|account|viewer|reader|"
+    r"subscriber|player|driver|ip|device_ip)(_?(id|key|hash|uuid|no|number|pseudo_id))?$",
+    re.I,
+)
+ITEM_NAME = re.compile(
+    r"^(ad|ads|item|product|article|creative|banner|movie|video|offer|news|doc|document|post|song|track|"
+    r"listing|sku|asin|campaign|book|job|hotel)(_?(id|key|no|number|group))?$",
+    re.I,
+)
+
+
+def names_something(column: str) -> bool:
+    """True for a column whose values name something by its name: an id, a user, an item."""
+    return any(pattern.search(column) for pattern in (ID_NAME, USER_NAME, ITEM_NAME))
 
 
 def check_names(names: Iterable[str], path: Path) -> None:

@@ -24,6 +24,7 @@ from livectr.logs.fitting import fitting
 from livectr.logs.formats import LAYOUTS, Layout
 from livectr.logs.json_events import json_events, message_keys
 from livectr.logs.json_rows import check_lines, json_lines
+from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, epoch_ms, form_of
 from livectr.logs.values import Form, form_of_column, valued
 from livectr.simulator.partition import partitions_of
@@ -193,7 +194,9 @@ def typed_rows(
             for name in (*types, *([time] if time else ())):
                 _need(name, batch)
             forms = {
-                name: Form(types[name]) if name in types else form_of_column(batch.column(name), is_id=False)
+                name: Form(types[name])
+                if name in types
+                else form_of_column(batch.column(name), is_id=names_something(name))
                 for name in batch.schema.names
             }
             if time:
@@ -210,7 +213,7 @@ def typed_rows(
                     left_out.add(name)
                 continue
             if name not in forms:
-                forms[name] = form_of_column(batch.column(name), is_id=False)
+                forms[name] = _form(name, batch)
             column = valued(batch.column(name), forms[name])
             if name == time and time_form is not None:
                 column = _times(column, time_form)
@@ -221,6 +224,10 @@ def typed_rows(
         fitted = fitting(rows, values, kinds, [time] if time else (), account)
         if fitted.batch.num_rows:
             yield fitted
+
+
+def _form(name: str, batch: pa.RecordBatch) -> Form:
+    return form_of_column(batch.column(name), is_id=names_something(name))
 
 
 def _times(column: pa.Array, form: TimeForm) -> pa.Array:

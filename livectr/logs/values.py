@@ -1,8 +1,7 @@
 """What the texts of a column mean: whole numbers, numbers or texts, and how they are written.
 
 One rule for every reader. A whole number never becomes a double: beyond int64 a column is a text, and so is
-one with leading zeros. `17.0` in a column of whole numbers is 17, as dataframes write them beside empty
-cells.
+one with leading zeros. `17.0` in a column of ids is 17, as dataframes write them beside empty cells.
 """
 
 from __future__ import annotations
@@ -50,17 +49,19 @@ class Form:
         return "with a decimal comma" if self.comma else "digits grouped by commas" if self.grouped else ""
 
 
-def form_of(values: Texts) -> Form:
+def form_of(values: Texts, *, is_id: bool = False) -> Form:
     """Form of a column, from a sample of its texts.
 
     Args:
         values: texts; those of `NOTHING` and nulls do not count.
+        is_id: as of `form_of_column`.
     """
     given = given_of(values)
     if not len(given) or _share(given, LEADING_ZERO) > 0:
         return Form()
     if _share(given, NUMBER) >= 1 - STRAY:
-        if _share(given, WHOLE) < _share(given, NUMBER):
+        whole = _share(given, WHOLE) == _share(given, NUMBER)
+        if not whole or (not is_id and _share(given, r"\.") > 0):
             return Form("float64")
         return Form("int64") if not _beyond_int64(given) else Form()
     plain = _share(given, NUMBER)
@@ -82,7 +83,7 @@ def form_of_column(column: Texts, *, is_id: bool) -> Form:
             of ids beside an empty cell.
     """
     if pa.types.is_string(column.type):
-        return form_of(column)
+        return form_of(column, is_id=is_id)
     if is_id and pa.types.is_floating(column.type) and _are_whole(column):
         return Form("int64")
     return Form("")

@@ -20,7 +20,8 @@ T = TypeVar("T")
 _SHARE = 0.5
 """Part of what is left of a request's deadline that a read may take."""
 _SLOW_S = 0.05
-"""Seconds of a read without an answer that tell of a slow Redis; less tells of a hasty client alone."""
+"""Seconds that a read may take, from which one without an answer tells of a slow Redis; with less it tells
+of a hasty client alone, however long this process took to see it."""
 _PAUSE_S = 0.5
 """Time in seconds for which requests do not read after a failure."""
 
@@ -57,15 +58,15 @@ class CircuitBreaker:
         if started < self._pause_until and self._failure is not None:
             raise type(self._failure)(str(self._failure))
         deadline = current_call().deadline
+        most_s = None if deadline is None else _SHARE * max(0.0, deadline - started)
         try:
-            return command(None if deadline is None else started + _SHARE * max(0.0, deadline - started))
+            return command(None if most_s is None else started + most_s)
         except REDIS_ERRORS as error:
             down = outcome_of(error) is Outcome.DEGRADED
             problem = f"Redis at {self._url} {'cannot be read' if down else 'refuses'} ({error})"
             self._failed(problem)
             failure = (DownError if down else RefusedError)(problem)
-            waited_s = time.monotonic() - started
-            if deadline is None or waited_s >= _SLOW_S or not isinstance(error, redis.TimeoutError):
+            if most_s is None or most_s >= _SLOW_S or not isinstance(error, redis.TimeoutError):
                 self._failure, self._pause_until = failure, time.monotonic() + _PAUSE_S
             raise failure from error
 

@@ -24,7 +24,7 @@ from livectr.logs.account import Account
 from livectr.logs.files import log_rows
 from livectr.logs.times import epoch_ms
 from livectr.logs.times import form_of as times_of
-from livectr.logs.values import form_of, misfits, read
+from livectr.logs.values import form_of, form_of_column, misfits, read, valued
 from livectr.system.errors import ConfigError, RowsError
 from livectr.system.texts import visible
 
@@ -232,7 +232,7 @@ def test_every_type_of_parquet_is_plain(tmp_path: Path) -> None:
     ("texts", "kind", "values"),
     [
         (["1", "-2", ""], "int64", [1, -2, None]),
-        (["17.0", "", "3."], "int64", [17, None, 3]),
+        (["17.0", "", "3."], "float64", [17.0, None, 3.0]),
         (["1", "2.5"], "float64", [1.0, 2.5]),
         (["1e3", "NA"], "float64", [1000.0, None]),
         (["007", "1"], "string", ["007", "1"]),
@@ -252,6 +252,14 @@ def test_a_columns_texts_have_one_form(texts: list[str], kind: str, values: list
     column = pa.array(texts)
     form = form_of(column)
     assert (form.kind, read(column, form).to_pylist()) == (kind, values)
+
+
+def test_an_id_has_no_fraction() -> None:
+    for column in (pa.array(["17.0", "", "3.0"]), pa.array([17.0, None, 3.0])):
+        form = form_of_column(column, is_id=True)
+        assert valued(column, form).to_pylist() == [17, None, 3]
+    halves = pa.array([1.5, 2.0])
+    assert valued(halves, form_of_column(halves, is_id=True)).to_pylist() == [1.5, 2.0]
 
 
 def test_a_stray_text_does_not_change_the_form() -> None:

@@ -40,7 +40,7 @@ def seconds(device: Device, call: Callable[[], object], repeats: int) -> float:
 
 @dataclass
 class Traffic:
-    """What a host asked of its devices.
+    """Calls that a host made to its devices.
 
     Attributes:
         allocations: calls for device memory or pinned memory.

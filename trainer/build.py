@@ -88,7 +88,7 @@ def build(
 
         store = open_store(setup, options.publish)
     on_gpu = collectives.device.type != "cpu"
-    # What is placed on a GPU has budgets; records of the run keep the options as they were given.
+    # Features and tables on a GPU have budgets; records of the run keep the options as they were given.
     placed = replace(setup, options=with_gpu_budgets(options, pipeline, on_gpu=on_gpu))
     tiers, extraction = open_tiers(setup), Extraction.open(placed)
     checkpoint = _checkpoint(setup)

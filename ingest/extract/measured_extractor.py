@@ -57,7 +57,7 @@ class MeasuredExtractor:
 
     @property
     def place(self) -> str:
-        """Where batches are computed: "host" or "device"; "undecided" before a batch was timed."""
+        """Place where batches are computed: "host" or "device"; "undecided" before a batch was timed."""
         if self._chosen is None:
             return "undecided"
         return "host" if self._chosen is self._host else "device"

@@ -97,11 +97,7 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
         )
     }
     for name in sample.column_names:
-        if (
-            endless := int(pc.sum(pc.is_inf(sample.column(name))).as_py() or 0)
-            if _is_float(sample, name)
-            else 0
-        ):
+        if endless := _infinite(sample.column(name)):
             if endless > STRAY * sample.num_rows:
                 why = f"is infinite in {endless:,} of {sample.num_rows:,} rows: write a number, or nothing"
                 uses[name] = Use(LEFT_OUT, "", why)
@@ -171,8 +167,9 @@ def _free(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def _is_float(sample: pa.Table, name: str) -> bool:
-    return bool(pa.types.is_floating(sample.column(name).type))
+def _infinite(column: pa.ChunkedArray) -> int:
+    """Number of infinite values; 0 in a column that has no fractions."""
+    return int(pc.sum(pc.is_inf(column)).as_py() or 0) if pa.types.is_floating(column.type) else 0
 
 
 def _first(found_rows: Iterable[Rows]) -> list[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""What the texts of a column mean: whole numbers, numbers or texts, and how they are written.
+"""Meaning of the texts of a column: whole numbers, numbers or texts, and how they are written.
 
 One rule for every reader. A whole number never becomes a double: beyond int64 a column is a text, and so is
 one with leading zeros. `17.0` in a column of ids is 17, as dataframes write them beside empty cells.

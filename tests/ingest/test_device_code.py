@@ -35,7 +35,7 @@ from tests.kernel_budgets import ptxas_report, usages
 
 WIDE = Path(__file__).parents[2] / "bench" / "featurebox" / "pipeline.py"
 MULTIPROCESSORS = 132
-"""Of an H100 and H200."""
+"""Multiprocessors of an H100 and an H200."""
 
 
 class Reversed(EmulatedDevice):

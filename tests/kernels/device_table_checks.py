@@ -351,7 +351,7 @@ def evictions_are_pieces(target: Target, piece: int) -> None:
 
 
 def the_least_recently_used_rows_leave(target: Target) -> None:
-    """Of a window that is the whole table, rows leave in the order of their last use; used rows stay."""
+    """Rows of a window that is the whole table leave in the order of their last use; used rows stay."""
     table = DeviceTable(LAYOUT, ["t"], seed=1, target=target)
     for step in range(1, 9):
         for keys in (np.arange(10 * step, 10 * step + 10), np.arange(5)):

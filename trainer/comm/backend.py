@@ -61,7 +61,7 @@ class TorchGpus:
 
 @dataclass(frozen=True)
 class Seat:
-    """What a rank tells the others of its place.
+    """Place of a rank, as the others are told.
 
     Attributes:
         device: its setting `device`.

@@ -14,8 +14,8 @@ RUNNING_ROWS, END_ROWS = 10_000, 100
 """Fewest rows for a hint: while more rows are read, and at the end."""
 LEAST_FOUND = 0.5
 """Share of look-ups with a row below which the ids of log and table seem not to agree."""
-MOST_UNMATCHED = 0.5
-"""Share of clicks without an impression above which their join columns seem not to agree."""
+SOME_UNMATCHED, MOST_UNMATCHED = 0.05, 0.5
+"""Shares of clicks without an impression: doubtful, and so many that join columns seem not to agree."""
 MOST_AUC = 0.97
 """Area under the ROC curve from which a feature seems to tell the label."""
 MOST_DUPLICATES = 0.2
@@ -62,7 +62,7 @@ def hints(
         wrong = f"label column `{log.label}`" if log.label is not None else f"join on {', '.join(log.on)}"
         yield "labels", f"none of {counts['examples']:,} examples has label 1: is the {wrong} right?"
     if clicks is not None:
-        yield from _join_hints(pipeline, counts, least)
+        yield from _join_hints(pipeline, counts, least, final=final)
     for lookup in pipeline.joined:
         topic = lookup.table.topic
         matched, missing = (counts["lookups"].get(topic, {}).get(name, 0) for name in ("found", "missing"))
@@ -75,16 +75,20 @@ def hints(
             )
 
 
-def _join_hints(pipeline: Pipeline, counts: Mapping[str, Any], least: int) -> Iterator[tuple[str, str]]:
+def _join_hints(
+    pipeline: Pipeline, counts: Mapping[str, Any], least: int, *, final: bool
+) -> Iterator[tuple[str, str]]:
     log = pipeline.log
     assert log.clicks is not None
     on, shown = ", ".join(log.on), log.impressions.topic
     rows, clicks = counts["events"][shown], counts["events"][log.clicks.topic]
-    if clicks >= least and counts["unmatched_clicks"] > MOST_UNMATCHED * clicks:
+    lonely = counts["unmatched_clicks"] + counts["waiting_clicks"]
+    if clicks >= least and lonely > (SOME_UNMATCHED if final else MOST_UNMATCHED) * clicks:
         yield (
             "unmatched",
-            f"{counts['unmatched_clicks']:,} of {clicks:,} {log.clicks.topic} have no row of {shown} with "
-            f"their {on}: are these the same ids, and is window={log.window_ms} ms long enough?",
+            f"{lonely:,} of {clicks:,} {log.clicks.topic} ({lonely / clicks:.0%}) have no row of {shown} "
+            f"with their {on}: are these the same ids, is window={log.window_ms} ms long enough, and do the "
+            "clocks agree? `livectr check` looks closer",
         )
     duplicates = counts["duplicates"].get(shown, 0)
     if rows >= least and duplicates > MOST_DUPLICATES * rows:

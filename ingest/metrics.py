@@ -115,4 +115,10 @@ late_positives = Counter(
 unmatched_clicks = Counter(
     "livectr_unmatched_clicks_total", "Clicks whose impression did not come within the label window"
 )
+waiting_clicks = Gauge("livectr_waiting_clicks", "Clicks that have met no impression yet")
+matched_clicks = Counter("livectr_matched_clicks_total", "Clicks that label an impression")
+behind_clicks = Counter(
+    "livectr_behind_clicks_total",
+    "Clicks with a time before that of their impression, inside clock_slack; they label it",
+)
 duplicate_events = Counter("livectr_duplicate_events_total", "Events seen before and dropped", ["topic"])

@@ -421,6 +421,12 @@ class ExampleSource:
         lookups = {topic: {"found": table.found, "missing": table.missing} for topic, table in read.items()}
         return SourceStats.of(self._partitions.values(), self._counts, bytes_read, lookups)
 
+    @property
+    def ahead_ms(self) -> npt.NDArray[np.int64]:
+        """Times int64[n] by which the last clicks were before their impressions, too much to label them."""
+        parts = [partition.joiner.ahead_ms for partition in self._partitions.values()]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
     def _idle(self, partition: int) -> list[bool]:
         """Topics of a partition that no longer block the others: bool for each topic."""
         return [True] * len(self._topics) if self._finished else self._arrivals.idle(partition)

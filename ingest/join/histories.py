@@ -38,6 +38,7 @@ class BehaviorHistories:
         roots: the recent() roots.
         emitted: names of the roots that `advance` returns; None: all.
         slack_ms: largest delay of an impression behind event time that still sees all of its history.
+        spare: clicks of a user that are kept besides: its own, which an impression must not see.
         max_bytes: memory of all tables together, shared out equally.
     """
 
@@ -47,6 +48,7 @@ class BehaviorHistories:
         emitted: Collection[str] | None = None,
         *,
         slack_ms: int = 0,
+        spare: int = 0,
         max_bytes: int = NEVER,
     ) -> None:
         emitted = frozenset(root.name for root in roots) if emitted is None else frozenset(emitted)
@@ -60,7 +62,7 @@ class BehaviorHistories:
         }
         self.tables = {
             name: HistoryTable(
-                max(ref.n for ref in refs),
+                max(ref.n for ref in refs) + spare,
                 horizon_ms=min(NEVER, max(ref.within_ms for ref in refs) + slack_ms),
                 max_bytes=max_bytes // len(self._refs),
             )

@@ -91,6 +91,10 @@ class JoinStats:
     duplicates: dict[str, int] = field(default_factory=dict)
     late_clicks: int = 0
     unmatched_clicks: int = 0
+    matched_clicks: int = 0
+    """Clicks that label an impression."""
+    behind_clicks: int = 0
+    """Clicks among them with a time before that of their impression, inside the slack."""
     late_positives: int = 0
     full: int = 0
     """Events for which the join had no room."""
@@ -118,6 +122,14 @@ class Joiner(Protocol):
     @property
     def bytes(self) -> int:
         """Bytes kept for events to come, without histories."""
+
+    @property
+    def waiting_clicks(self) -> int:
+        """Clicks that have met no impression yet."""
+
+    @property
+    def ahead_ms(self) -> I64:
+        """Times int64[n] by which the last clicks were before their impressions, too much to label them."""
 
     @property
     def index(self) -> JoinIndex | None:
@@ -206,6 +218,7 @@ class LabelJoin:
             self._dedup,
             wait_ms=view.leaves_ms,
             finals=view.finals,
+            slack_ms=view.clock_slack_ms,
             max_bytes=view.join_bytes,
         )
         self._payload = Payload(pipeline)
@@ -214,7 +227,8 @@ class LabelJoin:
             pipeline.history_roots,
             self._payload.histories,
             # A record that is later than this counts as late (`kernels.stream.clock`).
-            slack_ms=max(s.max_ahead_ms + s.max_disorder_ms for s in self._streams),
+            slack_ms=max(s.max_ahead_ms + s.max_disorder_ms for s in self._streams) + view.clock_slack_ms,
+            spare=1 if view.clock_slack_ms else 0,
             max_bytes=view.join_bytes,
         )
         self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
@@ -233,6 +247,16 @@ class LabelJoin:
     def bytes(self) -> int:
         """Bytes of the join's index, with the columns of impressions that wait; without histories."""
         return self._join.bytes
+
+    @property
+    def waiting_clicks(self) -> int:
+        """Clicks that have met no impression yet."""
+        return self._join.waiting
+
+    @property
+    def ahead_ms(self) -> I64:
+        """See `kernels.stream.join.JoinIndex.ahead_ms`."""
+        return self._join.ahead_ms
 
     @property
     def index(self) -> JoinIndex:
@@ -254,13 +278,14 @@ class LabelJoin:
             self._refuse(events, full, key)
             accepted &= ~full
 
-        # Histories see every event except duplicates; each impression sees the clicks before it.
+        # Histories see every event except duplicates; each impression sees the clicks before it, but not
+        # its own.
         everything = bool(accepted.all())
         seen: slice | npt.NDArray[np.bool_] = slice(None) if everything else accepted
         if clicks is not None and not everything:
             clicks = clicks.filter(pa.array(accepted[is_click]))
         histories = self.behaviors.advance(
-            is_click[seen], user[seen], ts[seen], clicks, mark=events.mark[seen]
+            is_click[seen], user[seen], pushed.seen[seen], clicks, mark=events.mark[seen]
         )
         if impressions is not None and (waits := accepted & ~is_click).any():
             rows = impressions if everything else impressions.filter(pa.array(waits[~is_click]))
@@ -275,6 +300,7 @@ class LabelJoin:
         ready = Ready(self._columns.take(slot), told, order, late)
         self._columns.drop(bound)
         self.stats.unmatched_clicks = self._join.unmatched
+        self.stats.matched_clicks, self.stats.behind_clicks = self._join.matched, self._join.behind
         self.stats.forgotten = self._join.forgotten
         return ready
 

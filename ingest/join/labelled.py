@@ -64,6 +64,16 @@ class Labelled:
         return self._repeats.bytes if self._repeats is not None else 0
 
     @property
+    def waiting_clicks(self) -> int:
+        """0: the log has no clicks of its own."""
+        return 0
+
+    @property
+    def ahead_ms(self) -> I64:
+        """int64[0]."""
+        return np.empty(0, np.int64)
+
+    @property
     def index(self) -> JoinIndex | None:
         """Index that finds repeats, which is saved as a log; None without `dedup`."""
         return self._repeats.index if self._repeats is not None else None

@@ -52,6 +52,12 @@ class SourceStats:
     """Topic → records that repeat an earlier one: of a label join's keys, or of a labelled log's `dedup`."""
     late_clicks: int
     unmatched_clicks: int
+    matched_clicks: int
+    """Clicks that label an impression."""
+    behind_clicks: int
+    """Clicks among them with a time before that of their impression, inside the join's clock_slack."""
+    waiting_clicks: int
+    """Clicks that have met no impression yet."""
     late_positives: int
     """Clicks inside the window whose impression had left as a provisional negative."""
     late_events: Mapping[str, int]
@@ -113,6 +119,9 @@ class SourceStats:
             duplicates={topic: sum(s.duplicates.get(topic, 0) for s in stats) for topic in events},
             late_clicks=sum(s.late_clicks for s in stats),
             unmatched_clicks=sum(s.unmatched_clicks for s in stats),
+            matched_clicks=sum(s.matched_clicks for s in stats),
+            behind_clicks=sum(s.behind_clicks for s in stats),
+            waiting_clicks=sum(partition.joiner.waiting_clicks for partition in partitions),
             late_positives=sum(s.late_positives for s in stats),
             late_events={
                 topic: sum(partition.late[index] for partition in partitions)
@@ -167,6 +176,9 @@ class Reporter:
         metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)
         metrics.late_positives.inc(stats.late_positives - self._last.late_positives)
         metrics.unmatched_clicks.inc(stats.unmatched_clicks - self._last.unmatched_clicks)
+        metrics.waiting_clicks.set(stats.waiting_clicks)
+        metrics.matched_clicks.inc(stats.matched_clicks - self._last.matched_clicks)
+        metrics.behind_clicks.inc(stats.behind_clicks - self._last.behind_clicks)
         for topic, count in stats.duplicates.items():
             metrics.duplicate_events.labels(topic).inc(count - self._last.duplicates[topic])
         self._last = stats

@@ -25,6 +25,8 @@ from livectr.system.byte_units import parse_bytes
 from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
+CLOCK_SLACK_MS = 2_000
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream(Columns):
@@ -140,6 +142,7 @@ class View:
         window_ms: window of the label join.
         label: the label column; None for a label join.
         lookups: look-up joins.
+        clock_slack_ms: time by which a click may be before its impression.
         join_bytes: memory of the label join of each partition.
         delayed: way to learn labels that come late.
         wait_ms: time after which an impression without a click leaves as a provisional negative; 0: the
@@ -158,6 +161,7 @@ class View:
     wait_ms: int = 0
     dedup: tuple[str, ...] = ()
     dedup_ms: int = 0
+    clock_slack_ms: int = CLOCK_SLACK_MS
 
     def __post_init__(self) -> None:
         for name in set(self.impressions.columns) & set(self.__dataclass_fields__):
@@ -216,7 +220,7 @@ class View:
 
     def __repr__(self) -> str:
         # As in a stream, default values are not part of the fingerprint.
-        later = ("join_bytes", "delayed", "wait_ms", "dedup", "dedup_ms")
+        later = ("join_bytes", "delayed", "wait_ms", "dedup", "dedup_ms", "clock_slack_ms")
         usual = {name: self.__dataclass_fields__[name].default for name in later}
         names = [name for name in self.__dataclass_fields__ if name not in usual]
         names += [name for name, value in usual.items() if getattr(self, name) != value]
@@ -233,6 +237,7 @@ def label_join(
     window: str | int,
     wait: str | int | None = None,
     delayed: Delayed = "wait",
+    clock_slack: str | int = CLOCK_SLACK_MS,
     max_bytes: str | int = MAX_BYTES,
 ) -> View:
     """Label impressions by clicks: 1 when a click with equal `on` columns follows within `window`.
@@ -253,6 +258,8 @@ def label_join(
             come after the wait.
         wait: duration after the impression, shorter than the window; "10s" if not given. With
             `delayed="wait"` it cannot be given, and with "es_dfm" it must be.
+        clock_slack: duration by which a click's time may be before that of its impression, for their clocks
+            differ; 0: not at all. Histories of such an impression end before its click.
         max_bytes: memory of each partition's join, such as "1GiB". An impression or an unmatched click for
             which it has no room becomes a dead letter. The histories of `recent` have as much again. The
             limit is for a partition, so that results do not depend on the number of ranks.
@@ -297,6 +304,7 @@ def label_join(
         clicks,
         on=names,
         window_ms=window_ms,
+        clock_slack_ms=0 if clock_slack == 0 else duration_ms(clock_slack, "label_join clock_slack"),
         join_bytes=parse_bytes(max_bytes, "label_join max_bytes"),
         delayed=delayed,
         wait_ms=wait_ms(delayed, wait, window_ms),

@@ -215,6 +215,17 @@ ALERTS = (
         "More than 1 % of the rows in {{ $labels.namespace }} cannot be used",
     ),
     Alert(
+        "ClicksUnmatched",
+        "ticket",
+        "30m",
+        "{0} / ({0} + {1}) > 0.2",
+        (
+            "sum by (namespace) (rate(livectr_unmatched_clicks_total[30m]))",
+            "sum by (namespace) (rate(livectr_matched_clicks_total[30m]))",
+        ),
+        "More than 20 % of the clicks in {{ $labels.namespace }} have no impression",
+    ),
+    Alert(
         "DiskFills",
         "ticket",
         "30m",

@@ -15,6 +15,10 @@
 //
 // With finals, it is released once more when its window ends, with its final label.
 //
+// The clock of a click may be behind that of its impression: a click of at most `slack` before it is in the window. As
+// such a click comes first in the order of event time, each impression is told up to which time it may see other clicks: not to
+// its own.
+//
 // Each state has its share of `max_bytes`; PENDING and PROVISIONAL share one. A click or impression for which there is no room is refused; so clicks
 // without impressions never take the room of impressions. The oldest released keys are forgotten before their time.
 #pragma once
@@ -50,6 +54,7 @@ enum Label : uint8_t {
 
 constexpr int64_t ENTRY_BYTES = 192;  // an entry, its place in the index at the least load, and its agendas
 constexpr int64_t CLICK_BYTES = 32;
+constexpr size_t KEPT_AHEAD = 4096;
 
 class JoinIndex {
   public:
@@ -65,19 +70,21 @@ class JoinIndex {
         uint8_t label;
     };
 
-    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes, bool finals)
+    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t slack_ms, int64_t max_bytes, bool finals)
         : window_(window_ms),
           wait_(wait_ms),
           dedup_(dedup_ms),
+          slack_(slack_ms),
           room_{max_bytes / 4, max_bytes / 2, max_bytes / 4},
           finals_(finals) {}
 
     void push(int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
-              const int64_t* size, uint8_t* status, int64_t* slot) {
+              const int64_t* size, uint8_t* status, int64_t* slot, int64_t* seen) {
         for (int64_t i = 0; i < n; ++i) {
             advance(wm[i]);
             slot[i] = -1;
-            status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], *size++, slot + i)
+            seen[i] = ts[i];
+            status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], *size++, slot + i, seen + i)
                                                : click(key[i], ts[i], wm[i]);
         }
     }
@@ -111,6 +118,7 @@ class JoinIndex {
             Entry& e = entries_[item.entry];
             if (e.serial != item.serial) continue;  // it met its impression
             ++unmatched;
+            --waiting;
             forget(item.entry);
             drop_clicks(e);
         }
@@ -179,6 +187,7 @@ class JoinIndex {
         for (const auto& item : items[kProvisional]) provisional_.add(item);
         for (const auto& item : items[kReleased]) released_.push_back(item);
         pending = int64_t(items[kPending].size() + items[kProvisional].size());
+        waiting = int64_t(items[kWaiting].size());
     }
 
     std::vector<Released> out;    // by deadline; its reader clears it
@@ -187,9 +196,14 @@ class JoinIndex {
     int64_t next_touch = 0;
     int64_t next_slot = 0, next_serial = 0;
     int64_t unmatched = 0;         // clicks that can no longer meet an impression
+    int64_t waiting = 0;           // clicks that have met no impression yet, without repeats
+    int64_t matched = 0;           // clicks that label an impression
+    int64_t behind = 0;            // clicks among them that label an impression with a time before it
     int64_t pending = 0;           // impressions whose window has not passed
     int64_t forgotten = 0;         // released keys that made room for others
     int64_t bytes[3] = {0, 0, 0};  // by share
+    std::vector<int64_t>
+        ahead;  // ms by which clicks were before their impression and more than the slack: the last of them
 
   private:
     // State whose share of the room an entry takes.
@@ -250,7 +264,16 @@ class JoinIndex {
 
     bool has_room(State state, int64_t size) const { return bytes[state] + size <= room_[state]; }
 
-    Status impression(int64_t key, int64_t ts, int64_t wm, int64_t size, int64_t* slot) {
+    // True for the time of a click that is inside the window of an impression.
+    bool inside(int64_t at, int64_t ts) const { return later(at, slack_) >= ts && at <= later(ts, window_); }
+
+    void keep_ahead(int64_t ms) {
+        if (ahead.size() < KEPT_AHEAD) ahead.push_back(ms);
+        else ahead[next_ahead_++ % KEPT_AHEAD] = ms;
+    }
+
+    // seen: the time up to which the impression may see clicks.
+    Status impression(int64_t key, int64_t ts, int64_t wm, int64_t size, int64_t* slot, int64_t* seen) {
         if (!has_room(kPending, ENTRY_BYTES + size)) {
             const uint32_t known = find_row(index_.view(), key);
             return known != NO_ROW && entries_[known].state != kWaiting ? kDuplicate : kFull;
@@ -261,18 +284,31 @@ class JoinIndex {
         if (met && entries_[id].state != kWaiting) return kDuplicate;
         if (!met) new_entry(key);
         Entry& e = entries_[id];
-        if (met) bytes[kWaiting] -= size_of(e);
+        if (met) {
+            bytes[kWaiting] -= size_of(e);
+            --waiting;
+        }
         e.serial = next_serial++;
         e.ts = ts;
         e.slot = *slot = next_slot++;
         e.deadline = std::max(later(ts, wait_), wm);
+        int64_t first = INT64_MAX;
         for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) {
             const int64_t at = clicks_[c].ts;
-            if (at < ts || at > later(ts, window_)) continue;
+            first = std::min(first, at);
+            if (!inside(at, ts)) continue;
             e.click_ts = e.clicked == kNo ? at : std::min(e.click_ts, at);
             e.clicked = kInWindow;
         }
-        if (met && e.clicked == kNo) ++unmatched;
+        if (met && e.clicked == kNo) {
+            ++unmatched;
+            if (first < ts) keep_ahead(ts - first);
+        }
+        matched += e.clicked == kInWindow;
+        if (e.clicked == kInWindow && e.click_ts < ts) {
+            ++behind;
+            *seen = e.click_ts - 1;
+        }
         drop_clicks(e);
         e.clicks = uint32_t(std::min<int64_t>(size, UINT32_MAX));
         e.state = kPending;
@@ -294,17 +330,21 @@ class JoinIndex {
             if (!first) return kDuplicate;  // repeated clicks wait no longer than the first
             e.serial = next_serial++;
             e.deadline = std::max(later(ts, window_), wm);
+            ++waiting;
             waiting_.add({later(e.deadline, dedup_), e.serial, id});
             return kUnmatched;
         }
         Entry& e = entries_[id];
-        const bool in_window = share(e.state) == kPending && ts >= e.ts && ts <= later(e.ts, window_);
+        const bool in_window = share(e.state) == kPending && inside(ts, e.ts);
         if (e.clicked == kInWindow || e.clicked == kAfterWait || (e.clicked == kTooLate && !in_window))
             return kDuplicate;
-        if (ts < e.ts) {
+        if (later(ts, slack_) < e.ts) {
             ++unmatched;
+            keep_ahead(e.ts - ts);
             return kOutside;
         }
+        matched += in_window;
+        behind += in_window && ts < e.ts;
         e.click_ts = ts;
         e.clicked = in_window ? kInWindow : kTooLate;
         if (e.state == kReleased) touch(id);
@@ -358,7 +398,7 @@ class JoinIndex {
         e.clicks = NO_ROW;
     }
 
-    const int64_t window_, wait_, dedup_;
+    const int64_t window_, wait_, dedup_, slack_;
     const int64_t room_[3];  // bytes, by share
     const bool finals_;
     Index index_{0};
@@ -366,7 +406,7 @@ class JoinIndex {
     std::vector<Click> clicks_;
     std::vector<uint32_t> free_, free_clicks_;
     std::vector<Touch> touches_;
-    size_t touches_room_ = 1024;
+    size_t touches_room_ = 1024, next_ahead_ = 0;
     Agenda pending_, provisional_, waiting_;
     std::deque<Agenda::Item> released_;  // deadlines are released in order, so a queue holds them sorted
 };

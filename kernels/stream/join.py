@@ -26,6 +26,8 @@ FINAL_NEGATIVE, FINAL_POSITIVE, FINAL_LATE = 3, 4, 5
 ENTRY_BYTES, CLICK_BYTES = 192, 32
 """Bytes of a known key, without its impression's columns, and of a click that waits for an impression."""
 MAX_BYTES = 1 << 30
+KEPT_AHEAD = 4096
+COUNTERS = 11
 
 _FIELDS = ("key", "ts", "deadline", "slot", "click_ts", "serial", "bytes")
 _FLAGS = ("state", "clicked")
@@ -38,17 +40,20 @@ class Pushed(NamedTuple):
         DUPLICATE  an impression whose key is known; a second click of a key
         LATE       a click that comes after its impression's window, by its time or by the watermark
         UNMATCHED  a click of an unknown key; it is kept and may label a later impression
-        OUTSIDE    a click with a time before its impression's; it is ignored
+        OUTSIDE    a click with a time more than the slack before its impression's; it is ignored
         FULL       an impression, or a click of an unknown key, for which there is no room; it is ignored
         DELAYED    a click inside the window of an impression that has left as a provisional negative
 
     Args:
         status: uint8[n], as above.
         slot: int64[n], the running number 0, 1, 2… of an accepted impression; else -1.
+        seen: int64[n], the time of the event; of an impression that a click before it labels, the time
+            before that click: what an impression sees must not have its own click in it.
     """
 
     status: U8
     slot: I64
+    seen: I64
 
 
 class Released(NamedTuple):
@@ -78,11 +83,11 @@ class JoinIndex:
     """Windowed join of clicks to impressions by key, in event time. Not thread-safe.
 
     An impression of time `ts`, seen at watermark `wm`, waits until the watermark passes its deadline
-    max(ts + label_window_ms, wm). Its label is 1 if a click with a time in [ts, ts + label_window_ms] was
-    seen by then, before or after the impression itself. A key is known for `dedup_window_ms` after its
-    deadline: until then a second impression or click of it is a duplicate, and a late click
-    differs from a click of an unknown key. A click without impression waits until the same time after
-    its own window; its duplicates do not prolong this.
+    max(ts + label_window_ms, wm). Its label is 1 if a click with a time in
+    [ts - slack_ms, ts + label_window_ms] was seen by then, before or after the impression itself. A key
+    is known for `dedup_window_ms` after its deadline: until then a second impression or click of it is a
+    duplicate, and a late click differs from a click of an unknown key. A click
+    without impression waits until the same time after its own window; its duplicates do not prolong this.
 
     With a wait shorter than the window, the impression leaves when the watermark passes max(ts + wait_ms,
     wm), with the label that is known by then. It counts as waiting until max(ts + label_window_ms, wm).
@@ -94,6 +99,7 @@ class JoinIndex:
         dedup_window_ms: time for which a key stays known.
         wait_ms: time after which an impression leaves; None: the window.
         finals: release impressions once more when their windows end; only with a shorter wait.
+        slack_ms: time by which the clock of a click may be behind that of its impression.
         max_bytes: maximum of all state: a half for waiting impressions, a quarter for waiting clicks, a
             quarter for keys that are still known.
     """
@@ -105,15 +111,18 @@ class JoinIndex:
         *,
         wait_ms: int | None = None,
         finals: bool = False,
+        slack_ms: int = 0,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         wait_ms = label_window_ms if wait_ms is None else wait_ms
-        if dedup_window_ms < 0 or not 0 <= wait_ms <= label_window_ms:
+        if dedup_window_ms < 0 or slack_ms < 0 or not 0 <= wait_ms <= label_window_ms:
             raise ValueError("windows must not be negative, and the wait not longer than the label's")
         if finals and wait_ms == label_window_ms:
             raise ValueError("without a shorter wait every label is final")
         self._calls = _library()
-        self._handle = self._calls.join_new(label_window_ms, wait_ms, dedup_window_ms, max_bytes, finals)
+        self._handle = self._calls.join_new(
+            label_window_ms, wait_ms, dedup_window_ms, slack_ms, max_bytes, finals
+        )
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
@@ -134,9 +143,9 @@ class JoinIndex:
         size = np.zeros(impressions, np.int64) if size is None else size
         if not n == len(key) == len(ts) == len(wm) or len(size) != impressions:
             raise ValueError("kind, key, ts and wm differ in length, or size and the impressions")
-        status, slot = np.empty(n, np.uint8), np.empty(n, np.int64)
-        self._calls.join_push(self._handle, n, kind, key, ts, wm, size, status, slot)
-        return Pushed(status, slot)
+        status, slot, seen = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
+        self._calls.join_push(self._handle, n, kind, key, ts, wm, size, status, slot, seen)
+        return Pushed(status, slot, seen)
 
     def release(self, wm: int) -> Released:
         """Advances to watermark `wm` and releases the impressions with a deadline before it.
@@ -159,6 +168,30 @@ class JoinIndex:
         return int(self._counters()[2])
 
     @property
+    def waiting(self) -> int:
+        """Number of clicks that have met no impression yet, without repeats."""
+        return int(self._counters()[9])
+
+    @property
+    def matched(self) -> int:
+        """Number of clicks so far that label an impression."""
+        return int(self._counters()[10])
+
+    @property
+    def behind(self) -> int:
+        """Number of clicks so far that label an impression with a time before its own."""
+        return int(self._counters()[8])
+
+    @property
+    def ahead_ms(self) -> I64:
+        """Times int64[n] by which clicks of this process were before their impressions, more than the slack.
+
+        The last of them, at most 4,096.
+        """
+        found = np.empty(KEPT_AHEAD, np.int64)
+        return found[: self._calls.join_ahead(self._handle, found)]
+
+    @property
     def forgotten(self) -> int:
         """Number of keys so far that were forgotten before their time, to make room."""
         return int(self._counters()[4])
@@ -177,7 +210,7 @@ class JoinIndex:
             Of n keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes int64[n];
             state (WAITING, PENDING or PROVISIONAL) and clicked uint8[n]; clicks int32[n]: the number of each
             key's entries in `waiting` int64[…], the times of clicks that wait for an impression. And counters
-            int64[8].
+            int64[COUNTERS].
         """
         return {**self._selected(True, Places()), "counters": self._counters()}
 
@@ -218,11 +251,14 @@ class JoinIndex:
         state = with_known(state, known)
         fields = np.stack([state[name] for name in _FIELDS]).astype(np.int64)
         flags = np.stack([state[name] for name in _FLAGS]).astype(np.uint8)
-        rest = (state[name] for name in ("clicks", "waiting", "counters"))
-        self._calls.join_restore(self._handle, len(state["clicks"]), fields, flags, *rest)
+        counters = np.zeros(COUNTERS, np.int64)  # an older state has fewer
+        counters[: len(state["counters"])] = state["counters"]
+        self._calls.join_restore(
+            self._handle, len(state["clicks"]), fields, flags, state["clicks"], state["waiting"], counters
+        )
 
     def _counters(self) -> I64:
-        counters = np.empty(8, np.int64)
+        counters = np.empty(COUNTERS, np.int64)
         self._calls.join_counters(self._handle, counters)
         return counters
 
@@ -234,12 +270,13 @@ def _library() -> ctypes.CDLL:
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
     handle, number = ctypes.c_void_p, ctypes.c_int64
-    library.join_new.restype, library.join_new.argtypes = handle, [number] * 5
+    library.join_new.restype, library.join_new.argtypes = handle, [number] * 6
     library.join_free.argtypes = [handle]
-    library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64]
+    library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64, i64]
     library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]
     library.join_drain.argtypes = [handle, i64, u8, i64, i64]
     library.join_counters.argtypes = [handle, i64]
+    library.join_ahead.restype, library.join_ahead.argtypes = number, [handle, i64]
     library.join_places.argtypes = [handle, i64]
     library.join_select.argtypes = [handle, number, number, number, i64]
     library.join_export.argtypes = [handle, number, i64, u8, i32, i64]

@@ -5,14 +5,15 @@
 
 extern "C" {
 
-void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes, int64_t finals) {
-    return new JoinIndex(window_ms, wait_ms, dedup_ms, max_bytes, finals != 0);
+void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t slack_ms, int64_t max_bytes,
+               int64_t finals) {
+    return new JoinIndex(window_ms, wait_ms, dedup_ms, slack_ms, max_bytes, finals != 0);
 }
 void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
 
 void join_push(void* join, int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
-               const int64_t* size, uint8_t* status, int64_t* slot) {
-    static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, size, status, slot);
+               const int64_t* size, uint8_t* status, int64_t* slot, int64_t* seen) {
+    static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, size, status, slot, seen);
 }
 
 // Number of rows that `join_drain` then writes.
@@ -33,7 +34,8 @@ void join_drain(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, in
     index->out.clear();
 }
 
-// next_slot, next_serial, unmatched, pending, forgotten, bytes; deadline and serial of the oldest released entry
+// next_slot, next_serial, unmatched, pending, forgotten, bytes; deadline and serial of the oldest released entry; behind,
+// waiting, matched
 void join_counters(void* join, int64_t* counters) {
     const auto* index = static_cast<JoinIndex*>(join);
     const int64_t bytes = index->bytes[kWaiting] + index->bytes[kPending] + index->bytes[kReleased];
@@ -45,8 +47,18 @@ void join_counters(void* join, int64_t* counters) {
                               index->forgotten,
                               bytes,
                               oldest ? oldest->deadline : INT64_MAX,
-                              oldest ? oldest->serial : INT64_MAX};
-    std::copy(values, values + 8, counters);
+                              oldest ? oldest->serial : INT64_MAX,
+                              index->behind,
+                              index->waiting,
+                              index->matched};
+    std::copy(values, values + 11, counters);
+}
+
+// Milliseconds by which clicks were before their impression and more than the slack, at most KEPT_AHEAD. Returns their number.
+int64_t join_ahead(void* join, int64_t* ms) {
+    const auto& ahead = static_cast<JoinIndex*>(join)->ahead;
+    std::copy(ahead.begin(), ahead.end(), ms);
+    return int64_t(ahead.size());
 }
 
 // Place of the oldest released entry, place behind the newest, number of the next touch.
@@ -107,6 +119,8 @@ void join_restore(void* join, int64_t n, const int64_t* fields, const uint8_t* f
     index->next_serial = counters[1];
     index->unmatched = counters[2];
     index->forgotten = counters[4];
+    index->behind = counters[8];
+    index->matched = counters[10];
 }
 
 }  // extern "C"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from livectr.check.sample import Sample
 from livectr.guess.columns import shortened
 from livectr.guess.leaks import tells
 from livectr.ingest.addresses import log_folder
-from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED
+from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED, SOME_UNMATCHED
 from livectr.ingest.language.event_times import LIKELY
 from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
@@ -230,16 +231,26 @@ def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
         yield Finding(DOUBTFUL if doubtful else RIGHT, f"repeated {shown_topic}", found, advice)
     if log.clicks is None:
         return
-    clicks = stats.events.get(log.clicks.topic, 0)
-    unmatched = stats.unmatched_clicks
+    clicks, ahead = stats.events.get(log.clicks.topic, 0), len(sample.ahead_ms)
+    unmatched = stats.unmatched_clicks + stats.waiting_clicks
     found = f"{unmatched:,} of {clicks:,} {log.clicks.topic} have no impression"
-    if clicks >= FEW and unmatched > MOST_UNMATCHED * clicks:
-        advice = f"are {', '.join(log.on)} the same ids in both topics, and is the window long enough?"
-        yield Finding(WRONG, "label join", found, advice)
-    else:
-        yield Finding(
-            RIGHT, "label join", found + ("; impressions left before their window" if sample.early else "")
+    if ahead:
+        half, most = np.percentile(sample.ahead_ms, (50, 99))
+        found += f"; clicks are before theirs, by {half:,.0f} ms (p50) and {most:,.0f} ms (p99)"
+    if stats.behind_clicks:
+        found += f"; {stats.behind_clicks:,} are before theirs, but inside clock_slack: they label it"
+    if sample.early:
+        found += "; impressions left before their window"
+    if unmatched <= SOME_UNMATCHED * clicks or clicks < FEW:
+        yield Finding(RIGHT, "label join", found)
+        return
+    advice = f"are {', '.join(log.on)} the same ids in both topics, and is the window long enough?"
+    if 2 * ahead > unmatched:
+        advice = (
+            f"the clock that writes {log.clicks.topic} is behind: set it right, or give label_join "
+            f'clock_slack="{math.ceil(most / 1000)}s".'
         )
+    yield Finding(WRONG if unmatched > MOST_UNMATCHED * clicks else DOUBTFUL, "label join", found, advice)
 
 
 def _lookups(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:

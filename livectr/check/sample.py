@@ -70,6 +70,7 @@ class Sample:
         failed: rows whose features could not be computed.
         early: impressions were released before their label window had passed.
         stats: counters of the source.
+        ahead_ms: int64[n], times by which clicks were before their impressions, too much to label them.
         tables: look-up table → its rows.
         letters: dead letters.
         topics: topic → rows that were read, and unusable ones.
@@ -85,6 +86,7 @@ class Sample:
     failed: int
     early: bool
     stats: SourceStats
+    ahead_ms: npt.NDArray[np.int64]
     tables: dict[str, int]
     letters: FirstLetters
     topics: dict[str, TopicRows]
@@ -127,7 +129,7 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
                 break
         while not examples.ended and examples.behind <= SHORT_LOG * rows:
             examples.poll(0.05)  # the end of a short log is near: then every click has its impression or none
-        stats = examples.stats
+        stats, ahead_ms = examples.stats, examples.ahead_ms
         tables = {topic: len(table.rows()[0]) for topic, table in examples.tables.items()}
     finally:
         examples.close()
@@ -150,6 +152,7 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         failed=int(np.count_nonzero(features.failed)),
         early=early,
         stats=stats,
+        ahead_ms=ahead_ms,
         tables=tables,
         letters=letters,
         topics=letters.rows.topics(),

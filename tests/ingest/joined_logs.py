@@ -15,7 +15,7 @@ from livectr.ingest.join.label_join import LEAST_DEDUP_MS
 from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.keys import key_of
-from livectr.ingest.language.streams import Stream, label_join, recent
+from livectr.ingest.language.streams import CLOCK_SLACK_MS, Stream, label_join, recent
 from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import ACCEPTED, CLICK, DUPLICATE, IMPRESSION, LATE_POSITIVE
@@ -109,7 +109,7 @@ def random_logs(seed: int, *, partitions: int = 3, rows: int = 60) -> Logs:
         answers: Log = [
             {
                 **{name: row[name] for name in TYPES},
-                "ts": row["ts"] + int(rng.choice([-9, 0, 5_000, 60_000, 90_000])),
+                "ts": row["ts"] + int(rng.choice([-9, -2_001, 0, 5_000, 60_000, 90_000])),
             }
             for row in log
             if rng.random() < 0.6
@@ -169,19 +169,21 @@ def expected_partition(
     keys = key_of(pa.array([row["request_id"] for _, row in events], pa.string())).tolist()
     sequence = [(kind, key, row["ts"]) for kind, key, (_, row) in zip(kinds, keys, events, strict=True)]
     wait = None if delayed == "wait" else WAIT_MS
-    joined = brute_force(sequence, WINDOW_MS, LEAST_DEDUP_MS, wait, finals=delayed == "es_dfm")
+    joined = brute_force(
+        sequence, WINDOW_MS, LEAST_DEDUP_MS, wait, finals=delayed == "es_dfm", slack=CLOCK_SLACK_MS
+    )
 
     history: dict[int, list[tuple[int, int]]] = {}
     impression: list[tuple[int, int, int, tuple[Any, ...]]] = []
-    for (_, row), key, kind, status, slot in zip(
-        events, keys, kinds, joined.status, joined.slot, strict=True
+    for (_, row), key, kind, status, slot, until in zip(
+        events, keys, kinds, joined.status, joined.slot, joined.seen, strict=True
     ):
         user, ts = row["user_id"], row["ts"]
         seen = history.setdefault(user, [])
         if kind == CLICK and status != DUPLICATE:
             seen.append((ts, row["ad_id"]))
             seen.sort(key=lambda behavior: behavior[0])
-            del seen[:-3]
+            del seen[:-4]
         if kind == IMPRESSION and status == ACCEPTED:
             known = valid(logs.users, user, ts, max_age_ms, cuts)
             columns = {
@@ -190,8 +192,8 @@ def expected_partition(
                 "impressions.price": row["price"],
                 "users.name": known["name"],
                 "users.age": known["age"],
-                "recent(clicks.ad_id,3,3600000)": [ad for t, ad in seen if 0 <= ts - t <= 3_600_000],
-                "recent(clicks.ad_id,2,60000)": [ad for t, ad in seen if 0 <= ts - t <= 60_000][-2:],
+                "recent(clicks.ad_id,3,3600000)": [ad for t, ad in seen if 0 <= until - t <= 3_600_000][-3:],
+                "recent(clicks.ad_id,2,60000)": [ad for t, ad in seen if 0 <= until - t <= 60_000][-2:],
             }
             assert slot == len(impression)
             names = [root.name for root in pipeline().plan.roots]

@@ -19,6 +19,8 @@ COUNTERS = {
     "late_clicks": "livectr_late_clicks_total",
     "late_positives": "livectr_late_positives_total",
     "unmatched_clicks": "livectr_unmatched_clicks_total",
+    "matched_clicks": "livectr_matched_clicks_total",
+    "behind_clicks": "livectr_behind_clicks_total",
     "full": "livectr_join_refused_events_total",
     "forgotten": "livectr_join_evicted_keys_total",
     "history_expired": "livectr_histories_expired_total",
@@ -26,6 +28,7 @@ COUNTERS = {
 }
 GAUGES = {
     "pending": "livectr_pending_joins",
+    "waiting_clicks": "livectr_waiting_clicks",
     "join_bytes": "livectr_join_bytes",
     "history_users": "livectr_histories",
     "history_bytes": "livectr_history_bytes",

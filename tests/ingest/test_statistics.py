@@ -58,7 +58,7 @@ def streams(draw: st.DrawFn, roots: tuple[Expr, ...], values: dict[str, Any]) ->
         rows = draw(st.integers(0, 8))
         arrays = []
         for node in roots:
-            one = values.get(node.ref.column) or values[node.dtype]
+            one = values[node.ref.column if node.ref.column in values else node.dtype]
             drawn = draw(st.lists(st.one_of(st.none(), one, one), min_size=rows, max_size=rows))
             arrays.append(pa.array(drawn, dtypes.arrow_type(node.dtype)))
         batches.append(pa.RecordBatch.from_arrays(arrays, names=[node.name for node in roots]))

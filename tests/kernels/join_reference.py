@@ -27,7 +27,12 @@ class Outcome:
     status: list[int] = field(default_factory=list)
     slot: list[int] = field(default_factory=list)
     released: list[tuple[int, int, int, int]] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+    """Time up to which each event sees clicks."""
     unmatched: int = 0
+    matched: int = 0
+    behind: int = 0
+    ahead: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -42,7 +47,12 @@ class Impression:
 
 
 def brute_force(
-    events: Sequence[Event], window: int, dedup: int, wait: int | None = None, finals: bool = False
+    events: Sequence[Event],
+    window: int,
+    dedup: int,
+    wait: int | None = None,
+    finals: bool = False,
+    slack: int = 0,
 ) -> Outcome:
     """The rules of JoinIndex's docstring."""
     wait = window if wait is None else wait
@@ -60,11 +70,17 @@ def brute_force(
             del waiting[known]
             out.unmatched += 1
         seen = impressions.get(key)
-        status, slot = DUPLICATE, -1
+        status, slot, sees = DUPLICATE, -1, ts
         if kind == IMPRESSION and seen is None:
             clicks, _ = waiting.pop(key, ([], 0))
-            inside = [t for t in clicks if ts <= t <= ts + window]
+            inside = [t for t in clicks if ts - slack <= t <= ts + window]
             out.unmatched += bool(clicks) and not inside
+            out.matched += bool(inside)
+            if not inside and clicks and min(clicks) < ts:
+                out.ahead.append(ts - min(clicks))
+            if inside and min(inside) < ts:
+                out.behind += 1
+                sees = min(inside) - 1
             seen = Impression(len(everyone), ts, max(ts + window, wm), inside, leaves=max(ts + wait, wm))
             everyone.append(seen)
             impressions[key] = seen
@@ -75,20 +91,24 @@ def brute_force(
             waiting[key] = ([*clicks, ts], until if clicks else max(ts + window, wm))
         elif kind == CLICK and seen is not None and not seen.clicks:
             waits = wm <= seen.deadline
-            if waits and seen.ts <= ts <= seen.ts + window:
+            if waits and seen.ts - slack <= ts <= seen.ts + window:
+                out.matched += 1
+                out.behind += ts < seen.ts
                 status = ACCEPTED if wm <= seen.leaves else DELAYED
                 seen.clicks.append(ts)
                 if status == DELAYED:
                     late_positives.append((seen.slot, LATE_POSITIVE, ts, wm))
             elif seen.late:
                 pass
-            elif ts < seen.ts:
+            elif ts < seen.ts - slack:
                 status = OUTSIDE
                 out.unmatched += 1
+                out.ahead.append(seen.ts - ts)
             else:
                 status = LATE
                 seen.late = True
         out.status.append(status)
+        out.seen.append(sees)
         out.slot.append(slot)
     rows = []
     delayed = {slot for slot, *_ in late_positives}

@@ -45,10 +45,11 @@ def run(
     *,
     wait: int | None = None,
     finals: bool = False,
+    slack: int = 0,
     resume: bool = False,
 ) -> Outcome:
     out = Outcome()
-    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals)
+    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals, slack_ms=slack)
     wm = 0
     for chunk in chunks(events, cuts):
         kind, key, ts = (np.array([event[i] for event in chunk], np.int64) for i in range(3))
@@ -57,17 +58,20 @@ def run(
         pushed = join.push(kind.astype(np.uint8), key, ts, marks)
         out.status += pushed.status.tolist()
         out.slot += pushed.slot.tolist()
+        out.seen += pushed.seen.tolist()
         out.released += zip(*(column.tolist() for column in join.release(wm)), strict=True)
         if resume:
+            out.ahead += join.ahead_ms.tolist()
             state, known = join.export(), join.known()
-            join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals)
+            join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals, slack_ms=slack)
             join.restore(state, known)
             again, known_again = join.export(), join.known()
             assert all(np.array_equal(state[name], again[name]) for name in state)
             assert all(np.array_equal(known[name], known_again[name]) for name in known)
     out.released += zip(*(column.tolist() for column in join.release(END)), strict=True)
-    assert join.pending == 0
-    out.unmatched = join.unmatched
+    assert join.pending == join.waiting == 0
+    out.unmatched, out.matched, out.behind = join.unmatched, join.matched, join.behind
+    out.ahead += join.ahead_ms.tolist()
     return out
 
 
@@ -78,20 +82,21 @@ NEARLY_ORDERED = EVENTS.map(lambda events: sorted(events, key=lambda e: e[2] + e
 CUTS = st.lists(st.integers(0, 1000), max_size=12)
 WAITS = st.sampled_from([None, 0, 5, 15])
 SOME_WAIT = st.sampled_from([0, 5, 15])
+SLACKS = st.sampled_from([0, 0, 4, 30])
 WAYS = st.one_of(st.tuples(WAITS, st.just(False)), st.tuples(SOME_WAIT, st.just(True)))
 """Wait, and whether there are finals."""
 
 
 @examples(300)
-@given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS, WAYS)
+@given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS, WAYS, SLACKS)
 def test_equals_a_brute_force_join_in_any_chunking(
-    events: list[Event], cuts: list[int], way: tuple[int | None, bool]
+    events: list[Event], cuts: list[int], way: tuple[int | None, bool], slack: int
 ) -> None:
     wait, finals = way
-    expected = brute_force(events, WINDOW, DEDUP, wait, finals)
-    assert run(events, wait=wait, finals=finals) == expected
-    assert run(events, cuts, wait=wait, finals=finals) == expected
-    assert run(events, cuts, wait=wait, finals=finals, resume=True) == expected
+    expected = brute_force(events, WINDOW, DEDUP, wait, finals, slack)
+    assert run(events, wait=wait, finals=finals, slack=slack) == expected
+    assert run(events, cuts, wait=wait, finals=finals, slack=slack) == expected
+    assert run(events, cuts, wait=wait, finals=finals, slack=slack, resume=True) == expected
 
 
 @examples(200)

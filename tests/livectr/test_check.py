@@ -195,10 +195,31 @@ def test_joins_and_tables(check: Checker) -> None:
     joined(check, clicks=[one | {"request": one["request"] + 10_000} for one in CLICKS])
     code, checks, _ = check.json(JOINED)
     assert code == 1 and "are request the same ids in both topics" in checks["label join"][2]
+    joined(check, clicks=[*CLICKS, *(one | {"request": one["request"] + 10_000} for one in CLICKS[::4])])
+    code, checks, _ = check.json(JOINED)
+    assert code == 0 and checks["label join"][0] == "doubtful"
     joined(check, clicks=CLICKS, ads=8)
     code, checks, _ = check.json(JOINED)
     assert code == 1 and checks["table ads"][2] == "are shown.ad and ads.ad the same ids, written alike?"
     assert "40%" in checks["table ads"][1]
+
+
+@pytest.mark.parametrize("rows", [300, 1_000])
+def test_clicks_before_their_impressions_are_called_so(check: Checker, rows: int) -> None:
+    """The verdict is that of a longer sample: a click that met nothing in it counts, though it may wait."""
+    behind = [one | {"ts": one["ts"] - 1_500} for one in CLICKS]
+    joined(check, clicks=behind)
+    code, checks, _ = check.json(JOINED, "--rows", str(rows))
+    assert code == 0 and checks["label join"][0] == "right"
+    assert "400 are before theirs, but inside clock_slack: they label it" in checks["label join"][1]
+    joined(check, clicks=[one | {"ts": one["ts"] - 5_000 - one["request"] % 2 * 2_000} for one in CLICKS])
+    code, checks, _ = check.json(JOINED, "--rows", str(rows))
+    mark, found, advice = checks["label join"]
+    assert (code, mark) == (1, "wrong")
+    assert "clicks are before theirs, by " in found and "(p50) and 6,900 ms (p99)" in found
+    assert (
+        advice == 'the clock that writes clicks is behind: set it right, or give label_join clock_slack="7s".'
+    )
 
 
 def test_repeats_are_counted(check: Checker) -> None:

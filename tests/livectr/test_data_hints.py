@@ -58,8 +58,9 @@ def test_a_log_as_it_should_be_has_no_hints(tmp_path: Path, train: Learner) -> N
         ),
         (
             dict(clicks=[dict(one, request=10_000 + one["request"]) for one in CLICKS]),
-            f"{len(CLICKS)} of {len(CLICKS)} clicks have no row of shown with their request: are these the "
-            "same ids, and is window=1000 ms long enough?",
+            f"{len(CLICKS)} of {len(CLICKS)} clicks (100%) have no row of shown with their request: are "
+            "these the same ids, is window=1000 ms long enough, and do the clocks agree? `livectr check` "
+            "looks closer",
         ),
         (
             dict(shown=[request(number, request=number // 2) for number in range(SHOWN)]),

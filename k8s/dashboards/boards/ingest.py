@@ -67,14 +67,30 @@ BOARD = Board(
                 lines(
                     "Late and unmatched clicks",
                     "Clicks after the label window, and clicks without an impression. Many late ones: the "
-                    "label window is too short. Late positives came after the wait, but within the window.",
+                    "label window is too short. Late positives came after the wait, but within the window. "
+                    "Clicks before their impression label it: the clocks differ by less than clock_slack.",
                     "cps",
+                    (rate("livectr_matched_clicks_total", "namespace"), "matched"),
                     (rate("livectr_late_clicks_total", "namespace"), "late"),
                     (rate("livectr_late_positives_total", "namespace"), "late positives"),
                     (
                         rate("livectr_unmatched_clicks_total", "namespace"),
                         "unmatched",
                     ),
+                    (rate("livectr_behind_clicks_total", "namespace"), "before their impression"),
+                ),
+                lines(
+                    "Clicks without an impression",
+                    "Share of clicks that met no impression in the label window, and clicks that may still "
+                    "meet one. Many: the topics differ in ids, keys or clocks, or impressions were lost.",
+                    "short",
+                    (
+                        f"{rate('livectr_unmatched_clicks_total', 'namespace')} / "
+                        f"({rate('livectr_unmatched_clicks_total', 'namespace')} + "
+                        f"{rate('livectr_matched_clicks_total', 'namespace')})",
+                        "share",
+                    ),
+                    ("sum by (namespace) (livectr_waiting_clicks{@})", "waiting"),
                 ),
                 lines(
                     "Duplicates and late records",

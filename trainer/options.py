@@ -7,7 +7,7 @@ from typing import Literal
 
 from livectr.ingest.content.folders import content_folders
 from livectr.ingest.content.refresh_rule import RefreshRule
-from livectr.ingest.dead_letters.usable import MIN_USABLE
+from livectr.ingest.dead_letters.usable import MIN_USABLE, MOST_BAD
 from livectr.ingest.limits import LIMITS, MOST_DEPTH, SPOOL_BYTES, RecordLimits
 from livectr.kernels.runtime.compiler import thread_count
 from livectr.store.redis_url import SCHEMES as REDIS
@@ -325,6 +325,15 @@ class TrainOptions(ProcessOptions):
         RECORDS,
         least=0,
         most=1,
+    )
+    max_bad: float = setting(
+        MOST_BAD,
+        "share of a topic's rows that may be set aside; above it, a run until_end ends with exit code 4",
+        RECORDS,
+        flag=True,
+        least=0,
+        most=1,
+        example="SHARE",
     )
     group: str | None = setting(
         None,

@@ -41,6 +41,7 @@ class Report:
         field_keys: field → keys that were learned (of common features once a group).
         table_bytes: table → memory of its rows and index, over all ranks.
         dead_letter_reasons: reason → rows that could not be used.
+        dead_letter_place: path or URL of these rows; None: they are only counted.
         complete_versions: of the published versions, those that held every row; the others are deltas.
         version: the newest version in Redis; None: nothing was published.
         freshness: of this process's versions: examples, and p50_s and p99_s from event to servable version;
@@ -80,6 +81,7 @@ class Report:
     field_keys: dict[str, int] = field(default_factory=dict)
     table_bytes: dict[str, int] = field(default_factory=dict)
     dead_letter_reasons: dict[str, int] = field(default_factory=dict)
+    dead_letter_place: str | None = None
     complete_versions: int = 0
     version: int | None = None
     freshness: dict[str, float] = field(default_factory=dict)

@@ -17,6 +17,8 @@ from livectr.system.errors import DataError
 
 MIN_USABLE = 0.5
 """Default for the least share of a topic's rows that must be usable."""
+MOST_BAD = 0.01
+"""Default for the largest share of a topic's rows that may be set aside in a whole input."""
 JUDGED_ROWS = 10_000
 """Rows of a topic from which the share is checked; with fewer, only a topic without usable rows fails, at the
 end."""
@@ -140,6 +142,21 @@ def judge(counts: RowCounts, letters: str | None, *, final: bool, min_usable: fl
     message = complaint(counts.topics(), letters, min_usable=min_usable, final=final)
     if message is not None:
         raise DataError(message)
+
+
+def too_many(rows: Mapping[str, Mapping[str, Any]], most: float) -> str | None:
+    """Sentence about the topics of a whole input of which more than a share `most` was set aside, or None.
+
+    Args:
+        rows: topic → counts, as `TopicRows.as_json`.
+        most: share of a topic's rows.
+    """
+    bad = [
+        f"{topic}: {of['unusable']:,} of {of['rows']:,} rows set aside: {of['commonest']}"
+        for topic, of in sorted(rows.items())
+        if of["unusable"] > most * of["rows"]
+    ]
+    return "; ".join(bad) or None
 
 
 def sentence(topic: str, topic_rows: TopicRows, letters: str | None) -> str:

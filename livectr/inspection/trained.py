@@ -40,25 +40,27 @@ def facts_of(report: Report) -> Iterator[tuple[str, str]]:
     ranks = "1 rank" if report.world == 1 else f"{report.world} ranks"
     speed = f"{report.seconds:,.1f} s, {report.examples_per_second:,.0f} examples a second on {ranks}"
     yield "time", speed + ("" if report.complete else "; stopped before the end of the log")
-    yield "log", _log(report)
-    yield "dead letters", _letters(report)
+    yield "rows", _rows(report)
+    if report.dead_letters:
+        yield "set aside", _set_aside(report)
+    if clicks := _clicks(report):
+        yield "clicks", clicks
     yield "versions", _versions(report)
     yield "freshness", _freshness(report.freshness)
 
 
-def _log(report: Report) -> str:
-    text = f"{report.events:,} events"
+def _rows(report: Report) -> str:
+    text = f"{report.events:,} used, " + (f"{report.dead_letters:,}" if report.dead_letters else "none")
+    text += " set aside"
     repeated = sum(report.stream.get("duplicates", {}).values())
-    text += f", {repeated:,} repeated" if repeated else ""
+    text += f"; {repeated:,} of those used repeat others" if repeated else ""
     for topic, counts in report.stream.get("lookups", {}).items():
         of = counts["found"] + counts["missing"]
         text += f"; {topic}: a row for {counts['found'] / max(1, of):.0%} of {of:,} look-ups"
     return text
 
 
-def _letters(report: Report) -> str:
-    if not report.dead_letters:
-        return "none"
+def _set_aside(report: Report) -> str:
     reasons = sorted(report.dead_letter_reasons.items(), key=lambda pair: (-pair[1], pair[0]))
     each = ", ".join(f"{count:,} {reason}" for reason, count in reasons if count)
     complaints = [
@@ -66,7 +68,19 @@ def _letters(report: Report) -> str:
         for topic, rows in report.rows.items()
         if rows.get("unusable") and rows.get("commonest")
     ]
-    return "; ".join([f"{report.dead_letters:,} rows ({each})", *complaints])
+    return "; ".join([each, *complaints, *([report.dead_letter_place] if report.dead_letter_place else [])])
+
+
+def _clicks(report: Report) -> str:
+    """What became of the clicks of a label join, without repeats; "" without any."""
+    stream = report.stream
+    found = {
+        "label an impression": stream.get("matched_clicks", 0),
+        "came too late": stream.get("late_clicks", 0),
+        "have no impression": stream.get("unmatched_clicks", 0) + stream.get("waiting_clicks", 0),
+    }
+    every = sum(found.values())
+    return ", ".join(f"{count:,} ({count / every:.1%}) {what}" for what, count in found.items() if count)
 
 
 def _versions(report: Report) -> str:

@@ -14,6 +14,9 @@ from livectr.system.children import with_parent
 
 UNFINISHED = 5
 """Exit code of a run that was stopped before the log's end; no failure."""
+SET_ASIDE = 6
+"""Exit code of a rank whose run has come to its end, but too many rows were set aside; no failure."""
+WELL = (0, UNFINISHED, SET_ASIDE)
 END_S = 5.0
 """Time for the other ranks to exit after a rank failed: their exit codes may say that a user made a mistake.
 After a signal killed a rank, the other ranks are not waited for."""
@@ -81,7 +84,7 @@ class Ranks:
                     stopping = True
                     for rank in ranks:
                         rank.terminate()
-                bad = [code for code in (rank.poll() for rank in ranks) if code not in (None, 0, UNFINISHED)]
+                bad = [code for code in (rank.poll() for rank in ranks) if code not in (None, *WELL)]
                 elsewhere = over()
                 if deadline is None and (bad or elsewhere):
                     deadline = time.monotonic() + _patience_s(bad, elsewhere, stopping=stop())

@@ -21,19 +21,19 @@ import json
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.local.gang import End, Gang, Over
 from livectr.local.gathering import Alone, Gathering, Member
-from livectr.local.ranks import CLEAN_S, POLL_S, UNFINISHED, Ranks, how
+from livectr.local.ranks import CLEAN_S, POLL_S, SET_ASIDE, UNFINISHED, WELL, Ranks, how
 from livectr.system.errors import InternalError
 from livectr.trainer.process import stop_signals
 
 LOG = logging.getLogger(__name__)
-MISTAKE, DATA, AWAY = 2, 3, 4
+MISTAKE, DATA, AWAY, ROWS = 2, 3, 4, 4
 LONGEST_PAUSE_S = 30.0
 LONGEST_PAUSE_OF_A_POD_S = 8.0
 """With `until_stopped`: all ranks train again within half a minute, and nobody counts the starts."""
@@ -134,14 +134,14 @@ class _Loop:
         return UNFINISHED if self._run.until_end else 0
 
     def _end(self, codes: list[int]) -> End:
-        if not any(codes):
+        if set(codes) <= {0, SET_ASIDE}:
             return End.DONE
         if AWAY in codes:
             return End.AWAY
         # A rank that a signal ends had not begun, and without it no other has.
         if self._stop() and -signal.SIGTERM in codes:
             return End.STOPPED
-        return End.UNFINISHED if set(codes) <= {0, UNFINISHED} else End.FAILED
+        return End.UNFINISHED if set(codes) <= set(WELL) else End.FAILED
 
     def _judge(self, codes: list[int], elsewhere: Over | None) -> int | None:
         """Exit code, or None after the pause before the next round."""
@@ -151,7 +151,7 @@ class _Loop:
                 self._gathering.verdict(FAREWELL_S)  # the others hear of all ends through this process
             # Ranks that were ended with those of another node have no code of their own.
             done = own is End.DONE and (elsewhere is None or elsewhere.end is End.DONE)
-            return 0 if done else self._stopped
+            return _done(codes) if done else self._stopped
         if own in (End.DONE, End.UNFINISHED) and not forever:
             elsewhere = self._gathering.verdict(CLEAN_S) or elsewhere
         for mistake in (MISTAKE, DATA):
@@ -171,7 +171,7 @@ class _Loop:
             return UNFINISHED  # own ranks without a code have hung after the commit, and were ended
         if how_else is End.STOPPED or (own is End.DONE and how_else is End.DONE):
             if not forever:
-                return self._stopped if how_else is End.STOPPED else 0
+                return self._stopped if how_else is End.STOPPED else _done(codes)
             LOG.info("all ranks have committed and ended, for another node was told to stop, or is gone")
             self._pause(2)
             return 0 if self._stop() else None
@@ -214,6 +214,11 @@ class _Loop:
         while time.monotonic() < until and not self._stop():
             self._gathering.poll()
             time.sleep(POLL_S)
+
+
+def _done(codes: Sequence[int]) -> int:
+    """Exit code after ranks that came to the log's end."""
+    return ROWS if SET_ASIDE in codes else 0
 
 
 def _steps(checkpoint: Path | None) -> int:

@@ -18,7 +18,7 @@ import pytest
 
 from livectr.cli import main
 from livectr.local.ports import free_ports
-from livectr.local.ranks import END_S, UNFINISHED, Ranks
+from livectr.local.ranks import END_S, SET_ASIDE, UNFINISHED, Ranks
 from livectr.local.supervise import AWAY, DATA, MISTAKE, Supervision, supervise
 from livectr.system.errors import InternalError
 from livectr.trainer.checkpoint.manifest import newest_manifest
@@ -65,6 +65,12 @@ def test_every_rank_knows_its_place(tmp_path: Path) -> None:
 def test_a_users_mistake_is_not_made_again(tmp_path: Path, code: int) -> None:
     assert supervise(supervision(tmp_path, f"sys.exit({code} if rank == '1' else 0)", restarts=5)) == code
     assert starts(tmp_path) == 1
+
+
+def test_a_run_that_set_too_many_rows_aside_is_not_made_again(tmp_path: Path) -> None:
+    """Its code is that of an address where nothing answers, but nothing is waited for."""
+    assert supervise(supervision(tmp_path, f"sys.exit({SET_ASIDE})", restarts=5)) == AWAY
+    assert starts(tmp_path) == starts(tmp_path, 1) == 1
 
 
 def test_a_broker_that_is_away_at_a_restart_is_waited_for(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_the_end_is_a_table(train: list[str], redis_url: str, capsys: pytest.Cap
     }
     assert lines["examples"].startswith("798 in ") and lines["examples"].endswith("with a click")
     assert "examples a second on 1 rank" in lines["time"]
-    assert lines["log"] == "798 events"
-    assert lines["dead letters"].startswith("2 rows (2 bad_label); shown: ")
+    assert lines["rows"] == "798 used, 2 set aside"
+    assert lines["set aside"].startswith("2 bad_label; shown: ")
     assert " with " in lines["versions"] and "the newest is " in lines["versions"]
     assert lines["freshness"] == "not measured: no event of this run's time was published"  # it is backfill
     header = next(line for line in out.splitlines() if "calibration" in line)
@@ -89,7 +89,8 @@ def test_hints_and_lookups_are_in_the_table(tmp_path: Path, capsys: pytest.Captu
     words = ["train", "--pipeline", str(tmp_path / "p.py"), "--source", f"file:{tmp_path / 'logs'}"]
     assert main([*words, "--until-end", "--set", "threads=1"]) == 0
     out = capsys.readouterr().out
-    assert "1,000 events; ads: a row for 5% of 800 look-ups" in out
+    assert "1,000 used, none set aside; ads: a row for 5% of 800 look-ups" in out
+    assert "200 (100.0%) label an impression" in out
     assert "! table ads has a row for 40 of 800 look-ups (5%)" in out
 
 
@@ -116,8 +117,12 @@ def test_fresh_versions_and_many_letters_are_told() -> None:
     assert found["versions"] == "4 with 5,000 rows; the newest is 7"
     unpublished = dict(facts_of(Report(10, 2, 1.0, 10.0, 1, 10, 0, 0, 0)))
     assert unpublished["versions"] == "none: --publish REDIS publishes, as soon as min_examples are learned"
-    assert unpublished["dead letters"] == "none"
-    assert found["dead letters"] == "3 rows (2 bad_time, 1 bad_json)"
+    assert unpublished["rows"] == "10 used, none set aside" and "set aside" not in unpublished
+    assert found["rows"] == "10 used, 3 set aside" and found["set aside"] == "2 bad_time, 1 bad_json"
+    assert "clicks" not in found
+    stream = {"matched_clicks": 90, "late_clicks": 0, "unmatched_clicks": 4, "waiting_clicks": 6}
+    clicks = dict(facts_of(Report(10, 2, 1.0, 10.0, 1, 10, 0, 0, 0, stream=stream)))["clicks"]
+    assert clicks == "90 (90.0%) label an impression, 10 (10.0%) have no impression"
     assert found["time"].endswith("on 2 ranks; stopped before the end of the log")
 
 

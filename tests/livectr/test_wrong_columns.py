@@ -100,7 +100,7 @@ def test_a_share_is_judged_while_running_and_can_be_set(
     monkeypatch.setattr(monitor, "LOG_EVERY_S", 0.0)
     code, report, said = train(LABELLED, "--set", "min_usable=0.3", "batch_min=256")  # few steps
     assert (
-        code == 0 and report["examples_trained"] == report["rows"]["shown"]["rows"] - report["dead_letters"]
+        code == 4 and report["examples_trained"] == report["rows"]["shown"]["rows"] - report["dead_letters"]
     )
     assert report["rows"]["shown"] == {
         "rows": 40_000,
@@ -110,6 +110,35 @@ def test_a_share_is_judged_while_running_and_can_be_set(
     }
     lines = [line for line in said.splitlines() if "livectr.trainer.quality.monitor" in line]
     assert re.search(r"[\d,]+ of [\d,]+ rows unusable: column `price` is text in the log", lines[-1])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_whole_input_with_too_many_bad_rows_ends_with_4(tmp_path: Path, ranks: int) -> None:
+    """Rows that fit are learned and committed, and a run that may leave more out ends well."""
+    rows = [row(number, **({"price": "x"} if number % 50 == 7 else {})) for number in range(2_000)]
+    for partition in range(2):
+        folder = tmp_path / "logs" / "shown"
+        folder.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(one) + "\n" for one in rows[partition::2])
+        (folder / f"{partition:05d}-log.jsonl").write_text(text)
+    (tmp_path / "p.py").write_text(LABELLED)
+    words = [sys.executable, "-m", "livectr", "train", "--pipeline", "p.py", "--source", "file:logs"]
+    words += ["--until-end", "--checkpoint", "c", "--ranks", str(ranks), "--set", "threads=1"]
+
+    def trained(*more: str) -> tuple[int, str]:
+        done = run(
+            [*words, *more], cwd=tmp_path, capture_output=True, text=True, timeout=left_s(), check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = trained()
+    assert code == 4 and said.count("40 of 2,000 rows set aside: column `price` is text") == 1
+    assert "what fits was learned and is committed. Mend the rows, or say --max-bad" in said
+    assert "livectr.dead_letters" in said
+    manifest = newest_manifest(tmp_path / "c")
+    assert manifest is not None and manifest.examples == 1_960
+    code, said = trained("--max-bad", "0.02", "--checkpoint", "another")
+    assert code == 0 and "rows set aside:" not in said and "1,960 used, 40 set aside" in said
 
 
 def test_what_was_committed_stays_and_a_mended_log_resumes(tmp_path: Path, train: Learner) -> None:

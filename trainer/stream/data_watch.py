@@ -94,13 +94,17 @@ class DataWatch(Part):
         self._judge(final=not self._resumed)
 
     def report(self) -> dict[str, Any]:
-        """Rows of all ranks by topic, and likely mistakes in their data (`ingest.hints`). Collective.
+        """Rows of all ranks by topic, place of dead letters, likely mistakes (`ingest.hints`). Collective.
 
         Each mistake is warned of once.
         """
         self._warn(summed(self._control.gather_json(self._counts())), final=True)
         rows = {topic: counted.as_json() for topic, counted in self._topics.items()}
-        return {"rows": rows, "hints": list(self._hints.values())}
+        return {
+            "rows": rows,
+            "hints": list(self._hints.values()),
+            "dead_letter_place": self._letters.place,
+        }
 
     def line(self) -> str:
         """Text with the unusable rows of all ranks and this rank's commonest complaint; "" without any."""

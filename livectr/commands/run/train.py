@@ -22,7 +22,8 @@ from livectr.commands.settings import (
 )  # fmt: skip
 from livectr.config.settings import SECRET, options_of
 from livectr.config.supervision import check_supervision, gang_of
-from livectr.local.ranks import UNFINISHED
+from livectr.ingest.dead_letters.usable import too_many
+from livectr.local.ranks import SET_ASIDE, UNFINISHED
 from livectr.secrets import without_flags
 from livectr.system.children import follow_parent
 from livectr.system.errors import ConfigError
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from livectr.config.settings import Settings
     from livectr.trainer.report import Report
 
+ROWS = 4
+"""Exit code of a run that came to its end, but of whose rows too many were set aside."""
 EXAMPLES = """\
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --json | jq .auc
@@ -94,11 +97,22 @@ def _run(given: argparse.Namespace, resources: ExitStack) -> int:
 
     report = train(pipeline, options_of(TrainOptions, settings))
     code = _code(complete=report.complete or not settings.until_end)
-    if int(os.environ.get("RANK", 0)) == 0:
+    first, supervised = int(os.environ.get("RANK", 0)) == 0, "TORCHELASTIC_RUN_ID" not in os.environ
+    if first:
         _show(report, as_json=given.json)
+    if settings.until_end and report.complete and (bad := too_many(report.rows, settings.max_bad)):
+        if first:
+            tell(_set_aside(bad, report, committed=settings.checkpoint is not None))
+        return SET_ASIDE if world is not None and supervised else ROWS
     # A supervisor says itself that its ranks were stopped.
-    alone = world is None or ("TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] == "0")
-    return _end(code, settings) if alone else code
+    return _end(code, settings) if world is None or (first and not supervised) else code
+
+
+def _set_aside(bad: str, report: Report, *, committed: bool) -> str:
+    """Sentence about rows that were set aside, with what to do."""
+    place = f" Dead letters: {report.dead_letter_place}" if report.dead_letter_place else ""
+    learned = "what fits was learned" + (" and is committed" if committed else "")
+    return f"{bad}; {learned}. Mend the rows, or say --max-bad with the share that may be left out.{place}"
 
 
 def _show(report: Report, *, as_json: bool) -> None:

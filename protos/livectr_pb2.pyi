@@ -49,7 +49,7 @@ class Bytes(_message.Message):
     def __init__(self, values: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Column(_message.Message):
-    __slots__ = ("name", "ints", "doubles", "bools", "strings", "bytes", "offsets")
+    __slots__ = ("name", "ints", "doubles", "bools", "strings", "bytes", "offsets", "nulls")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INTS_FIELD_NUMBER: _ClassVar[int]
     DOUBLES_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class Column(_message.Message):
     STRINGS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    NULLS_FIELD_NUMBER: _ClassVar[int]
     name: str
     ints: Int64s
     doubles: Doubles
@@ -64,7 +65,8 @@ class Column(_message.Message):
     strings: Strings
     bytes: Bytes
     offsets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., ints: _Optional[_Union[Int64s, _Mapping]] = ..., doubles: _Optional[_Union[Doubles, _Mapping]] = ..., bools: _Optional[_Union[Bools, _Mapping]] = ..., strings: _Optional[_Union[Strings, _Mapping]] = ..., bytes: _Optional[_Union[Bytes, _Mapping]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+    nulls: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., ints: _Optional[_Union[Int64s, _Mapping]] = ..., doubles: _Optional[_Union[Doubles, _Mapping]] = ..., bools: _Optional[_Union[Bools, _Mapping]] = ..., strings: _Optional[_Union[Strings, _Mapping]] = ..., bytes: _Optional[_Union[Bytes, _Mapping]] = ..., offsets: _Optional[_Iterable[int]] = ..., nulls: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ContentFeatures(_message.Message):
     __slots__ = ("name", "ids", "features")

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from livectr.ingest.language import dtypes
+from livectr.system.values import Misfit
 
 _MOST_NAMES = 20
 
@@ -70,11 +71,13 @@ def words_of(value: Any) -> str:
         bool: "true or false",
         int: "a whole number",
         float: "a number with a fraction",
+        bytes: "binary",
         list: "a list",
+        tuple: "a list",
         dict: "an object",
         type(None): "null",
     }
-    return words[type(value)]
+    return words.get(type(value), f"of type {type(value).__name__}")
 
 
 def arrow_words(kind: pa.DataType) -> str:
@@ -96,6 +99,21 @@ def not_a_bool(name: str, value: Any) -> str:
     return (
         f"column `{name}` is {value}, the pipeline says bool; write true, false, 0 or 1, or declare a number"
     )
+
+
+def not_finite(name: str) -> str:
+    """Sentence about an infinite number, or about one in a list that is infinite or NaN."""
+    return f"column `{name}` is not a finite number"
+
+
+def null_inside(name: str) -> str:
+    """Sentence about a list with a null."""
+    return f"column `{name}` is a list with a null inside"
+
+
+def no_utf8(name: str) -> str:
+    """Sentence about a text that UTF-8 cannot write."""
+    return f"column `{name}` is no UTF-8: half a pair of surrogates, or a text in another encoding"
 
 
 def empty(name: str, *, fills: bool) -> str:
@@ -128,6 +146,17 @@ def out_of_range(name: str, dtype: str) -> str:
     """Sentence about a whole number that the declared type cannot hold."""
     wider = "int64" if dtype == "int32" else "string"
     return f"column `{name}` has whole numbers that {dtype} cannot hold; declare {wider}"
+
+
+def misfit(name: str, dtype: str, value: Any, why: Misfit) -> str:
+    """Sentence about a value that a column cannot hold."""
+    if why is Misfit.INFINITE:
+        return not_finite(name)
+    if why is Misfit.NO_UTF8:
+        return no_utf8(name)
+    if why is Misfit.NULL_INSIDE:
+        return null_inside(name)
+    return of_value(name, dtype, value)
 
 
 def of_value(name: str, dtype: str, value: Any) -> str:

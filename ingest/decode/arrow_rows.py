@@ -22,6 +22,7 @@ from livectr.ingest.decode.arrow_size import GROWING, plain_bytes, read_messages
 from livectr.ingest.decode.json_rows import Bad
 from livectr.ingest.language import dtypes
 from livectr.ingest.limits import LIMITS, RecordLimits
+from livectr.system.values import MOST_EXACT
 
 _Rows = tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]
 
@@ -113,9 +114,13 @@ def conform(
                 _check_bytes(size, unpacked_bytes, batch.num_rows)
             if not as_declared:
                 array = _convertible(array, dtype, (units or {}).get(name, "ms"))
+                if pa.types.is_floating(array.type) and dtype in dtypes.FIXED:  # NaN is null
+                    array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
                 if dtype == "bool" and _family(array.type) == "number":
                     array, bad = _as_bool(array, name)
                     odd += bad
+                elif dtypes.element(dtype) in ("int64", "int32"):
+                    odd += _too_wide(array, name, dtype)
             arrays.append(array)
         elif name in optional:
             arrays.append(pa.nulls(batch.num_rows, kind))
@@ -175,7 +180,8 @@ def _check_family(array: pa.Array, name: str, dtype: str) -> None:
     if pa.types.is_timestamp(plain) and dtype == "int64":
         return
     actual, wanted = _family(plain), _family(dtypes.arrow_type(dtype))
-    if {actual, wanted} != {"number", "bool"} and actual not in (wanted, "null", "list of null"):
+    empty = ("null", "list of null") if dtypes.is_list(dtype) else ("null",)
+    if {actual, wanted} != {"number", "bool"} and actual not in (wanted, *empty):
         message = complaints.wrong_type(name, dtype, complaints.arrow_words(plain))
         raise UnusableError(Reason.WRONG_TYPE, message, len(array))
 
@@ -190,6 +196,23 @@ def _as_bool(array: pa.Array, name: str) -> tuple[pa.Array, list[Bad]]:
     return pc.if_else(wrong, pa.scalar(None, pa.bool_()), pc.equal(array, 1)), bad
 
 
+def _too_wide(array: pa.Array, name: str, dtype: str) -> list[Bad]:
+    """Rows with a floating number so large that it stands for more than one whole number."""
+    listed = dtypes.is_list(dtype) and not pa.types.is_null(array.type)
+    items = array.flatten() if listed else array
+    if not pa.types.is_floating(items.type):
+        return []
+    wide = np.abs(items.fill_null(0).to_numpy(zero_copy_only=False)) > MOST_EXACT
+    if not wide.any():
+        return []
+    rows = np.flatnonzero(wide)
+    rows = np.unique(np.asarray(pc.list_parent_indices(array))[rows]) if listed else rows
+    return [
+        Bad(row, Reason.WRONG_TYPE, complaints.of_value(name, dtype, array[row].as_py()))
+        for row in rows.tolist()
+    ]
+
+
 def _convertible(array: pa.Array, dtype: str, unit: str) -> pa.Array:
     """Replace dictionaries by values, times by int64 in `unit`, bools of a numeric column by 0 and 1."""
     if pa.types.is_dictionary(array.type):
@@ -199,6 +222,9 @@ def _convertible(array: pa.Array, dtype: str, unit: str) -> pa.Array:
         return pc.cast(instants, pa.timestamp(unit), safe=False).cast(pa.int64())
     if pa.types.is_boolean(array.type) and dtype in dtypes.NUMBERS:
         return array.cast(pa.int8())
+    if dtypes.element(dtype) in ("float64", "float32") and not pa.types.is_null(array.type):
+        # The nearest number, as in JSON: a whole number may have more digits than a float.
+        return array.cast(dtypes.arrow_type(dtype), safe=False)
     return array
 
 
@@ -215,6 +241,16 @@ def _family(kind: pa.DataType) -> str:
     return str(kind)
 
 
+def _misfit(batch: pa.RecordBatch, schema: pa.Schema, error: Exception) -> str:
+    """Sentence about the first value of a row that does not fit its column."""
+    for name, array, field in zip(batch.schema.names, batch.columns, schema, strict=True):
+        try:
+            array.cast(field.type, safe=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return complaints.of_value(name, dtypes.dtype_of(field.type), array[0].as_py())
+    return str(error)
+
+
 def _cast_rows(batch: pa.RecordBatch, schema: pa.Schema) -> _Rows:
     """Cast without loss; rows whose values do not fit are found by bisection."""
     if batch.schema.equals(schema):
@@ -226,7 +262,7 @@ def _cast_rows(batch: pa.RecordBatch, schema: pa.Schema) -> _Rows:
             return (
                 batch.slice(0, 0).cast(schema),
                 np.empty(0, np.int64),
-                [Bad(0, Reason.WRONG_TYPE, str(error))],
+                [Bad(0, Reason.WRONG_TYPE, _misfit(batch, schema, error))],
             )
     half = batch.num_rows // 2
     front, front_rows, bad = _cast_rows(batch.slice(0, half), schema)

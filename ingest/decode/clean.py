@@ -128,7 +128,7 @@ class Cleaner:
             array = arrays[name]
             if name in self._fractions:
                 array, infinite = nan_as_null(array, dtype)
-                reject(infinite, Reason.WRONG_TYPE, f"column `{name}` is not a finite number")
+                reject(infinite, Reason.WRONG_TYPE, complaints.not_finite(name))
             if name == self._label and dtype != "bool":
                 for row in np.flatnonzero(_not_binary(array) & good).tolist():
                     message = complaints.wrong_label(name, array[row].as_py())
@@ -147,7 +147,7 @@ class Cleaner:
                         bad[row] = Bad(row, Reason.BAD_IMAGE, f"column {name}: {wrong_image}")
                         good[row] = False
             if name in self._lists:
-                reject(_holey(array), Reason.WRONG_TYPE, f"column `{name}` is a list with a null inside")
+                reject(holey(array), Reason.WRONG_TYPE, complaints.null_inside(name))
             columns.append(self._filled(array, name))
         clean = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if not good.all():
@@ -231,7 +231,7 @@ def _not_binary(array: pa.Array) -> npt.NDArray[np.bool_]:
     return wrong
 
 
-def _holey(array: pa.Array) -> npt.NDArray[np.bool_]:
+def holey(array: pa.Array) -> npt.NDArray[np.bool_]:
     """Mask of the lists with a null inside: bool[n]."""
     holes = np.zeros(len(array), bool)
     items = array.flatten()

@@ -6,15 +6,16 @@ text is valid or not by itself, never by its neighbours in a block: so the rows 
 the log alone, however it was cut into blocks. For this reason the depth limit also counts in columns that are
 not in use: pyarrow reads them or not depending on the neighbours.
 
-A numeric column may hold true and false, and a bool column the numbers 0 and 1. The columns that do are
-learned from the texts, and this schema is tried first with the next block.
+A numeric column may hold true and false, a bool column the numbers 0 and 1, and a column of whole numbers
+17.0 (`system.values`). The columns that do are learned from the texts, and this schema is tried
+first with the next block.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -32,12 +33,14 @@ from livectr.ingest.limits import LIMITS
 from livectr.kernels.stream import json_columns
 from livectr.kernels.stream.json_columns import JsonColumns
 from livectr.kernels.stream.json_depth import deeper_than
+from livectr.system.values import MOST_EXACT, Misfit, UnfitError, meaning
 
 # A column path and its type: ("device", "browser") → "string".
 Leaves: TypeAlias = Mapping[tuple[str, ...], str]
 
-# Paths of swapped columns: numeric columns that hold bools, bool columns that hold numbers.
-_Swapped: TypeAlias = frozenset[tuple[str, ...]]
+# Swapped columns with the type that they are read with: numeric columns that hold bools, bool columns that
+# hold numbers, columns of whole numbers that are written 17.0.
+_Swapped: TypeAlias = frozenset[tuple[tuple[str, ...], str]]
 
 _AS_DECLARED: _Swapped = frozenset()
 _MAX_SCHEMAS = 8
@@ -184,11 +187,7 @@ class JsonRows:
         """
         schema = self._schemas.pop(swapped, None)
         if schema is None:
-            leaves = {
-                path: _SWAP.get(dtype, "bool") if path in swapped else dtype
-                for path, dtype in self._leaves.items()
-            }
-            schema = pa.schema(_fields(leaves))
+            schema = pa.schema(_fields({**self._leaves, **dict(swapped)}))
         batch = parse_block(block, schema)
         flat = None if batch is None else self._declared(self._flat(batch), swapped)
         if flat is None:
@@ -198,18 +197,28 @@ class JsonRows:
         return flat
 
     def _declared(self, batch: pa.RecordBatch, swapped: _Swapped) -> pa.RecordBatch | None:
-        """Cast swapped columns to their declared types; None when a number is neither 0 nor 1."""
+        """Cast swapped columns to their declared types; None when a number has no such value."""
+        read_as = dict(swapped)
         for index, (path, dtype) in enumerate(self._leaves.items()):
-            if path not in swapped:
+            if path not in read_as:
                 continue
             array = batch.column(index)
-            if dtype == "bool":
+            if read_as[path] == "float64":  # NaN is null
+                array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+            if read_as[path] == "bool":
+                array = array.cast(pa.int8())
+            elif dtype == "bool":
                 as_bool = pc.equal(array, 1)
                 if pc.any(pc.and_(pc.invert(as_bool), pc.not_equal(array, 0))).as_py():
                     return None
-            else:
-                as_bool = array.cast(pa.int8())
-            batch = batch.set_column(index, ".".join(path), as_bool.cast(dtypes.arrow_type(dtype)))
+                array = as_bool
+            elif not _are_whole(array.flatten() if dtypes.is_list(dtype) else array):
+                return None
+            try:
+                cast = array.cast(dtypes.arrow_type(dtype))
+            except pa.ArrowInvalid:
+                return None
+            batch = batch.set_column(index, ".".join(path), cast)
         return batch
 
     def _isolate(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
@@ -217,10 +226,10 @@ class JsonRows:
         bad: list[Bad] = []
         unsure: list[tuple[int, Reason, str]] = []
         for row, text in enumerate(texts):
-            swapped = set[tuple[str, ...]]()
+            swapped: dict[tuple[str, ...], str] = {}
             reason, detail, certain = self._explain(text, swapped)
             if certain and reason is None:
-                alike.setdefault(frozenset(swapped), []).append(row)
+                alike.setdefault(frozenset(swapped.items()), []).append(row)
             elif certain and reason is not None:
                 bad.append(Bad(row, reason, detail))
             else:
@@ -246,10 +255,10 @@ class JsonRows:
         order = np.argsort(np.array(good, np.int64))
         return pa.concat_batches(batches).take(pa.array(order)), np.array(good, np.int64)[order], bad
 
-    def _explain(self, text: bytes, swapped: set[tuple[str, ...]]) -> tuple[Reason | None, str, bool]:
+    def _explain(self, text: bytes, swapped: dict[tuple[str, ...], str]) -> tuple[Reason | None, str, bool]:
         """Explain a text by Python's JSON reader.
 
-        swapped: receives the swapped columns of the text.
+        swapped: receives the swapped columns of the text, with the type that they are read with.
 
         Returns:
             (reason, detail, certain): the mistake, or None; certain means that pyarrow must agree.
@@ -273,10 +282,18 @@ class JsonRows:
                     message = complaints.wrong_type(parent, "an object", complaints.words_of(value))
                     return Reason.WRONG_TYPE, message, True
                 value = value.get(name)
-            if _is_swapped(value, dtype):
-                swapped.add(path)
-            elif not _fits(value, dtype):
-                return Reason.WRONG_TYPE, complaints.of_value(".".join(path), dtype, value), True
+            name = ".".join(path)
+            if dtype in dtypes.BYTES:
+                if not isinstance(value, str | None):
+                    return Reason.WRONG_TYPE, complaints.of_value(name, dtype, value), True
+                continue
+            try:
+                meaning(value, dtype)
+            except UnfitError as error:
+                reason = Reason.BAD_JSON if error.misfit is Misfit.NO_UTF8 else Reason.WRONG_TYPE
+                return reason, complaints.misfit(name, dtype, value, error.misfit), True
+            if read_as := _swapped(value, dtype):
+                swapped[path] = read_as
         return None, "", True
 
     def _flat(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -332,34 +349,24 @@ def _fields(leaves: Leaves) -> list[pa.Field]:
     ]
 
 
-_FITS: dict[str, Callable[[Any], bool]] = {
-    "int64": lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
-    "int32": lambda value: type(value) is int and -(1 << 31) <= value < 1 << 31,
-    "float32": lambda value: type(value) in (int, float),
-    "float64": lambda value: type(value) in (int, float),
-    "bool": lambda value: type(value) is bool,
-    "string": lambda value: type(value) is str,
-    "binary": lambda value: type(value) is str,
-    "image": lambda value: type(value) is str,
-}
-
-
-def _fits(value: Any, dtype: str) -> bool:
-    if value is None:
-        return True
-    if dtypes.is_list(dtype):
-        return isinstance(value, list) and all(_fits(item, dtypes.element(dtype)) for item in value)
-    return _FITS[dtype](value)
-
-
-_SWAP = {"bool": "float64"}
-
-
-def _is_swapped(value: Any, dtype: str) -> bool:
-    """Return true for a bool in a numeric column, or 0 or 1 in a bool column."""
+def _swapped(value: Any, dtype: str) -> str | None:
+    """Type to read a value with that is not written as its column's type, or None."""
     if dtype == "bool":
-        return type(value) in (int, float) and value in (0, 1)
-    return dtype in dtypes.NUMBERS and type(value) is bool
+        return "float64" if type(value) in (int, float) else None
+    if dtype in dtypes.NUMBERS and type(value) is bool:
+        return "bool"
+    item = dtypes.element(dtype)
+    if item not in ("int64", "int32"):
+        return None
+    if isinstance(value, list):
+        return dtypes.list_of("float64") if any(type(one) is float for one in value) else None
+    return "float64" if type(value) is float else None
+
+
+def _are_whole(array: pa.Array) -> bool:
+    """Tell if every number float64[n] is a whole one that float64 tells from its neighbours."""
+    numbers = array.drop_null().to_numpy()
+    return bool(((np.abs(numbers) <= MOST_EXACT) & (numbers == np.floor(numbers))).all())
 
 
 def _decode_base64(batch: pa.RecordBatch, leaves: Leaves) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:

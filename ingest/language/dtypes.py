@@ -69,6 +69,17 @@ def arrow_type(dtype: str) -> Any:
     return pa.list_(_ARROW[element(dtype)]) if is_list(dtype) else _ARROW[dtype]
 
 
+def dtype_of(arrow: Any) -> str:
+    """Type of columns that have a DataType of pyarrow; the inverse of `arrow_type`, but for images.
+
+    Raises:
+        KeyError: columns have no such type.
+    """
+    if pa.types.is_list(arrow):
+        return list_of(dtype_of(arrow.value_type))
+    return {kind: dtype for dtype, kind in _ARROW.items() if dtype != "image"}[arrow]
+
+
 def is_arrow(arrow: Any, dtype: str) -> bool:
     """Return true if an Arrow type has exactly the memory layout of `dtype`.
 

@@ -96,6 +96,11 @@ def milliseconds(array: pa.Array, unit: str | None) -> tuple[pa.Array, dict[str,
     return pa.array(converted, pa.int64(), mask=missing), {}
 
 
+def likely_unit(time: int) -> str | None:
+    """Unit of a number that is probably a time in another unit than milliseconds, or None."""
+    return next((unit for unit, (least, most) in LIKELY.items() if least <= time <= most), None)
+
+
 def _likely(array: pa.Array) -> dict[str, Mask]:
     numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
     masks: dict[str, Mask] = {}

@@ -11,15 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from livectr.ingest.dead_letters.complaints import wrong_unit
+from livectr.ingest.dead_letters.complaints import not_finite, null_inside, wrong_unit
 from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform
-from livectr.ingest.decode.clean import nan_as_null
-from livectr.ingest.language.dtypes import element
+from livectr.ingest.decode.clean import holey, nan_as_null
+from livectr.ingest.language.dtypes import element, is_list
 from livectr.ingest.language.event_times import milliseconds
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.system.errors import ConfigError, reason_of
+
+_WIDE = pa.decimal128(38)
 
 
 def to_pipeline(pipeline: Pipeline | str | Path) -> Pipeline:
@@ -56,10 +58,10 @@ def _table(rows: Any, name: str) -> pa.Table:
     if isinstance(rows, str | Path):
         return _read_parquet(Path(rows), name)
     if isinstance(rows, Mapping):
-        return pa.table({str(column): values for column, values in rows.items()})
+        return pa.table({str(column): _array(values) for column, values in rows.items()})
     if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(str(column) for row in rows for column in row)
-        return pa.table({column: [row.get(column) for row in rows] for column in names})
+        return pa.table({column: _array([row.get(column) for row in rows]) for column in names})
     is_series = type(rows).__name__ == "Series"  # a column is no rows
     if type(rows).__module__.partition(".")[0] == "pandas" and not is_series:
         return pa.Table.from_pandas(rows, preserve_index=False)
@@ -71,6 +73,15 @@ def _table(rows: Any, name: str) -> pa.Table:
         f"{name} is a {type(rows).__name__}; give a DataFrame, an Arrow table, a list of dicts or the path "
         "of a Parquet file"
     )
+
+
+def _array(values: Any) -> Any:
+    """A column of values; whole numbers beyond int64 become decimals, for the pipeline says what they are."""
+    try:
+        return pa.array(values)
+    except OverflowError:
+        listed = any(isinstance(value, list | tuple) for value in values)
+        return pa.array(values, pa.list_(_WIDE) if listed else _WIDE)
 
 
 def _read_parquet(path: Path, name: str) -> pa.Table:
@@ -154,8 +165,10 @@ def _as_in_training(batch: pa.RecordBatch, dtypes: Mapping[str, str], impression
         if element(dtypes[name]) in ("float32", "float64"):
             array, infinite = nan_as_null(array, dtypes[name])
             if infinite.any():
-                raise ConfigError(f"row {int(np.argmax(infinite))}: column `{name}` is not a finite number")
+                raise ConfigError(f"row {int(np.argmax(infinite))}: {not_finite(name)}")
             batch = batch.set_column(place, name, array)
+        if is_list(dtypes[name]) and (holes := holey(array)).any():
+            raise ConfigError(f"row {int(np.argmax(holes))}: {null_inside(name)}")
         if name == f"{impressions.topic}.{impressions.time}" and impressions.time_unit is None:
             for unit, rows in milliseconds(array, None)[1].items():
                 raise ConfigError(f"row {int(np.argmax(rows))}: {wrong_unit(name.split('.')[-1], unit)}")

@@ -18,7 +18,7 @@ from livectr.system.errors import ConfigError
 EXACT = 2**53
 """JavaScript is exact up to here. Larger integers are texts in answers, and may be in requests."""
 
-_INTEGER = re.compile(r"-?\d{1,19}")
+_INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
 
 
 class EveryClient(RankClient, PreRankClient, RecommendClient):
@@ -38,7 +38,7 @@ class JsonRequest:
 
     def __init__(self, raw: bytes, fields: Sequence[str]) -> None:
         try:
-            given = json.loads(raw, parse_constant=_no_constant)
+            given = json.loads(raw)  # NaN is null, as in a log of JSON
             if b"\\u" in raw:
                 json.dumps(given, ensure_ascii=False).encode()  # ValueError for half a pair of surrogates
         except (ValueError, RecursionError) as error:
@@ -201,8 +201,6 @@ def typed(name: str, value: Any, dtype: str | None) -> Any:
     if dtype.startswith("list<"):
         element = dtype.removeprefix("list<").removesuffix(">")
         return [typed(name, one, element) for one in value] if isinstance(value, list) else value
-    if isinstance(value, bool) and dtype != "bool":
-        raise ConfigError(f"{name} is {json.dumps(value)}, but must be {dtype}")
     if isinstance(value, str) and dtype in ("int32", "int64") and _INTEGER.fullmatch(value):
         return int(value)
     if isinstance(value, dict) and dtype == "string":
@@ -238,7 +236,3 @@ def _exact(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return str(value) if isinstance(value, int) and abs(value) > EXACT else value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from livectr.client.pack import FIELDS
 from livectr.ingest.language import dtypes
@@ -48,6 +49,8 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimi
     if kind != expected:
         raise RequestError(where, f"holds {kind}; send {expected} ({dtype})")
     values = getattr(column, kind).values
+    if len(column.nulls):
+        return _with_nulls(column, dtype, rows, where, limits)
     if rows == 1 and len(values) == 1 and not (listed or len(column.offsets)):
         return _single(values[0], dtype, where, limits)
     if not listed:
@@ -70,8 +73,22 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimi
         raise RequestError(
             where, f"has a list of {longest} values; this server takes at most {limits.list} (max_list)"
         )
-    flat = _flat(values, dtypes.element(dtype), where, limits)
+    flat = _flat(values, dtypes.element(dtype), where, limits, in_list=True)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
+
+
+def _with_nulls(column: Any, dtype: str, rows: int, where: str, limits: RequestLimits) -> pa.Array:
+    """As `to_arrow`, for a column with rows without a value."""
+    nulls = np.array(column.nulls, np.int64)
+    if nulls[-1] >= rows or (np.diff(nulls) <= 0).any():
+        raise RequestError(where, f"nulls must be rising numbers of its {rows} rows")
+    plain = type(column)()
+    plain.CopyFrom(column)
+    plain.ClearField("nulls")
+    array = to_arrow(plain, dtype, rows, where, limits)
+    empty = np.zeros(rows, bool)
+    empty[nulls] = True
+    return pc.if_else(pa.array(empty), pa.scalar(None, array.type), array)
 
 
 def finite(values: Any, where: str) -> npt.NDArray[np.float64]:
@@ -124,7 +141,9 @@ def _single(value: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Arr
     if dtype == "int32" and not -(2**31) <= value < 2**31:
         raise RequestError(where, _NO_INT32)
     if dtype in ("float64", "float32"):
-        if not math.isfinite(value):
+        if math.isnan(value):
+            return pa.nulls(1, dtypes.arrow_type(dtype))
+        if math.isinf(value):
             raise RequestError(where, "value 0 is not a finite number")
         if dtype == "float32" and abs(value) >= _BEYOND_FLOAT32:
             raise RequestError(where, _NO_FLOAT32)
@@ -145,7 +164,8 @@ def _short_text(value: str | bytes, dtype: str) -> pa.Array:
     return pa.array([value], dtypes.arrow_type(dtype))
 
 
-def _flat(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Array:
+def _flat(values: Any, dtype: str, where: str, limits: RequestLimits, *, in_list: bool = False) -> pa.Array:
+    """Convert values into an array; a NaN is null, but in a list an error."""
     arrow = dtypes.arrow_type(dtype)
     if dtype in ("int64", "int32"):
         numbers = np.array(values, np.int64)
@@ -154,10 +174,14 @@ def _flat(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Arra
         buffer = pa.py_buffer(numbers.astype(dtype, copy=False))
         return pa.Array.from_buffers(arrow, len(numbers), [None, buffer], 0)
     if dtype in ("float64", "float32"):
-        floats = finite(values, where)
+        floats = np.array(values, np.float64)
+        mask = None
+        if not in_list and (missing := np.isnan(floats)).any():
+            floats[missing], mask = 0.0, missing
+        floats = finite(floats, where)
         if dtype == "float32" and (np.abs(floats) >= _BEYOND_FLOAT32).any():
             raise RequestError(where, _NO_FLOAT32)
-        return pa.array(floats.astype(dtype, copy=False), arrow)
+        return pa.array(floats.astype(dtype, copy=False), arrow, mask=mask)
     if dtype in dtypes.TEXTS:
         return strings(values, dtype, where, limits)
     return pa.array(list(values), arrow)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from livectr.ingest.dead_letters.complaints import wrong_unit
+from livectr.ingest.language.event_times import likely_unit
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
@@ -143,8 +145,19 @@ class RequestSchema:
             if spec.placement not in (placement, pb.PLACEMENT_EITHER):
                 right = "context" if spec.placement == pb.PLACEMENT_CONTEXT else "candidates"
                 raise RequestError(where, f"belongs into {right}")
-            arrays[name] = to_arrow(column, spec.dtype, size, where, self._limits)
+            arrays[name] = array = to_arrow(column, spec.dtype, size, where, self._limits)
+            if name in (self._stream.key, self.time):
+                self._check_anchor(name, array, where)
         return arrays
+
+    def _check_anchor(self, name: str, array: pa.Array, where: str) -> None:
+        """Check the key, or the time, which no request may have as null. Raises RequestError."""
+        if array.null_count:
+            raise RequestError(where, "is null; send a value")
+        if name == self.time and self._stream.time_unit is None:
+            for value in array.to_pylist():
+                if (unit := likely_unit(value)) is not None:
+                    raise RequestError(where, wrong_unit(name, unit))
 
     def _check_known(self, name: str, where: str) -> None:
         """Check a column that no feature of this server needs. Raises RequestError if the stream has none."""

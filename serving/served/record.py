@@ -227,7 +227,10 @@ def _column(column: Any) -> list[Any]:
     if kind == "bytes":
         values = [base64.b64encode(value).decode() for value in values]
     at = list(column.offsets)
-    return [values[a:b] for a, b in itertools.pairwise(at)] if at else values
+    rows: list[Any] = [values[a:b] for a, b in itertools.pairwise(at)] if at else values
+    for row in column.nulls:
+        rows[row] = None
+    return rows
 
 
 def _text(numbers: npt.NDArray[Any], dtype: str) -> str:

@@ -33,7 +33,7 @@ import livectr.serving.metrics
 import livectr.store.measured_redis
 import livectr.system.build_info
 import livectr.trainer.build
-from livectr import operator_page
+from livectr import operator_page, values_page
 from livectr.config.settings import SETTINGS
 from tests.docs.forked import ForkedOnPath
 from tests.waiting import left_s
@@ -234,6 +234,11 @@ def test_serving_page_shows_its_results() -> None:
 def test_operator_list_is_made_of_the_docstrings() -> None:
     text = operator_page.PAGE.read_text()
     assert operator_page.page(text) == text, "run `python -m livectr.operator_page`"
+
+
+def test_the_table_of_values_is_made_of_the_code() -> None:
+    text = values_page.PAGE.read_text()
+    assert values_page.page(text) == text, "run `python -m livectr.values_page`"
 
 
 def test_operator_list_shows_names_signatures_and_text_as_written() -> None:

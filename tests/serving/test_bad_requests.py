@@ -96,6 +96,7 @@ def rank(
             "candidates.user_id",
             "belongs into context",
         ),
+        (rank(context={"ts": NOW_MS // 1000}), "context.ts", "time `ts` is in seconds"),
         (rank(bids=[1.0]), "bids", "holds 1 values for 2 candidates"),
         (rank(bids=[1.0, math.nan]), "bids", "value 1 is not a finite number"),
         (rank(bids=[-1.0, 1.0]), "bids", "value 0 is negative"),
@@ -120,6 +121,18 @@ def test_columns_without_values_twice_or_with_wrong_offsets(call: Call) -> None:
     ragged.context[3].offsets[:] = [0, 1]
     ragged.context[0].offsets[:] = [0, 1]
     assert "context.user_id: has offsets, but int64 is no list" in refusal(call, ragged)
+
+
+def test_the_key_and_the_time_are_never_null(call: Call) -> None:
+    """Other columns may be: a null reads as in training."""
+    for name in ("user_id", "ts"):
+        message = rank()
+        next(column for column in message.context if column.name == name).nulls.append(0)
+        assert refusal(call, message) == f"context.{name}: is null; send a value"
+    for nulls in ([2], [1, 1], [1, 0]):
+        message = rank()
+        message.candidates[1].nulls.extend(nulls)
+        assert refusal(call, message).startswith("candidates.position: nulls must be rising numbers of its 2")
 
 
 def test_malformed_and_oversize_messages(call: Call) -> None:

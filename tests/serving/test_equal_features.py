@@ -53,7 +53,6 @@ REQUESTS = 40
 FIXED_PLACES = ("request_id", "user_id", "ts", "context")
 ABSENT = ("page", "slot", "rating", "note", "visits", "signed_in")
 """Columns with a value for null, by the stream or by every feature: a request may leave them out."""
-ZERO = {"int64": 0, "int32": 0, "float32": 0.0, "float64": 0.0, "bool": False, "string": "", "binary": b""}
 
 Row = dict[str, Any]
 
@@ -188,13 +187,11 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
 def message(page: Request) -> Any:
     """Request for a page as the server receives it.
 
-    A column without a value is left out if its null has a value; else it is the zero of its type.
+    A column without a value is left out if its null has a value; else it is null.
     """
 
     def column(name: str, values: list[Any]) -> Any:
-        dtype = impressions.columns[name]
-        zero = [] if dtypes.is_list(dtype) else ZERO.get(dtype)
-        return column_of(name, [zero if one is None else one for one in values], dtype)
+        return column_of(name, values, impressions.columns[name])
 
     each = [name for name in impressions.columns if name not in (*page.context, "request_id", "context")]
     sent = pb.RankRequest(

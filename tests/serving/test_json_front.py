@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -166,11 +167,15 @@ def test_values_are_typed_by_their_column(value: Any, dtype: str | None, meant: 
         ("rank", b"{", "the request is no JSON"),
         ("rank", b"[1]", "must be a JSON object with context, candidates, bids"),
         ("rank", b"[" * 10_000, "the request is no JSON"),
-        ("rank", b'{"bids": [NaN]}', "NaN is no number of JSON"),
+        (
+            "rank",
+            {"context": CONTEXT, "candidates": CANDIDATES, "bids": [1, math.nan, 1]},
+            "bids: value 1 is",
+        ),
         ("rank", {"kontext": {}}, "there is no field 'kontext'; the fields are context, candidates"),
         ("rank", {"context": [1]}, "context must be an object"),
         ("rank", {"context": {"user_id": "me"}}, "user_id is 'me', but must be int64"),
-        ("rank", {"context": {"user_id": True}}, "user_id is true, but must be int64"),
+        ("rank", {"context": {"user_id": [1]}}, "user_id is [1], but must be int64"),
         ("rank", {"context": {"tags": "red"}}, "tags is 'red', but must be list<string>"),
         ("rank", {"candidates": {"ad_id": 7}}, "candidates.ad_id must be a list with a value for each"),
         ("rank", {"bids": ["1"]}, 'bids holds "1", but must hold numbers'),
@@ -189,7 +194,7 @@ def test_values_are_typed_by_their_column(value: Any, dtype: str | None, meant: 
         ("recommend", {"context": ITEMS, "prerank_k": 9, "top_k": 9, "bid_column": "colour"}, "bid_column: "),
         ("recommend", {"context": ITEMS, "exclude": [2**63]}, "items must be ids of int64"),
         ("rank", b'{"request_id": "\\ud800"}', "surrogates not allowed"),
-        ("rank", {"context": CONTEXT, "candidates": CANDIDATES, "bids": [1e400]}, "no JSON: Infinity"),
+        ("rank", {"context": CONTEXT, "candidates": CANDIDATES, "bids": [1e400, 1, 1]}, "bids: value 0 is"),
     ],
 )
 def test_a_mistake_is_told(front: Front, call: str, body: Any, says: str) -> None:

@@ -5,8 +5,10 @@ No pipeline file is needed: the server describes its columns and their types.
 
 import argparse
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, group, wait_s
@@ -21,14 +23,10 @@ if TYPE_CHECKING:
 
 AGAIN_S = 0.5
 """Time between two attempts of `--wait`."""
-PARSERS: dict[str, Callable[[str], Any]] = {
-    "int64": int,
-    "int32": int,
-    "float64": float,
-    "float32": float,
-    "string": str,
-    "binary": str.encode,
-}
+WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0+)?")
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?|[Nn]a[Nn]")
+NULL = "null"
+"""Word for no value, in columns whose values are not texts."""
 ROLES = {
     "rank": (
         "order candidates by expected revenue",
@@ -91,8 +89,24 @@ def add(commands: Any) -> None:
         query.add_argument(
             "--side", default="", metavar="stable|canary", help="take this side's answer [the server chooses]"
         )
-        query.add_argument("--context", metavar="COLUMN=VALUE", help="one value a column", **many)
-        query.add_argument("--candidates", metavar="COLUMN=V1,V2,…", help="one value a candidate", **many)
+        query.add_argument(
+            "--context",
+            metavar="COLUMN=VALUE",
+            help='one value a column; of a list a,b or ["a", "b"]',
+            **many,
+        )
+        query.add_argument(
+            "--candidates",
+            metavar="COLUMN=V1,V2,…",
+            help='one value a candidate, or ["V1", "V2", …]; the items of a list are separated by blanks',
+            **many,
+        )
+        query.add_argument(
+            "--request",
+            default="",
+            metavar="JSON|FILE",
+            help='context and candidates as JSON over HTTP has them: {"context": {…}, "candidates": {…}}',
+        )
         if role == "rank":
             query.add_argument("--bids", default="", metavar="B1,B2,…", help="one bid a candidate [1]")
             query.add_argument(
@@ -147,10 +161,9 @@ def _ask(given: argparse.Namespace, *, last: bool) -> int:
             raise ConfigError(f"{given.server} is a {described.role} server; ask it with that command.")
         dtypes = {column.name: column.dtype for column in described.columns}
         context = {n: _value(n, text, dtypes) for n, text in _pairs(given.context, "--context")}
-        columns = {
-            n: [_value(n, one, dtypes) for one in text.split(",")]
-            for n, text in _pairs(given.candidates, "--candidates")
-        }
+        columns = {n: _values(n, text, dtypes) for n, text in _pairs(given.candidates, "--candidates")}
+        if given.request:
+            context, columns = _of_request(given, dtypes)
         client = client.pinned(given.version).on_side(given.side)
         if isinstance(client, RankClient):
             bids = _bids(given.bids)
@@ -257,16 +270,82 @@ def _pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _value(name: str, text: str, dtypes: dict[str, str]) -> Any:
-    """Value of a column. The type of an unknown column is guessed; the server then refuses the column."""
-    dtype = dtypes.get(name, "int64" if text.lstrip("-").isdigit() else "string")
+def _value(name: str, text: str, dtypes: Mapping[str, str]) -> Any:
+    """Value of a column. The type of an unknown column is guessed; the server then refuses the column.
+
+    A list is a JSON list, or has commas or blanks between its items.
+    """
+    dtype = dtypes.get(name, "int64" if WHOLE.fullmatch(text) else "string")
+    if dtype.startswith("list<"):
+        if text == NULL:
+            return None
+        if (listed := _json_list(text)) is not None:
+            return listed
+        item = dtype.removeprefix("list<").removesuffix(">")
+        items = text.split(",") if "," in text else text.split(" ")
+        return [_scalar(name, one.strip(), item) for one in items if one.strip()]
+    return _scalar(name, text, dtype)
+
+
+def _values(name: str, text: str, dtypes: Mapping[str, str]) -> list[Any]:
+    """Values of candidates: of a JSON list, or between commas; the items of a list are between blanks."""
+    if (listed := _json_list(text)) is not None:
+        return listed
+    if dtypes.get(name, "").startswith("list<"):
+        return [_value(name, one or "[]", dtypes) for one in text.split(",")]
+    return [_value(name, one, dtypes) for one in text.split(",")]
+
+
+def _json_list(text: str) -> list[Any] | None:
+    """Items of a JSON list; None: the text is none."""
+    if not text.startswith("["):
+        return None
     try:
-        if dtype.startswith("list<"):
-            item = dtype.removeprefix("list<").removesuffix(">")
-            return [_value(name, one, {name: item}) for one in text.split(" ") if one]
-        return BOOLS[text.lower()] if dtype == "bool" else PARSERS[dtype](text)
-    except (ValueError, KeyError):
-        raise ConfigError(f"{name} is {text!r}, but must be {dtype}.") from None
+        listed: list[Any] = json.loads(text)
+    except ValueError:
+        return None
+    return listed
+
+
+def _scalar(name: str, text: str, dtype: str) -> Any:
+    """Value of a text: numbers as JSON writes them, and not as Python reads them (007, 1_000)."""
+    if dtype == "string":
+        return text
+    if dtype == "binary":
+        return text.encode()
+    if text == NULL:
+        return None
+    if dtype == "bool" and text.lower() in BOOLS:
+        return BOOLS[text.lower()]
+    if dtype in ("int64", "int32") and WHOLE.fullmatch(text):
+        return int(text.partition(".")[0])
+    if dtype in ("float64", "float32") and NUMBER.fullmatch(text):
+        return float(text)
+    raise ConfigError(f"{name} is {text!r}, but must be {dtype}.")
+
+
+def _of_request(
+    given: argparse.Namespace, dtypes: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Context and candidates of --request. Raises ConfigError."""
+    from livectr.serving.front.requests import JsonRequest, typed
+
+    if given.context or given.candidates:
+        raise ConfigError("--request has context and candidates; leave --context and --candidates out.")
+    text = given.request
+    if not text.lstrip().startswith("{"):
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"--request {text} is neither a JSON object nor a file: {error}") from None
+    request = JsonRequest(text.encode("utf-8", "surrogatepass"), ("context", "candidates"))
+    columns = {}
+    for name, values in request.mapping("candidates").items():
+        if not isinstance(values, list):
+            raise ConfigError(f"candidates.{name} must be a list with a value for each candidate")
+        columns[name] = [typed(name, value, dtypes.get(name)) for value in values]
+    context = request.mapping("context")
+    return {name: typed(name, value, dtypes.get(name)) for name, value in context.items()}, columns
 
 
 def _bids(text: str) -> list[float]:

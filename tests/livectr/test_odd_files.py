@@ -1,4 +1,7 @@
-"""Files of any schema: init, check and replay account for every row, or say one sentence."""
+"""Files of any schema: each command accounts for every row, or says one sentence.
+
+What init makes of a file is checked, learned, and asked for: by the library, and as a server reads a request.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import livectr
 from livectr.cli import main
-from livectr.ingest.pipeline import load_pipeline
+from livectr.client.pack import column_of
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.errors import RequestError
+from livectr.serving.request.parse import RequestSchema
+from livectr.system.errors import ConfigError
 
 ROWS = 40
 EXAMPLES = int(os.environ.get("ODD_FILES", "0"))
@@ -152,6 +161,7 @@ def tried(form: str, table: dict[str, tuple[str, list[Any]]], capsys: pytest.Cap
                 ["check", "--pipeline", str(folder / "made" / "pipeline.py"), "--source", source]
             ) in (0, 1)
             assert "\x1b" not in capsys.readouterr().out
+            learned(folder / "made", capsys)
         else:
             assert code in (2, 4) and len(said.err.splitlines()) == 1 and said.err.startswith("livectr: ")
             assert not (folder / "made").exists()
@@ -168,6 +178,50 @@ def tried(form: str, table: dict[str, tuple[str, list[Any]]], capsys: pytest.Cap
                 assert not (to / "log").exists() or not any((to / "log").iterdir())
     finally:
         shutil.rmtree(folder)
+
+
+def learned(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Learn the log of a folder that init made, and compute its rows' features and scores."""
+    pipeline, logs = made / "pipeline.py", made / "logs"
+    words = ["train", "--pipeline", str(pipeline), "--source", f"file:{logs}", "--until-end", "--json"]
+    words += ["--checkpoint", str(made / "c"), "--set", "threads=1", "min_examples=1", "batch_min=8"]
+    code = main([*words, "--log-level", "error"])
+    said = capsys.readouterr()
+    rows = pa.concat_tables([pa.ipc.open_file(path).read_all() for path in (logs / "log").glob("*.arrow")])
+    if code == 3:  # too few rows can be used
+        assert said.err.startswith("livectr: log: ")
+        return
+    report = json.loads(said.out)
+    counted = report["rows"]["log"]
+    assert counted["rows"] == len(rows) == report["events"] + report["dead_letters"]
+    assert code == (4 if counted["unusable"] > 0.01 * counted["rows"] else 0), said.err
+    loaded = load_pipeline(pipeline)
+    by_row: list[Any] = []
+    for start in range(len(rows)):
+        try:
+            by_row.append(livectr.features(loaded, rows.slice(start, 1)))
+        except ConfigError:
+            by_row.append(None)
+    refused = sum(one is None for one in by_row)
+    assert refused <= report["dead_letters"], "the library refuses a row that was learned"
+    if report["examples_trained"] and not refused:
+        assert len(livectr.score(loaded, made / "c", rows)) == len(rows)
+    asked(loaded, rows)
+
+
+def asked(pipeline: Pipeline, rows: pa.Table) -> None:
+    """Send the rows as requests, and compute their features as a server does."""
+    schema = RequestSchema(pipeline, pipeline.plan.roots)
+    for row in rows.to_pylist():
+        columns = {name: column_of(name, [row[name]], spec.dtype) for name, spec in schema.columns.items()}
+        own = [name for name, spec in schema.columns.items() if spec.placement != pb.PLACEMENT_CONTEXT]
+        candidates = [columns.pop(name) for name in own]
+        if not candidates:
+            return
+        try:
+            schema.parse(columns.values(), candidates, 0)
+        except RequestError as error:
+            assert "is null; send a value" in str(error) or "time" in str(error), error
 
 
 def account(said: str, log: Path) -> None:

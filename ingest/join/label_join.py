@@ -241,17 +241,17 @@ class LabelJoin:
     @property
     def pending(self) -> int:
         """Impressions that wait for a click or for the end of their window."""
-        return self._join.pending
+        return self._join.counts.pending
 
     @property
     def bytes(self) -> int:
         """Bytes of the join's index, with the columns of impressions that wait; without histories."""
-        return self._join.bytes
+        return self._join.counts.bytes
 
     @property
     def waiting_clicks(self) -> int:
         """Clicks that have met no impression yet."""
-        return self._join.waiting
+        return self._join.counts.waiting
 
     @property
     def ahead_ms(self) -> I64:
@@ -299,9 +299,9 @@ class LabelJoin:
         told = np.where(late, POSITIVE, label).astype(np.float32)
         ready = Ready(self._columns.take(slot), told, order, late)
         self._columns.drop(bound)
-        self.stats.unmatched_clicks = self._join.unmatched
-        self.stats.matched_clicks, self.stats.behind_clicks = self._join.matched, self._join.behind
-        self.stats.forgotten = self._join.forgotten
+        counts = self._join.counts
+        self.stats.unmatched_clicks, self.stats.matched_clicks = counts.unmatched, counts.matched
+        self.stats.behind_clicks, self.stats.forgotten = counts.behind, counts.forgotten
         return ready
 
     def _keys(self, events: Events) -> list[I64]:

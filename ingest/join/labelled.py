@@ -134,12 +134,12 @@ class Repeats:
     @property
     def bytes(self) -> int:
         """Bytes of all state."""
-        return self.index.bytes
+        return self.index.counts.bytes
 
     @property
     def forgotten(self) -> int:
         """Rows so far that were forgotten before their time, to make room."""
-        return self.index.forgotten + self._full
+        return self.index.counts.forgotten + self._full
 
     def of(self, batch: pa.RecordBatch, mark: I64) -> Mask:
         """bool[n], repeats among the next n rows of the partition.

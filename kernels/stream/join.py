@@ -79,6 +79,28 @@ class Released(NamedTuple):
     deadline: I64
 
 
+class Counts(NamedTuple):
+    """Counts of a join; without repeats of a click.
+
+    Args:
+        pending: impressions whose window has not passed.
+        waiting: clicks that have met no impression yet.
+        unmatched: clicks so far that can label no impression any more: none came in their window.
+        matched: clicks so far that label an impression.
+        behind: clicks among them with a time before that of their impression.
+        forgotten: keys so far that were forgotten before their time, to make room.
+        bytes: of all state.
+    """
+
+    pending: int
+    waiting: int
+    unmatched: int
+    matched: int
+    behind: int
+    forgotten: int
+    bytes: int
+
+
 class JoinIndex:
     """Windowed join of clicks to impressions by key, in event time. Not thread-safe.
 
@@ -158,29 +180,10 @@ class JoinIndex:
         return out
 
     @property
-    def pending(self) -> int:
-        """Number of impressions whose window has not passed."""
-        return int(self._counters()[3])
-
-    @property
-    def unmatched(self) -> int:
-        """Number of clicks so far that can label no impression any more: none came in their window."""
-        return int(self._counters()[2])
-
-    @property
-    def waiting(self) -> int:
-        """Number of clicks that have met no impression yet, without repeats."""
-        return int(self._counters()[9])
-
-    @property
-    def matched(self) -> int:
-        """Number of clicks so far that label an impression."""
-        return int(self._counters()[10])
-
-    @property
-    def behind(self) -> int:
-        """Number of clicks so far that label an impression with a time before its own."""
-        return int(self._counters()[8])
+    def counts(self) -> Counts:
+        """Counts of events and keys, and bytes."""
+        counters = self._counters().tolist()
+        return Counts(*(counters[place] for place in (3, 9, 2, 10, 8, 4, 5)))
 
     @property
     def ahead_ms(self) -> I64:
@@ -190,16 +193,6 @@ class JoinIndex:
         """
         found = np.empty(KEPT_AHEAD, np.int64)
         return found[: self._calls.join_ahead(self._handle, found)]
-
-    @property
-    def forgotten(self) -> int:
-        """Number of keys so far that were forgotten before their time, to make room."""
-        return int(self._counters()[4])
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all state."""
-        return int(self._counters()[5])
 
     def export(self) -> dict[str, npt.NDArray[Any]]:
         """Exports the state of keys that are not RELEASED, equal for equal states.

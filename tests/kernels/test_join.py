@@ -69,8 +69,8 @@ def run(
             assert all(np.array_equal(state[name], again[name]) for name in state)
             assert all(np.array_equal(known[name], known_again[name]) for name in known)
     out.released += zip(*(column.tolist() for column in join.release(END)), strict=True)
-    assert join.pending == join.waiting == 0
-    out.unmatched, out.matched, out.behind = join.unmatched, join.matched, join.behind
+    assert join.counts.pending == join.counts.waiting == 0
+    out.unmatched, out.matched, out.behind = join.counts.unmatched, join.counts.matched, join.counts.behind
     out.ahead += join.ahead_ms.tolist()
     return out
 
@@ -180,7 +180,7 @@ def test_a_wait_takes_the_room_of_the_window() -> None:
         join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, max_bytes=8 * ENTRY_BYTES)
         times = range(0, 200, 2)
         status = feed(join, [(IMPRESSION, t, t) for t in times], times)
-        outcomes.append((status, join.bytes, join.pending, join.forgotten))
+        outcomes.append((status, join.counts.bytes, join.counts.pending, join.counts.forgotten))
     assert outcomes[0] == outcomes[1]
     assert FULL in outcomes[0][0] and outcomes[0][3]
 
@@ -235,9 +235,9 @@ def test_clicks_that_are_repeated_for_ever_wait_no_longer_than_the_first() -> No
     status = feed(join, [(CLICK, 1, ts) for ts in times], times)
     assert set(status) == {UNMATCHED, DUPLICATE}
     assert status.count(UNMATCHED) == -(-len(times) // 6)  # each lives for 50 ms and a little
-    assert join.unmatched == status.count(UNMATCHED) - 1
+    assert join.counts.unmatched == status.count(UNMATCHED) - 1
     assert len(join.export()["waiting"]) <= 6
-    assert join.bytes <= ENTRY_BYTES + 6 * CLICK_BYTES
+    assert join.counts.bytes <= ENTRY_BYTES + 6 * CLICK_BYTES
 
 
 @examples(100)
@@ -255,11 +255,11 @@ def test_state_is_bounded_in_any_chunking(events: list[Event], cuts: list[int]) 
             wm = int(marks[-1]) if len(marks) else wm
             status += feed(join, chunk, marks.tolist(), ENTRY_BYTES)
             rows += zip(*(column.tolist() for column in join.release(wm)), strict=True)
-            assert join.bytes <= room
-            state, known, used = join.export(), join.known(), join.bytes
+            assert join.counts.bytes <= room
+            state, known, used = join.export(), join.known(), join.counts.bytes
             join = JoinIndex(WINDOW, DEDUP, max_bytes=room)
             join.restore(state, known)
-            assert join.bytes == used
+            assert join.counts.bytes == used
         outcomes.append((status, rows))
     assert outcomes[0] == outcomes[1]
 
@@ -272,4 +272,4 @@ def test_a_flood_of_clicks_leaves_impressions_their_room() -> None:
     assert shown == [ACCEPTED] * 20 + [FULL] * 10
     assert feed(join, [(CLICK, i, 12) for i in range(20)], [12] * 20) == [ACCEPTED] * 20
     assert join.release(40).label.tolist() == [1] * 20
-    assert join.forgotten == 10 and join.bytes <= 40 * ENTRY_BYTES
+    assert join.counts.forgotten == 10 and join.counts.bytes <= 40 * ENTRY_BYTES

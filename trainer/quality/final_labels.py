@@ -68,7 +68,7 @@ class FinalLabels(Part):
         return FinalLabels(view.window_ms, roles) if setup.rank == 0 and view.provisional else None
 
     def __len__(self) -> int:
-        return self._join.pending
+        return self._join.counts.pending
 
     def add(self, scored: Records, late: npt.NDArray[np.bool_], order: I64) -> Records:
         """Add a batch in training order.

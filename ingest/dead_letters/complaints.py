@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -162,6 +163,8 @@ def misfit(name: str, dtype: str, value: Any, why: Misfit) -> str:
 def of_value(name: str, dtype: str, value: Any) -> str:
     """Sentence about a JSON value that does not fit a column."""
     item = dtypes.element(dtype)
+    if isinstance(value, Decimal):
+        value = int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, list) and dtypes.is_list(dtype):
         odd = next((v for v in value if type(v) not in (type(None), *_fitting(item))), None)
         actual = f"a list with {words_of(odd)}" if odd is not None else "a list with a number out of range"

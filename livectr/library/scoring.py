@@ -152,7 +152,8 @@ class CheckpointScorer:
     def pctr(self, columns: pa.RecordBatch) -> F64:
         """Click probabilities float64[n] of rows of the plan's roots."""
         logits = self.column_logits(columns)
-        pctr: F64 = 1.0 / (1.0 + np.exp(-logits))
+        with np.errstate(over="ignore"):  # of a logit below -709: the probability is 0
+            pctr: F64 = 1.0 / (1.0 + np.exp(-logits))
         return pctr
 
     def column_logits(self, columns: pa.RecordBatch) -> F64:

@@ -335,6 +335,7 @@ def test_a_number_that_orders_the_clicks_is_named_and_noise_is_not() -> None:
     assert "alone it has AUC 1.000" in tells(pa.array(rng.random(ROWS) + label), label)
     assert tells(pa.array(rng.random(ROWS)), label) == ""
     assert tells(pa.array(rng.integers(0, ROWS, ROWS)), label) == ""
+    assert tells(pa.array(rng.integers(0, ROWS, ROWS) + 2**62), label) == ""
 
 
 def test_no_text_of_data_commands_a_terminal() -> None:

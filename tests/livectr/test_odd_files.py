@@ -110,7 +110,7 @@ def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> dict[str, tuple[str, list
     """Column → its kind and values; a click, a user and a time are among them mostly."""
     found: dict[str, tuple[str, list[Any]]] = {}
     if draw(st.integers(0, 9)):
-        found["click"] = "whole", [int(i % 5 == 0) for i in range(ROWS)]
+        found["click"] = "whole", [int(i % 3 == 0) for i in range(ROWS)]
         found["user_id"] = "whole", [i % 7 for i in range(ROWS)]
         found["ts"] = "time", [1_764_000_000 + i for i in range(ROWS)]
     for _ in range(draw(st.integers(0, 4))):

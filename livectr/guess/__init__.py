@@ -1,10 +1,12 @@
-"""Guesses about a log file that nobody prepared, for `livectr init`.
+"""Guesses about logs that nobody prepared, for `livectr init`.
 
-rows      a file's rows as Arrow batches: CSV, JSON lines, Parquet
-times     columns that are times, and their units
+leaks     columns that are known only after the click
 columns   facts about a column, and its use as a feature
 roles     label, time, user and item among the columns
-facts     all guesses about a file
+made      columns that are made of others: a label by a rule, a time of a date and a time of day
+facts     all guesses about a log
+raw       samples of raw logs: of files, or of Kafka topics
+pair      impressions and clicks in logs of their own
 convert   the rows as a log that a pipeline reads
 text      the pipeline file
 init      everything in order

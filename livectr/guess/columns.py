@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from livectr.guess.leaks import tells
 from livectr.logs.names import ID_NAME
+from livectr.logs.times import NAMED, form_of
 
 SAME = 0.9
 """Share of a number's commonest value above which it is not divided by its deviation."""
@@ -21,14 +22,19 @@ FEW = 50
 """Different whole numbers up to which a number without an id's name is a kind, not an amount."""
 ROW_ID = 0.98
 """Share of different values above which a column names the row and teaches nothing."""
+SURE = 500
+"""Rows from which whole numbers that are all different name the row, and are no amounts."""
 SKEWED = 20
 """Largest value by median above which an amount is taken by its logarithm."""
 AMOUNT_NAME = re.compile(
     r"(^|_)(age|price|cost|amount|count|num|total|score|rate|rating|duration|length|size)"
 )
 SEPARATORS = "|;,"
+BINS = 10
+"""Bins of a number."""
 
 LEFT_OUT = "left out"
+OTHER_TIME = "another time; name its age with ops.age, or the log's time with --time"
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
     if pa.types.is_null(kind) or missing.all():
         return _out("every value is empty")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
-        return _out("another time; name its age with ops.age, or the log's time with --time")
+        return _out(OTHER_TIME)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _list_use(kind)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -78,6 +84,8 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
     if pa.types.is_boolean(kind):
         return Use("id", "bool", "true or false")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if form_of(values) is not None:
+            return _out(OTHER_TIME)
         return _text_use(name, values, distinct)
     return _number_use(name, values)
 
@@ -87,6 +95,8 @@ def _number_use(name: str, values: pa.ChunkedArray) -> Use:
     dtype = "int64" if whole else "float64"
     distinct = pc.count_distinct(values, mode="only_valid").as_py()
     present = len(values) - values.null_count
+    if NAMED.search(name) and form_of(values) is not None:
+        return _out(OTHER_TIME)
     if not whole:
         return _amount(values, dtype, "a fraction")
     if ID_NAME.search(name):
@@ -97,6 +107,8 @@ def _number_use(name: str, values: pa.ChunkedArray) -> Use:
         return Use("id", dtype, f"only {distinct} different numbers")
     if distinct > ROW_ID * present and present > FEW and _rising(values):
         return _out("counts the rows")
+    if distinct == present > SURE and not AMOUNT_NAME.search(name):
+        return _out(f"names the row: {distinct:,} different values in {present:,}")
     return _amount(values, dtype, f"{distinct:,} different numbers")
 
 
@@ -108,7 +120,8 @@ def _amount(values: pa.ChunkedArray, dtype: str, what: str) -> Use:
         common = counts[int(np.argmax(counts.field("counts").to_numpy()))].as_py()["values"]
         return Use("number", dtype, f"{what}, more than {SAME:.0%} are {common:g}", flat=True)
     skewed = _skew(values)
-    return Use("number", dtype, what + (", skewed: by its logarithm" if skewed else ""), log1p=skewed)
+    why = f"{what}{', skewed: by its logarithm' if skewed else ''}; also in {BINS} bins of equally many rows"
+    return Use("number", dtype, why, log1p=skewed)
 
 
 def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:

@@ -27,6 +27,7 @@ from livectr.simulator.sinks import open_sink
 from livectr.system.errors import ConfigError
 
 OF_ROLE = {"label": "0 or 1", "time": "a time"}
+NEEDED = ("label", "time", "join")
 PARTITIONS = 4
 FILE_ROWS = 200_000
 SORTED_BYTES = 1 << 30
@@ -63,7 +64,7 @@ def write_log(
     finally:
         sink.close()
     if not account.kept:
-        raise ConfigError(f"no row of {facts.path} can be used ({'; '.join(account.first)}).")
+        raise ConfigError(f"no row of {account.path} can be used ({'; '.join(account.first)}).")
 
 
 def _ordered(batches: Iterator[pa.RecordBatch], time: str | None) -> Iterator[pa.Table]:
@@ -84,9 +85,10 @@ def _ordered(batches: Iterator[pa.RecordBatch], time: str | None) -> Iterator[pa
 def _typed_rows(facts: Facts, account: Account, progress: Progress) -> Iterator[pa.RecordBatch]:
     seen: set[str] = {*facts.uses}
     types = {name: OF_ROLE.get(use.role, use.dtype) for name, use in facts.kept.items()}
-    needed = [name for name, use in facts.kept.items() if use.role in ("label", "time")]
+    needed = [name for name, use in facts.kept.items() if use.role in NEEDED]
     first = 0
     for rows in log_rows(account, progress=progress):
+        rows = _with_made(rows, facts)
         batch, found = rows.batch, dict[str, pa.Array]()
         for name in batch.schema.names:
             if name not in seen:
@@ -101,6 +103,15 @@ def _typed_rows(facts: Facts, account: Account, progress: Progress) -> Iterator[
                 found[name] = _typed(batch.column(name), name, facts)
         first += batch.num_rows
         yield fitting(rows, found, types, needed, account).batch
+
+
+def _with_made(rows: Rows, facts: Facts) -> Rows:
+    """Rows with the columns that are made of others."""
+    batch = rows.batch
+    for made in facts.sample.made:
+        if all(name in batch.schema.names for name in made.columns):
+            batch = batch.append_column(made.name, made.of(batch))
+    return Rows(batch, rows.places)
 
 
 def _remark(account: Account, name: str, rows: Rows) -> None:
@@ -124,13 +135,13 @@ def _typed(values: pa.Array, name: str, facts: Facts) -> pa.Array:
     """Values in the column's type; null where a value does not fit."""
     use = facts.kept[name]
     if use.role == "label":
-        found = labels(valued(values, facts.forms[name]), name)[0]
+        found = labels(valued(values, facts.sample.forms[name]), name)[0]
         return pc.if_else(missing(values), 0, found) if facts.empty_is_no_click else found
     if use.role == "time":
         assert facts.form is not None
-        return milliseconds(valued(values, facts.forms[name]), facts.form)
+        return milliseconds(valued(values, facts.sample.forms[name]), facts.form)
     kind = arrow_type(use.dtype)
-    values = valued(values, facts.forms[name])
+    values = valued(values, facts.sample.forms[name])
     try:
         return values.cast(kind)
     except pa.ArrowException:

@@ -1,18 +1,21 @@
-"""All guesses about a file, from a sample of its first rows."""
+"""All guesses about a log, from a sample of its first rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.columns import LEFT_OUT, Use, use_of
-from livectr.guess.roles import Wanted, item_of, of_item, sample_labels, time_of, user_of
+from livectr.guess.leaks import LEAST_CLICKS
+from livectr.guess.made import Made, date_time, free, label_rule
+from livectr.guess.roles import Wanted, item_of, need_label, of_item, sample_labels, time_of, user_of
 from livectr.logs.account import Account
 from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, log_rows
@@ -31,31 +34,54 @@ USER = "user"
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Guesses about a file.
+class Sample:
+    """Rows of a log that are looked at.
 
     Args:
-        path: of the file.
-        rows: of the sample.
+        name: of the file or topic.
+        table: n rows, in their forms.
+        forms: column → its form in the log.
+        made: columns that are made of others.
+        paths: column of a topic → "column.path.to.field" of the object that holds it.
+        whole: the sample is all that the log has.
+    """
+
+    name: str
+    table: pa.Table
+    forms: dict[str, Form]
+    made: tuple[Made, ...] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
+
+    def with_made(self, made: Made) -> Sample:
+        """The sample with one column more."""
+        column = made.of(self.table)
+        table = self.table.append_column(made.name, column)
+        return replace(self, table=table, forms={**self.forms, made.name: Form("")}, made=(*self.made, made))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Guesses about a log.
+
+    Args:
+        sample: rows that were looked at.
         clicks: of the sample.
-        label: its column.
-        uses: column → use, in the file's order; a user that is named by several columns is a column more.
-        key: column that names the user; ROW where nobody is known.
-        user: columns of the file that name the user; () where nobody is known.
+        label: its column; None: clicks are in another log.
+        uses: column → use, in the log's order; a user that is named by several columns is a column more.
+        key: column that partitions the log: the user, or ROW where nobody is known.
+        user: columns of the log that name the user; () where nobody is known.
         time: column of the event time; None: rows stay in their order.
         form: of the times.
         item: column that names what is shown.
         of_item: columns that belong to the item.
         fills: column → value for nulls.
-        sample: rows of the sample, in their forms.
-        forms: column of the file → its form.
         empty_is_no_click: the label is 1 or empty.
     """
 
-    path: Path
-    rows: int
+    sample: Sample
     clicks: int
-    label: str
+    label: str | None
     uses: dict[str, Use]
     key: str
     user: tuple[str, ...]
@@ -64,21 +90,54 @@ class Facts:
     item: str | None
     of_item: tuple[str, ...]
     fills: dict[str, Any]
-    sample: pa.Table
-    forms: dict[str, Form]
-    empty_is_no_click: bool
+    empty_is_no_click: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of the sample."""
+        return int(self.sample.table.num_rows)
 
     @property
     def kept(self) -> dict[str, Use]:
         """Columns of the log."""
         return {name: use for name, use in self.uses.items() if use.role != LEFT_OUT}
 
+    @property
+    def few_clicks(self) -> str:
+        """Words for a sample with too few clicks to find columns that tell the label; "" for others."""
+        if min(self.clicks, self.rows - self.clicks) >= LEAST_CLICKS:
+            return ""
+        return (
+            f"{self.clicks:,} clicks in {self.rows:,} rows are too few to judge whether a column is known "
+            f"only after the click (it takes {LEAST_CLICKS} rows of each kind): look at the columns yourself."
+        )
+
 
 def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> Facts:
-    """Guess from the first rows of a file.
+    """Guess from the first rows of a file with a label.
 
     Raises:
         ConfigError: the file cannot be read, or label, time or user cannot be guessed.
+    """
+    sample = read_sample(path, progress)
+    need_label(sample.table, wanted.label, path.name)
+    if (rule := label_rule(wanted.label, sample.table.column_names, sample.forms)) is not None:
+        sample, wanted = sample.with_made(rule), replace(wanted, label=rule.name)
+    clicked, empty_is_no_click = sample_labels(sample.table, wanted)
+    empty = ", empty is no click" if empty_is_no_click else ""
+    made = f", {sample.made[0].why}" if sample.made else ""
+    uses = {wanted.label: Use("label", "int32", _rate(clicked) + empty + made)}
+    for name in (name for made_column in sample.made for name in made_column.columns):
+        uses[name] = Use(LEFT_OUT, "", "the label is made of it")
+    facts = guess(sample, wanted, clicked, uses)
+    return replace(facts, label=wanted.label, empty_is_no_click=empty_is_no_click)
+
+
+def read_sample(path: Path, progress: Progress = lambda done: None) -> Sample:
+    """The first rows of a file.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no row.
     """
     account = Account(path)
     read = joined(_first(log_rows(account, progress=progress)))
@@ -88,44 +147,61 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
     forms = {
         name: form_of_column(read.column(name), is_id=names_something(name)) for name in read.column_names
     }
-    sample = pa.table({name: valued(read.column(name), form) for name, form in forms.items()})
-    clicked, empty_is_no_click = sample_labels(sample, wanted)
-    timed = time_of(sample, wanted)
-    uses: dict[str, Use] = {
-        wanted.label: Use(
-            "label", "int32", _rate(clicked) + (", empty is no click" if empty_is_no_click else "")
-        )
-    }
-    for name in sample.column_names:
-        if endless := _infinite(sample.column(name)):
-            if endless > STRAY * sample.num_rows:
-                why = f"is infinite in {endless:,} of {sample.num_rows:,} rows: write a number, or nothing"
-                uses[name] = Use(LEFT_OUT, "", why)
-            place, column = sample.column_names.index(name), sample.column(name)
-            finite = pc.if_else(pc.is_inf(column), pa.scalar(None, column.type), column)
-            sample = sample.set_column(place, name, finite)
+    table = pa.table({name: valued(read.column(name), form) for name, form in forms.items()})
+    return Sample(path.name, table, forms, whole=table.num_rows < SAMPLE_ROWS)
+
+
+def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known: Mapping[str, Use]) -> Facts:
+    """Guess the use of every column.
+
+    Args:
+        sample: of the log.
+        wanted: columns that the user named.
+        clicked: bool[n], the label.
+        known: column → use, of those that have one already.
+
+    Raises:
+        ConfigError: time or user cannot be guessed.
+    """
+    uses = dict(known)
+    if (both := date_time(sample.table, wanted.time, list(uses))) is not None:
+        sample, wanted = sample.with_made(both), replace(wanted, time=both.name)
+        uses |= {name: Use(LEFT_OUT, "", f"is in {both.name}") for name in both.columns}
+    table = sample.table
+    timed = time_of(table, wanted)
     if timed is not None:
         name, (chosen, form) = timed[0].name[0], timed
-        uses[name] = Use("time", "int64", f"{_span(sample, name, form)}, {chosen.why}")
-    user = user_of(sample, wanted, [*uses])
+        made = next((f"{one.why}, " for one in sample.made if one.name == name), "")
+        uses[name] = Use("time", "int64", f"{_span(table, name, form)}, {made}{chosen.why}")
+    for name in table.column_names:
+        if name not in uses and (endless := _infinite(table.column(name))):
+            if endless > STRAY * table.num_rows:
+                why = f"is infinite in {endless:,} of {table.num_rows:,} rows: write a number, or nothing"
+                uses[name] = Use(LEFT_OUT, "", why)
+            place, column = table.column_names.index(name), table.column(name)
+            finite = pc.if_else(pc.is_inf(column), pa.scalar(None, column.type), column)
+            table = table.set_column(place, name, finite)
+    user = user_of(table, wanted, [*uses])
     names = user.name if user is not None else ()
     if user is not None and len(names) == 1:
-        empty = sample.column(names[0]).null_count
+        empty = table.column(names[0]).null_count
         alone = f", {empty:,} rows without one share a key" if empty else ""
-        why = f"{user.why}, {_different(sample, names[0])}{alone}"
-        uses[names[0]] = Use("user", _id_type(sample, names[0]), why)
-    item = item_of(sample, wanted, [*uses, *names])
+        why = f"{user.why}, {_different(table, names[0])}{alone}"
+        uses[names[0]] = Use("user", _id_type(table, names[0]), why)
+    others = {
+        name: _use(name, table, sample.forms[name], clicked)
+        for name in table.column_names
+        if name not in uses
+    }
+    moment = (timed[0].name[0],) if timed is not None else ()
+    item = item_of(table, wanted, others, (*names, *moment) if names and moment else ())
     if item is not None:
-        uses[item.name[0]] = Use(
-            "item", _id_type(sample, item.name[0]), f"{item.why}, {_different(sample, item.name[0])}"
+        others[item.name[0]] = Use(
+            "item", _id_type(table, item.name[0]), f"{item.why}, {_different(table, item.name[0])}"
         )
-    for name in sample.column_names:
-        if name not in uses:
-            use = use_of(name, sample.column(name), clicked)
-            words = forms[name].words if use.role == "number" else ""
-            uses[name] = replace(use, why=f"{use.why}, {words}") if words else use
-    ordered = {name: uses[name] for name in sample.column_names}
-    key = names[0] if len(names) == 1 else _free(USER if names else ROW, sample.column_names)
+    uses |= others
+    ordered = {name: uses[name] for name in table.column_names}
+    key = names[0] if len(names) == 1 else free(USER if names else ROW, table.column_names)
     if len(names) > 1:
         ordered = {key: Use("user", "string", f"made of {', '.join(names)}"), **ordered}
     if not names:
@@ -133,18 +209,22 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
             key: Use("user", "int64", "number of the row: nobody is known, so there is no GAUC"),
             **ordered,
         }
-    uses = ordered
-    others = [name for name, use in uses.items() if use.role in ("id", "number", "list", "words")]
+    plain = [name for name, use in ordered.items() if use.role in ("id", "number", "list", "words")]
     items = item.name if item is not None else ()
     return Facts(
-        path, sample.num_rows, int(clicked.sum()), wanted.label, ordered, key, names,
+        replace(sample, table=table), int(clicked.sum()), None, ordered, key, names,
         timed[0].name[0] if timed is not None else None,
         timed[1] if timed is not None else None,
         item.name[0] if item is not None else None,
-        of_item(sample, item.name[0], others) if item is not None else (),
-        _fills(sample, {name: use for name, use in uses.items() if name in (*others, *names, *items)}),
-        sample, forms, empty_is_no_click,
+        of_item(table, item.name[0], plain) if item is not None else (),
+        _fills(table, {name: use for name, use in ordered.items() if name in (*plain, *names, *items)}),
     )  # fmt: skip
+
+
+def _use(name: str, table: pa.Table, form: Form, clicked: npt.NDArray[np.bool_]) -> Use:
+    use = use_of(name, table.column(name), clicked)
+    words = form.words if use.role == "number" else ""
+    return replace(use, why=f"{use.why}, {words}") if words else use
 
 
 def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
@@ -158,13 +238,6 @@ def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
         elif name in sample.column_names and sample.column(name).null_count and use.dtype in own:
             fills[name] = own[use.dtype] if use.role != "user" or use.dtype != "string" else NOBODY
     return fills
-
-
-def _free(name: str, taken: Sequence[str]) -> str:
-    """Name that no column has: the name, or one with more underscores."""
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _infinite(column: pa.ChunkedArray) -> int:

@@ -1,19 +1,23 @@
-"""`livectr init`: a log file becomes a log, a pipeline file, and the commands to continue with."""
+"""`livectr init`: a log file, or two raw logs, become a pipeline file and the commands to continue with."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from livectr.guess.convert import write_log
 from livectr.guess.facts import Facts, look
+from livectr.guess.pair import Pair, pair_of
+from livectr.guess.raw import raw_log
 from livectr.guess.roles import Wanted
-from livectr.guess.text import pipeline_text
+from livectr.guess.text import pair_text, pipeline_text
+from livectr.ingest.addresses import topic_address
 from livectr.logs.account import Account
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
@@ -28,16 +32,18 @@ class Made:
     """Result of `init`.
 
     Args:
-        facts: guesses about the file.
-        folder: with pipeline.py and logs/.
-        account: of the file's rows.
+        facts: guesses about the log, or about its impressions.
+        folder: with pipeline.py, and with logs/ of files.
+        accounts: of the rows of the files; none for topics.
         commands: to continue with, one a line.
+        pair: guesses about impressions and clicks; None: a log with a label.
     """
 
     facts: Facts
     folder: Path
-    account: Account
+    accounts: list[Account]
     commands: list[str]
+    pair: Pair | None = None
 
 
 def init(
@@ -56,34 +62,104 @@ def init(
         ConfigError: the file cannot be read, a guess fails, or the folder exists.
         RowsError: more rows do not fit than may be left out; nothing is written.
     """
-    topic = re.sub(r"[^A-Za-z0-9_-]", "_", path.name.split(".")[0]) or "impressions"
+    topic = topic_of(path)
+    folder = _folder(topic, out)
+    facts = look(path, wanted, lambda done: progress("looking", done))
+    commands = next_commands(facts, folder, f"file:{folder}/logs")
+    with _whole(folder) as half:
+        account = Account(path)
+        write_log(facts, topic, half / "logs", account, lambda done: progress("writing", done))
+        account.judge(most_set_aside)
+        (half / "pipeline.py").write_text(pipeline_text(facts, topic, commands[:1]))
+    return Made(facts, folder, [account], commands)
+
+
+def init_pair(
+    shown: str,
+    clicked: str,
+    wanted: Wanted,
+    on: Sequence[str],
+    click_time: str | None,
+    out: Path | None,
+    most_set_aside: float,
+) -> Made:
+    """Guess what joins impressions and clicks; write DIR/pipeline.py, and DIR/logs of files.
+
+    Args:
+        shown: impressions, FILE or kafka://HOST:PORT/TOPIC.
+        clicked: clicks, another file, or another topic of the same brokers.
+        wanted: columns of the impressions that the user named.
+        on: columns that name an impression in both; () to guess.
+        click_time: column of the clicks' time; None to guess.
+        out: folder that does not exist yet; None: the name of the impressions.
+        most_set_aside: share of a file's rows that may be left out.
+
+    Raises:
+        ConfigError: the logs cannot be read or joined, a guess fails, or the folder exists.
+        ConnectError: no broker answers, or there is no such topic.
+        RowsError: more rows of a file do not fit than may be left out; nothing is written.
+    """
+    in_kafka = [address.startswith("kafka:") for address in (shown, clicked)]
+    if any(in_kafka) and (not all(in_kafka) or topic_address(shown)[0] != topic_address(clicked)[0]):
+        raise ConfigError("--impressions and --clicks must be two files, or two topics of the same brokers.")
+    if all(in_kafka):
+        topics = topic_address(shown)[1], topic_address(clicked)[1]
+    else:
+        topics = topic_of(Path(shown)), topic_of(Path(clicked))
+        if topics[0] == topics[1]:
+            topics = "impressions", "clicks"
+    if shown == clicked:
+        raise ConfigError("--impressions and --clicks are the same log; name two.")
+    folder = _folder(topics[0], out)
+    pair = pair_of(raw_log(shown), raw_log(clicked), wanted, on, click_time)
+    source = topic_address(shown)[0] if all(in_kafka) else f"file:{folder}/logs"
+    commands = next_commands(pair.shown, folder, source)
+    accounts = []
+    with _whole(folder) as half:
+        if not any(in_kafka):
+            for path, facts, topic in zip((shown, clicked), (pair.shown, pair.clicked), topics, strict=True):
+                accounts.append(Account(Path(path)))
+                write_log(facts, topic, half / "logs", accounts[-1])
+                accounts[-1].judge(most_set_aside)
+        half.mkdir(parents=True, exist_ok=True)
+        (half / "pipeline.py").write_text(pair_text(pair, topics, commands[:1]))
+    return Made(pair.shown, folder, accounts, commands, pair)
+
+
+def topic_of(path: Path) -> str:
+    """Name of a file's log."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", path.name.split(".")[0]) or "impressions"
+
+
+def _folder(topic: str, out: Path | None) -> Path:
+    """Folder to write. Raises ConfigError where something is in it."""
     folder = Path(topic) if out is None else out
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
             f"{folder} exists and is not written over; say --out with another folder, or remove it."
         )
-    facts = look(path, wanted, lambda done: progress("looking", done))
-    commands = next_commands(facts, folder)
+    return folder
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """Folder beside it, which gets its name at the end; after an error nothing is left."""
     half = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(half, ignore_errors=True)
     try:
-        account = Account(path)
-        write_log(facts, topic, half / "logs", account, lambda done: progress("writing", done))
-        account.judge(most_set_aside)
-        (half / "pipeline.py").write_text(pipeline_text(facts, topic, commands[:1]))
+        yield half
         if folder.exists():
             folder.rmdir()
         half.rename(folder)
     except BaseException:
         shutil.rmtree(half, ignore_errors=True)
         raise
-    return Made(facts, folder, account, commands)
 
 
-def next_commands(facts: Facts, folder: Path) -> list[str]:
+def next_commands(facts: Facts, folder: Path, address: str) -> list[str]:
     """Commands from the check of the log to a query, that run as they are."""
     place = shlex.quote(str(folder))
-    file, source = f"--pipeline {place}/pipeline.py", f"--source file:{place}/logs"
+    file, source = f"--pipeline {place}/pipeline.py", f"--source {shlex.quote(address)}"
     redis = "redis://127.0.0.1:26379"
     # Fewer rows than that would publish no version, and a server would wait for ever.
     early = f"min_examples={facts.rows // 2} " if facts.rows < TrainOptions.min_examples else ""
@@ -99,13 +175,13 @@ def next_commands(facts: Facts, folder: Path) -> list[str]:
 
 def _query_flags(facts: Facts) -> str:
     """Flags of a query with values of the log: the last row as the context, some items as candidates."""
-    last = facts.sample.num_rows - 1
+    last = facts.rows - 1
     by_item = {facts.item, *facts.of_item} if facts.item is not None else set()
     context: list[str] = []
     candidates: list[str] = []
     rows = _items(facts) if facts.item is not None else [last]
     for name, use in facts.kept.items():
-        if use.role in ("label", "number") or (use.role == "user" and not facts.user):
+        if use.role in ("label", "number", "join") or (use.role == "user" and not facts.user):
             continue
         if name == facts.time:
             continue  # the server's clock
@@ -125,7 +201,7 @@ def _query_flags(facts: Facts) -> str:
 def _items(facts: Facts) -> list[int]:
     """Rows of the sample with the first items."""
     assert facts.item is not None
-    items = facts.sample.column(facts.item).to_pylist()
+    items = facts.sample.table.column(facts.item).to_pylist()
     return [
         items.index(item)
         for item in list(dict.fromkeys(one for one in items if one is not None))[:SHOWN_ITEMS]
@@ -134,12 +210,12 @@ def _items(facts: Facts) -> list[int]:
 
 def _text(facts: Facts, name: str, row: int) -> str:
     """Value of a row as a request has it; "" where it is empty."""
-    if name not in facts.sample.column_names:
+    if name not in facts.sample.table.column_names:
         return "|".join(_text(facts, one, row) for one in facts.user)
-    value: Any = facts.sample.column(name)[row].as_py()
+    value: Any = facts.sample.table.column(name)[row].as_py()
     while value is None and row > 0 and name not in facts.fills:
         row -= 1
-        value = facts.sample.column(name)[row].as_py()
+        value = facts.sample.table.column(name)[row].as_py()
     if isinstance(value, list):
         return " ".join(map(str, value))
     return "" if value is None else str(value)

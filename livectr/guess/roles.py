@@ -6,7 +6,7 @@ A guess that fails is an error with the flag that says it: a wrong user or a mis
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.config.parsing import nearest
-from livectr.guess.columns import listed, shortened
+from livectr.guess.columns import Use, listed, shortened
 from livectr.logs.names import ITEM_NAME, USER_NAME
 from livectr.logs.times import BEST, DIGITS, NAMED, TimeForm, form_of
 from livectr.system.errors import ConfigError
@@ -24,6 +24,16 @@ NOBODY = "none"
 """Value of --user for a log without users."""
 ROW_ORDER = "row"
 """Value of --time for a log without times."""
+REQUEST_NAME = re.compile(
+    r"^(request|display|impression|slate|page_?view|pv|query|search|auction)_?id$", re.I
+)
+"""Columns that name a request, of which a log has a row for each item that was shown."""
+SHARED = 0.1
+"""Share of rows in requests of several rows, from which these tell what a request varies."""
+VARIES = 0.9
+"""Share of such requests in which the item is another in each row."""
+LEAST_ITEMS = 5
+"""Different values of a column that can be an item without its name saying so."""
 TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE", "t"), ("0", "0.0", "false", "False", "FALSE", "f")
 
 
@@ -32,7 +42,7 @@ class Wanted:
     """Columns that the user named.
 
     Args:
-        label: column that is 1 after a click.
+        label: column that is 1 after a click, or a rule such as rating>=4; "" if none was named.
         time: column, "row" for the order of the file, or None to guess.
         user: columns that name a user together, ("none",), or () to guess.
         item: column, or None to guess.
@@ -81,6 +91,30 @@ def labels(
     return numbers, odd[0] if len(odd) else None
 
 
+def need_label(sample: pa.Table, label: str, file: str) -> None:
+    """Raise ConfigError if no label was named, with the columns that may be one."""
+    if label:
+        return
+    likely = []
+    for name in sample.column_names:
+        column = sample.column(name)
+        if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
+            given = set(column.unique().cast(pa.string()).drop_null().to_pylist()[:3])
+            if given and given <= {*TRUE, *FALSE}:
+                likely.append(name)
+    pair = "livectr init --impressions FILE --clicks FILE (or kafka://HOST:PORT/TOPIC)"
+    if likely:
+        raise ConfigError(
+            f"say --label COLUMN, too: the column that is 1 after a click, else 0 ({listed(likely)}); "
+            f"where clicks are in a log of their own: {pair}."
+        )
+    raise ConfigError(
+        f"{file} has no column of 0 and 1, so it does not say what was clicked. Where clicks are in a log of "
+        f"their own: {pair}. Where a column says it otherwise, write a rule: --label 'rating>=4', "
+        "--label event=click."
+    )
+
+
 def sample_labels(sample: pa.Table, wanted: Wanted) -> tuple[npt.NDArray[np.bool_], bool]:
     """bool[n], True after a click; and True if the column is 1 or empty, so that empty is no click.
 
@@ -94,7 +128,7 @@ def sample_labels(sample: pa.Table, wanted: Wanted) -> tuple[npt.NDArray[np.bool
         distinct = [shortened(value) for value in sample.column(name).unique().to_pylist()[:4]]
         raise ConfigError(
             f"--label: column {name!r} must be 0 or 1 (or false and true), but has {', '.join(distinct)}; "
-            "write a column that is 1 for a click, or name another one."
+            f"write a rule such as --label '{name}>=NUMBER' or --label '{name}=VALUE', or name another one."
         )
     clicked = np.asarray(pc.fill_null(numbers, 0).to_numpy() > 0)
     if not clicked.any() or clicked.all():
@@ -183,8 +217,19 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
     return Chosen((repeats,), "named like a user")
 
 
-def item_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | None:
-    """Column that names what is shown; None: none is named so.
+def item_of(
+    sample: pa.Table, wanted: Wanted, uses: Mapping[str, Use], moment: Sequence[str]
+) -> Chosen | None:
+    """Column that names what is shown; None: it cannot be told.
+
+    A name says it; else what differs in each row of a request, while the request's other columns are equal;
+    else the column on which the most others depend.
+
+    Args:
+        sample: rows of the log.
+        wanted: flags of the user.
+        uses: column → use, of those without a role.
+        moment: columns of user and time, whose values together are one request; () where they are not known.
 
     Raises:
         ConfigError: the column that was named is missing.
@@ -193,14 +238,54 @@ def item_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
         need(wanted.item, sample.column_names, "--item")
         _one_value(sample, wanted.item, "--item")
         return Chosen((wanted.item,), "as you said")
-    found = [name for name in _nameable(sample) if ITEM_NAME.match(name) and name not in taken]
-    if not found:
+    found = [name for name in _nameable(sample) if ITEM_NAME.match(name) and name in uses]
+    if found:
+        name = max(
+            found,
+            key=lambda one: (
+                one.lower() not in ("campaign", "campaign_id"),
+                -sample.column_names.index(one),
+            ),
+        )
+        return Chosen((name,), "named like what is shown")
+    ids = [name for name in _nameable(sample) if name in uses and uses[name].role == "id"]
+    counts = {name: pc.count_distinct(sample.column(name)).as_py() for name in ids}
+    plain = [name for name, use in uses.items() if use.role in ("id", "number")]
+    owned = {
+        name: len(of_item(sample, name, [other for other in plain if other != name]))
+        for name in ids
+        if counts[name] >= LEAST_ITEMS
+    }
+    request = next((name for name in sample.column_names if REQUEST_NAME.match(name)), None)
+    varied = _varied(sample, [*owned], (request,) if request is not None else moment)
+    if varied:
+        name = max(varied, key=lambda one: (owned[one], counts[one]))
+        of = request if request is not None else "user and time"
+        return Chosen((name,), f"differs in each row of a request (equal {of})")
+    for_users = of_item(sample, moment[0], ids) if moment else ()
+    most = max((name for name in owned if name not in for_users), key=lambda one: owned[one], default=None)
+    if most is None or not owned[most]:
         return None
-    name = max(
-        found,
-        key=lambda one: (one.lower() not in ("campaign", "campaign_id"), -sample.column_names.index(one)),
-    )
-    return Chosen((name,), "named like what is shown")
+    return Chosen((most,), f"{owned[most]} other columns have a single value for each of its values")
+
+
+def _varied(sample: pa.Table, names: Sequence[str], request: Sequence[str]) -> list[str]:
+    """Columns that have another value in each row of a request, where requests have several rows."""
+    if not request or not names or any(pa.types.is_nested(sample.column(one).type) for one in request):
+        return []
+    few = sample.select(list(dict.fromkeys((*request, *names))))
+    aggregates = [(name, "count_distinct") for name in names if name not in request]
+    groups = few.group_by(list(request)).aggregate([*aggregates, ([], "count_all")])
+    several = groups.filter(pc.greater(groups.column("count_all"), 1))
+    if not several.num_rows or pc.sum(several.column("count_all")).as_py() < SHARED * sample.num_rows:
+        return []
+    rows = several.column("count_all")
+    return [
+        name
+        for name, _ in aggregates
+        if pc.mean(pc.equal(several.column(f"{name}_count_distinct"), rows).cast(pa.float64())).as_py()
+        >= VARIES
+    ]
 
 
 def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...]:

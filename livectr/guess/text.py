@@ -11,13 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from livectr.guess.columns import BINS
 from livectr.guess.facts import Facts
+from livectr.guess.pair import Pair, written
 from livectr.ingest.language.streams import Stream, View
 
 FEW_CLICKS = 1_000
 """Clicks up to which a linear model learns more than a network (docs/first-hour.md)."""
 LINE = 100
 """Characters of a line after which it is broken."""
+FIT_ROWS = 10_000
+"""Rows of which the bounds of bins are learned, in a large log."""
 ALIKE = 4
 """Columns with a running number that become one line."""
 HIDDEN = {*dir(Stream), *dir(View), *Stream.__dataclass_fields__, *View.__dataclass_fields__}
@@ -33,25 +37,70 @@ HEAD = '''"""{what}, as `livectr init` guessed them. The file is yours: change w
 
 @dataclass(frozen=True)
 class Entry:
-    """Entry of a dictionary: the column that names it, and its value as a function of the column's name."""
+    """Entry of a dictionary: its name, and its value as a function of a column's name.
+
+    Args:
+        column: that names it.
+        value: as Python.
+        suffix: of the name, behind the column's.
+    """
 
     column: str
     value: str
+    suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        """Key in the dictionary."""
+        return self.column + self.suffix
 
 
 def pipeline_text(facts: Facts, topic: str, commands: Sequence[str]) -> str:
-    """Text of the pipeline file.
+    """Text of the pipeline file of a log with a label.
 
     Args:
-        facts: guesses about the file.
+        facts: guesses about the log.
         topic: name of the log.
         commands: that a person runs next, for its head.
     """
+    variable = _variable(topic, "impressions")
+    body = _gaps(facts) + _stream(facts, topic, variable)
+    body += f"\nlog = labelled({variable}, label={_quoted(facts.label or '')})\n"
+    return _whole(facts, f"Clicks of {facts.sample.name}", body, commands)
+
+
+def pair_text(pair: Pair, topics: tuple[str, str], commands: Sequence[str]) -> str:
+    """Text of the pipeline file of impressions and clicks.
+
+    Args:
+        pair: guesses about the logs.
+        topics: of impressions and clicks.
+        commands: that a person runs next, for its head.
+    """
+    shown, clicked = _variable(topics[0], "impressions"), _variable(topics[1], "clicks")
+    if shown == clicked:
+        shown, clicked = "impressions", "clicks"
+    body = (
+        _gaps(pair.shown) + _stream(pair.shown, topics[0], shown) + _stream(pair.clicked, topics[1], clicked)
+    )
+    on = _quoted(pair.on[0]) if len(pair.on) == 1 else f"({', '.join(map(_quoted, pair.on))})"
+    window, delays = written(pair.delays.window_s), pair.delays
+    body += f"\n# {delays.words[0].upper()}{delays.words[1:]}.\n"
+    body += f'log = label_join({shown}, {clicked}, on={on}, window="{window}")\n'
+    if delays.wait_s is not None:
+        body += (
+            f'# Examples come when the window has passed. wait="{written(delays.wait_s)}", delayed="fnw" '
+            "learns them sooner\n# (docs/pipeline.md, labels that come late).\n"
+        )
+    what = f"Clicks of {pair.clicked.sample.name} on {pair.shown.sample.name}"
+    return _whole(pair.shown, what, body, commands)
+
+
+def _whole(facts: Facts, what: str, body: str, commands: Sequence[str]) -> str:
+    """The file, from its head to the pipeline."""
     sparse, dense = _sparse(facts), _dense(facts)
     network = facts.clicks > FEW_CLICKS
     model = "DeepFM(dim=8, hidden=(64, 32))" if network else "LR()"
-    body = _gaps(facts) + _stream(facts, topic)
-    body += f"\nlog = labelled({_variable(topic)}, label={_quoted(facts.label)})\n"
     body += f"\nsparse = {_dictionary(sparse)}\n"
     body += f"dense = {_dictionary(dense)}\n" if dense else ""
     body += "\npipeline = Pipeline(\n    log,\n    sparse=sparse,\n"
@@ -59,17 +108,19 @@ def pipeline_text(facts: Facts, topic: str, commands: Sequence[str]) -> str:
     why = f"{facts.clicks:,} clicks in {facts.rows:,} rows"
     hint = "" if network else f"  # {why}: begin linear, and try DeepFM with more clicks"
     body += f"    rank={model},{hint}\n)\n"
-    names = ["Pipeline", "Stream", "labelled"]
-    names += [name for name in ("EventTime", "ops") if re.search(rf"\b{name}[.(]", body)]
+    known = ("EventTime", "Pipeline", "Stream", "label_join", "labelled", "ops")
+    names = [name for name in known if re.search(rf"\b{name}[.(]", body)]
     imports = f"from livectr import {', '.join(sorted(names, key=lambda name: (name.islower(), name)))}\n"
     imports += f"from livectr.models import {'DeepFM' if network else 'LR'}\n\n"
-    what = f"Clicks of {facts.path.name}"
     return HEAD.format(what=what, commands="\n".join(f"    {line}" for line in commands)) + imports + body
 
 
-def _stream(facts: Facts, topic: str) -> str:
+def _stream(facts: Facts, topic: str, variable: str) -> str:
+    paths = {name: path for name, path in facts.sample.paths.items() if name in facts.kept}
     entries = [Entry(name, _quoted(use.dtype)) for name, use in facts.kept.items()]
-    text = f"{_variable(topic)} = Stream(\n    {_quoted(topic)},\n    key={_quoted(facts.key)},\n"
+    origins = dict.fromkeys(path.split(".")[0] for path in paths.values())
+    entries += [Entry(name, '"string"') for name in origins if name not in facts.kept]
+    text = f"{variable} = Stream(\n    {_quoted(topic)},\n    key={_quoted(facts.key)},\n"
     if facts.time is not None and facts.form is not None:
         unit = facts.form.unit
         declared = (
@@ -79,22 +130,35 @@ def _stream(facts: Facts, topic: str) -> str:
         )
         comment = "  # epoch milliseconds" if "EventTime" not in declared else ""
         text += f"    time={declared},{comment}\n"
-    columns = _dictionary(entries).replace("\n", "\n    ")
-    text += f"    columns={columns},\n"
+    text += f"    columns={_inner(entries)},\n"
+    if paths:
+        fields = [Entry(name, _quoted(path)) for name, path in paths.items()]
+        text += f"    json_fields={_inner(fields)},\n"
     fills = [
         Entry(name, _quoted(value) if isinstance(value, str) else repr(value))
         for name, value in facts.fills.items()
     ]
     if fills:
-        filled = _dictionary(fills).replace("\n", "\n    ")
-        text += f"    # For nulls; a request may leave these columns out.\n    fill={filled},\n"
+        text += f"    # For nulls; a request may leave these columns out.\n    fill={_inner(fills)},\n"
     return text + ")\n"
+
+
+def _inner(entries: Sequence[Entry]) -> str:
+    """Dictionary inside of a call."""
+    return _dictionary(entries).replace("\n", "\n    ")
 
 
 def _sparse(facts: Facts) -> list[Entry]:
     wanted = {"user": "{}", "item": "{}", "id": "{}", "list": "{}", "words": 'ops.split(ops.lower({}), " ")'}
     entries = []
+    suffix = "_bin"
+    while any(name + suffix in facts.kept for name in facts.kept):
+        suffix += "_"
+    fit_rows = min(FIT_ROWS, max(BINS, facts.rows // 10))
     for name, use in facts.kept.items():
+        if use.role == "number" and not use.flat:
+            value = f"ops.quantile_bins({_column(name)}, {BINS}, fit_rows={fit_rows:_})"
+            entries.append(Entry(name, value, suffix))
         if use.role not in wanted or (use.role == "user" and not facts.user):
             continue
         form = (
@@ -106,7 +170,7 @@ def _sparse(facts: Facts) -> list[Entry]:
     if facts.time is not None:
         time = _column(facts.time)
         entries += [Entry("hour", f"ops.hour({time})"), Entry("weekday", f"ops.weekday({time})")]
-    names = [entry.column for entry in entries]
+    names = [entry.name for entry in entries]
     return [entry for at, entry in enumerate(entries) if entry.column not in names[:at]]
 
 
@@ -130,15 +194,16 @@ def _dictionary(entries: Sequence[Entry]) -> str:
     lines, at = [], 0
     while at < len(entries):
         count = run_length(
-            [entry.column for entry in entries[at:]], [_numbered(entry) for entry in entries[at:]]
+            [entry.column for entry in entries[at:]],
+            [(_numbered(entry), entry.suffix) for entry in entries[at:]],
         )
         entry = entries[at]
         if count < ALIKE:
-            lines.append(f"    {_quoted(entry.column)}: {entry.value},")
+            lines.append(f"    {_quoted(entry.name)}: {entry.value},")
             at += 1
             continue
         numbers = [number_of(one.column) for one in entries[at : at + count]]
-        of = f'f"{prefix_of(entry.column)}{{i}}"'
+        of = f'f"{prefix_of(entry.column)}{{i}}{entry.suffix}"'
         loop = f"for i in {_span(numbers, prefix_of(entry.column))}"
         line = f"    **{{{of}: {_numbered(entry)} {loop}}},"
         if len(line) > LINE:
@@ -213,9 +278,9 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _variable(topic: str) -> str:
+def _variable(topic: str, other: str) -> str:
     """Name of the stream's variable."""
     name = re.sub(r"\W", "_", topic)
-    taken = {"log", "sparse", "dense", "pipeline", "ops", "labelled"}
+    taken = {"log", "sparse", "dense", "pipeline", "ops", "labelled", "label_join"}
     usable = name.isidentifier() and not keyword.iskeyword(name) and name not in taken
-    return name if usable else "impressions"
+    return name if usable else other

@@ -96,10 +96,10 @@ def json_rows(content: IO[bytes], account: Account) -> Iterator[Rows]:
             check_names([name for name in rows[-1] if name in new], account.path)
             names |= dict.fromkeys(name for name in rows[-1] if name in new)
         if len(rows) == BATCH_ROWS:
-            yield Rows(_batch(rows, names), np.array(places, np.int64))
+            yield Rows(batch_of(rows, names), np.array(places, np.int64))
             rows, places = [], []
     if rows:
-        yield Rows(_batch(rows, names), np.array(places, np.int64))
+        yield Rows(batch_of(rows, names), np.array(places, np.int64))
 
 
 def flattened(row: dict[str, Any], above: str = "") -> dict[str, Any]:
@@ -158,7 +158,8 @@ def _refuse(text: str) -> None:
 _DECODE = json.JSONDecoder(parse_float=_number, parse_constant=_refuse).decode
 
 
-def _batch(rows: list[dict[str, Any]], names: dict[str, None]) -> pa.RecordBatch:
+def batch_of(rows: list[dict[str, Any]], names: dict[str, None]) -> pa.RecordBatch:
+    """Rows as a batch of these columns. Values of several types, and numbers beyond int64, make texts."""
     return pa.RecordBatch.from_arrays(
         [_column([row.get(name) for row in rows]) for name in names], list(names)
     )

@@ -222,7 +222,7 @@ def test_a_query_without_items_has_candidates(here: Path, capsys: pytest.Capture
     rows = [{name: row[name] for name in ("user_id", "seen_at", "price", "clicked")} for row in shop_rows()]
     assert init(write_csv(here / "shop.csv", rows)) == 0
     out = capsys.readouterr().out
-    assert "No column is named like an item; say --item COLUMN if there is one." in out
+    assert "No column is known to be the item that is shown; say --item COLUMN" in out
     assert "--candidates price=" in out.splitlines()[-1]
 
 

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   livectr init --from impressions.csv --label clicked
   livectr init --from logs.jsonl.gz --label click --user visitor --time seen_at --out first_try
+  livectr init --from ratings.csv --label 'rating>=4' --time timestamp
   livectr init --from log.parquet --label buy --user none --time row
+  livectr init --impressions shown.jsonl --clicks clicks.jsonl --on view_id
+  livectr init --impressions kafka://localhost:9092/views --clicks kafka://localhost:9092/clicks
   livectr init --example display_ads --out my_ads"""
-OF_A_FILE = ("label", "time", "user", "item")
-"""Flags about the columns of --from."""
+OF_A_LOG = ("label", "time", "user", "item", "clicks", "on", "click_time")
+"""Flags about logs."""
 
 
 def add(commands: Any) -> None:
@@ -33,7 +36,7 @@ def add(commands: Any) -> None:
         commands,
         "init",
         run,
-        "write a pipeline file to start from: guessed from a log file, with its log, or an example",
+        "write a pipeline file to start from: guessed from a log file or two raw logs, or an example",
         EXAMPLES,
     )
     origin = parser.add_mutually_exclusive_group(required=True)
@@ -42,6 +45,11 @@ def add(commands: Any) -> None:
         metavar="FILE",
         dest="file",
         help="log that nobody prepared: CSV, JSON lines or Parquet; .gz is unpacked",
+    )
+    origin.add_argument(
+        "--impressions",
+        metavar="LOG",
+        help="raw log of what was shown, with --clicks: FILE or kafka://HOST:PORT/TOPIC",
     )
     names = example_names()
     origin.add_argument(
@@ -55,10 +63,20 @@ def add(commands: Any) -> None:
         type=share,
         default=0.01,
         metavar="SHARE",
-        help="share of the rows of --from that may not fit [0.01]",
+        help="share of a file's rows that may not fit [0.01]",
     )
-    columns = parser.add_argument_group("columns of --from")
-    columns.add_argument("--label", metavar="COLUMN", help="column that is 1 after a click, else 0; needed")
+    pair = parser.add_argument_group("clicks of --impressions")
+    pair.add_argument("--clicks", metavar="LOG", help="raw log of clicks: FILE or kafka://HOST:PORT/TOPIC")
+    pair.add_argument(
+        "--on", metavar="COLUMN,…", help="column or columns that name an impression in both [guessed]"
+    )
+    pair.add_argument("--click-time", metavar="COLUMN", help="time of the click [guessed]")
+    columns = parser.add_argument_group("columns of --from or --impressions")
+    columns.add_argument(
+        "--label",
+        metavar="COLUMN",
+        help="column of --from that is 1 after a click, else 0, or a rule: 'rating>=4', event=click; needed",
+    )
     columns.add_argument(
         "--time", metavar="COLUMN", help="time of the impression; row: order of the file [guessed]"
     )
@@ -70,9 +88,13 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Write the folder, and print what was written."""
+    if given.impressions is not None:
+        return _guess_pair(given)
+    if given.clicks or given.on or given.click_time:
+        raise ConfigError("--clicks, --on and --click-time go with --impressions, the log of what was shown.")
     if given.example is None:
         return _guess(given)
-    if named := [f"--{name}" for name in OF_A_FILE if getattr(given, name) is not None]:
+    if named := [f"--{name}" for name in OF_A_LOG if getattr(given, name) is not None]:
         raise ConfigError(f"an example has its columns; leave out {', '.join(named)}.")
     for file in copy_example(given.example, Path(given.out or given.example)):
         print(file)
@@ -91,13 +113,10 @@ def _guess(given: argparse.Namespace) -> int:
         from livectr.guess.init import init
         from livectr.guess.roles import Wanted
 
-    if given.label is None:
-        raise ConfigError("say --label COLUMN, too: the column that is 1 after a click, else 0.")
     path = Path(given.file)
     if not path.is_file():
         raise ConfigError(f"there is no file {path}; --from names the log.")
-    users = tuple(name for name in (given.user or "").split(",") if name)
-    wanted = Wanted(given.label, given.time, users, given.item)
+    wanted = Wanted(given.label or "", given.time, _names(given.user), given.item)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -114,6 +133,37 @@ def _guess(given: argparse.Namespace) -> int:
     return 0
 
 
+def _guess_pair(given: argparse.Namespace) -> int:
+    """Make the pipeline of impressions and clicks; print the guesses and the commands to continue with."""
+    with loading(lean=given.alone):
+        from livectr.guess.init import init_pair
+        from livectr.guess.roles import Wanted
+
+    if given.clicks is None:
+        raise ConfigError("say --clicks, too: the log of clicks, FILE or kafka://HOST:PORT/TOPIC.")
+    if given.label is not None:
+        raise ConfigError("--label is of --from; the clicks of --clicks are the label.")
+    for flag, address in (("--impressions", given.impressions), ("--clicks", given.clicks)):
+        if not address.startswith("kafka:") and not Path(address).exists():
+            raise ConfigError(f"there is no file {address}; {flag} names a FILE or kafka://HOST:PORT/TOPIC.")
+    made = init_pair(
+        given.impressions,
+        given.clicks,
+        Wanted("", given.time, _names(given.user), given.item),
+        _names(given.on),
+        given.click_time,
+        Path(given.out) if given.out else None,
+        given.max_bad,
+    )
+    _show(made)
+    return 0
+
+
+def _names(said: str | None) -> tuple[str, ...]:
+    """Names of a flag that takes several."""
+    return tuple(name for name in (said or "").split(",") if name)
+
+
 def _show(made: Made) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -122,7 +172,7 @@ def _show(made: Made) -> None:
     from livectr.guess.columns import listed
 
     facts, console = made.facts, make_console()
-    title = Text(f"{visible(facts.path.name)}: guessed from {facts.rows:,} rows", style="table.title")
+    title = Text(f"{visible(facts.sample.name)}: guessed from {facts.rows:,} rows", style="table.title")
     table = Table(title=title, title_justify="left")
     for name in ("column", "type", "used as", "why"):
         table.add_column(name, overflow="fold")
@@ -133,15 +183,40 @@ def _show(made: Made) -> None:
         table.add_row(*(Text(visible(cell)) for cell in (shown, use.dtype, role, use.why)))
     console.print(table)
     out = [name for name, use in facts.uses.items() if use.role == "left out"]
-    lines = [f"{made.folder}/pipeline.py is the pipeline, {made.folder}/logs has {made.account.kept:,} rows."]
+    kept = sum(account.kept for account in made.accounts)
+    logs = f", {made.folder}/logs has {kept:,} rows" if made.accounts else ""
+    lines = [*_joined(made), f"{made.folder}/pipeline.py is the pipeline{logs}."]
+    if facts.few_clicks:
+        lines.append(facts.few_clicks)
     if out:
         lines.append(f"Left out: {listed(out)}. To use one, write it into the pipeline and the log.")
     if facts.item is None:
-        lines.append("No column is named like an item; say --item COLUMN if there is one.")
+        lines.append("No column is known to be the item that is shown; say --item COLUMN if there is one.")
     for line in (*lines, "Continue with:", *(f"  {one}" for one in made.commands)):
         console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
-    for remark in (*made.account.remarks, made.account.line()):
-        print(visible(remark), file=sys.stderr)
+    for account in made.accounts:
+        where = f"{account.path.name}: " if len(made.accounts) > 1 else ""
+        for remark in (*account.remarks, account.line()):
+            print(visible(f"{where}{remark}"), file=sys.stderr)
+
+
+def _joined(made: Made) -> list[str]:
+    """Lines about the clicks that are joined."""
+    from livectr.guess.pair import written
+
+    if made.pair is None:
+        return []
+    pair, delays = made.pair, made.pair.delays
+    names = [facts.sample.name for facts in (pair.shown, pair.clicked)]
+    lines = [
+        f"{names[1]} joins {names[0]} on {', '.join(pair.on)}; both are keyed by {pair.shown.key}.",
+        f"{delays.words[0].upper()}{delays.words[1:]}.",
+    ]
+    wait = ""
+    if delays.wait_s is not None:
+        wait = f'; to learn sooner, wait "{written(delays.wait_s)}" with delayed="fnw" (docs/pipeline.md)'
+    lines.append(f'window "{written(delays.window_s)}": examples come when it has passed{wait}.')
+    return [*lines, *(f"{remark[0].upper()}{remark[1:]}." for remark in pair.remarks)]
 
 
 def _alike(facts: Facts) -> list[list[str]]:

@@ -1,0 +1,236 @@
+"""Samples of raw logs, impressions or clicks: of a file, or of a Kafka topic with its message keys.
+
+A topic is read from its beginning, without a consumer group; nothing is committed. Its values stay as they
+are, since the live topic will have them so, too.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.guess.facts import Sample, joined, read_sample
+from livectr.ingest.addresses import kafka_options, no_answer, topic_address
+from livectr.logs.account import Account
+from livectr.logs.arrow_rows import is_plain, plain
+from livectr.logs.files import Progress
+from livectr.logs.json_rows import batch_of, flattened, json_lines
+from livectr.logs.values import STRAY, Form
+from livectr.system.errors import ConfigError, ConnectError
+
+TOPIC_ROWS = 50_000
+"""Messages of a topic that are looked at, over all partitions."""
+QUIET_S = 10.0
+"""Seconds without a message after which a broker counts as away."""
+REGISTERED = 0
+"""First byte of a message of a schema registry."""
+
+
+@dataclass(frozen=True)
+class RawLog:
+    """Sample of a raw log.
+
+    Args:
+        sample: n rows.
+        brokers: address of the brokers; None: a file.
+        partitions: of the topic; 1 for a file.
+        partition: int32[n], of each row.
+        keys: n message keys as texts, null where a message has none; None: a file.
+        left_out: column → why it cannot be declared.
+    """
+
+    sample: Sample
+    brokers: str | None
+    partitions: int
+    partition: npt.NDArray[np.int32]
+    keys: pa.Array | None
+    left_out: dict[str, str]
+
+    @property
+    def table(self) -> pa.Table:
+        """Rows of the sample."""
+        return self.sample.table
+
+    def retyped(self, names: Iterable[str]) -> RawLog:
+        """The log of a file, with these columns as texts."""
+        table, forms = self.table, dict(self.sample.forms)
+        for name in names:
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, table.column(name).cast(pa.string()))
+            forms[name] = Form("string")
+        return replace(self, sample=replace(self.sample, table=table, forms=forms))
+
+
+def raw_log(address: str, progress: Progress = lambda done: None) -> RawLog:
+    """The first rows of FILE or kafka://HOST:PORT/TOPIC.
+
+    Raises:
+        ConfigError: it cannot be read, or has no row.
+        ConnectError: no broker answers, or there is no such topic.
+    """
+    if address.startswith("kafka:"):
+        return _topic(*topic_address(address))
+    sample = read_sample(Path(address), progress)
+    return RawLog(sample, None, 1, np.zeros(sample.table.num_rows, np.int32), None, {})
+
+
+@dataclass
+class _Message:
+    partition: int
+    key: bytes | None
+    value: bytes
+
+
+def _topic(brokers: str, topic: str) -> RawLog:
+    messages, partitions, whole = _messages(brokers, topic)
+    if not messages:
+        raise ConfigError(f"topic {topic} of {brokers} has no message yet; send some, and look again.")
+    odd = sum(message.value[:1] == bytes([REGISTERED]) for message in messages)
+    if odd > STRAY * len(messages):
+        raise ConfigError(
+            f"topic {topic}: {odd:,} of {len(messages):,} messages are Avro or Protobuf of a schema "
+            "registry, whose schemas name the columns; write the pipeline file by hand (docs/pipeline.md)."
+        )
+    account = Account(Path(topic), unit="message")
+    found = _rows(messages, account)
+    table = joined(found.batches)
+    if table is None:
+        raise ConfigError(f"no message of topic {topic} is a row ({'; '.join(account.first)}).")
+    account.kept = table.num_rows
+    account.judge()
+    keys = [messages[place].key for place in found.places]
+    texts = pa.array([None if key is None else key.decode(errors="replace") for key in keys], pa.string())
+    forms = dict.fromkeys(table.column_names, Form(""))
+    sample = Sample(topic, table, forms, paths=found.paths, whole=whole)
+    partition = np.array([messages[place].partition for place in found.places], np.int32)
+    return RawLog(sample, brokers, partitions, partition, texts, found.left_out)
+
+
+def _messages(brokers: str, topic: str) -> tuple[list[_Message], int, bool]:
+    """First messages of each partition, the number of partitions, and True if these are all."""
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.errors import KafkaError
+
+    try:
+        consumer = KafkaConsumer(
+            **kafka_options(brokers),
+            bootstrap_timeout_ms=5000,
+            allow_auto_create_topics=False,
+            enable_auto_commit=False,
+            client_id="livectr-init",
+        )
+    except KafkaError as error:
+        raise no_answer(brokers) from error
+    try:
+        known = consumer.topics()
+        if topic not in known:
+            others = ", ".join(sorted(name for name in known if not name.startswith("__")))
+            raise ConnectError(f"there is no topic {topic} at {brokers}; its topics are {others or 'none'}")
+        places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
+        ends, begins = consumer.end_offsets(places), consumer.beginning_offsets(places)
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        most = -(-TOPIC_ROWS // len(places))
+        left = {place: min(most, ends[place] - begins[place]) for place in places}
+        found = list(_read(consumer, ends, left))
+    except KafkaError as error:
+        raise no_answer(brokers) from error
+    finally:
+        consumer.close(autocommit=False)
+    return found, len(places), all(ends[place] - begins[place] <= most for place in places)
+
+
+def _read(consumer: Any, ends: dict[Any, int], left: dict[Any, int]) -> Iterator[_Message]:
+    """Messages of all partitions, until each has given its share or is at its end."""
+    open_places = {place for place, count in left.items() if count}
+    heard = time.monotonic()
+    while open_places:
+        polled = consumer.poll(timeout_ms=500)
+        if polled:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > QUIET_S:
+            raise ConnectError("the broker sends no messages; is it busy, or a partition without a leader?")
+        for place, records in polled.items():
+            for record in records[: max(0, left[place])]:
+                yield _Message(place.partition, record.key, record.value or b"")
+            left[place] -= len(records)
+        for place in list(open_places):
+            if left[place] <= 0 or consumer.position(place) >= ends[place]:
+                open_places.discard(place)
+                consumer.pause(place)
+
+
+@dataclass
+class _Found:
+    """Rows of messages.
+
+    Attributes:
+        batches: of the rows.
+        places: message of each row.
+        paths: column → its path in an object.
+        left_out: column → why it cannot be declared.
+    """
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    paths: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def _rows(messages: list[_Message], account: Account) -> _Found:
+    found = _Found()
+    texts = [number for number, message in enumerate(messages) if message.value.lstrip()[:1] in (b"{", b"[")]
+    # Line ends inside of a JSON text are blanks.
+    content = b"\n".join(messages[number].value.replace(b"\n", b" ") for number in texts)
+    rows: list[dict[str, Any]] = []
+    for line, _, row in json_lines(io.BytesIO(content), account):
+        try:
+            rows.append(flattened(row))
+        except ValueError as error:
+            raise ConfigError(f"topic {account.path}: {error}") from None
+        _add_paths(row, "", "", False, found)
+        found.places.append(texts[line - 1])
+    if rows:
+        batch = batch_of(rows, dict.fromkeys(name for row in rows for name in row))
+        for name in batch.schema.names:
+            if pa.types.is_string(batch.column(name).type) and not all(
+                isinstance(row.get(name), str | None) for row in rows
+            ):
+                found.left_out[name] = "has values of several types, or whole numbers beyond int64"
+        found.batches.append(batch)
+    for number in sorted({*range(len(messages))} - {*texts}):
+        try:
+            with pa.ipc.open_stream(messages[number].value) as stream:
+                batches = [batch for batch in stream if batch.num_rows]
+        except pa.ArrowException:
+            account.set_aside(number + 1, "message", "neither JSON nor Arrow IPC", "")
+            continue
+        for batch in batches:
+            columns = [plain(column) for column in batch.columns]
+            found.batches.append(pa.RecordBatch.from_arrays(columns, batch.schema.names))
+            found.places += [number] * batch.num_rows
+    for batch in found.batches:
+        for name, kind in zip(batch.schema.names, batch.schema.types, strict=True):
+            if not is_plain(kind) and not pa.types.is_null(kind):
+                found.left_out[name] = f"holds {kind}, which is no number, text or list"
+    return found
+
+
+def _add_paths(row: dict[str, Any], column: str, path: str, dotted: bool, found: _Found) -> None:
+    """Note the paths of an object's values, as json_fields say them."""
+    for name, value in row.items():
+        unclear = dotted or "." in name
+        if isinstance(value, dict):
+            _add_paths(value, f"{column}{name}_", f"{path}{name}.", unclear, found)
+        elif path:
+            found.paths[column + name] = path + name
+            if unclear:
+                found.left_out[column + name] = "is in an object, and a name on its path has a dot"

@@ -1,0 +1,174 @@
+"""`livectr init` on raw impressions and clicks: what joins them, the clicks' delay, and the keys of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import livectr
+from livectr.cli import main
+from livectr.guess.pair import nice_s, seconds, written
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from tests.livectr.feed import Row, feed, write_lines, write_table
+
+VIEWS = 1_500
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def init(*words: str) -> int:
+    return main(["init", "--out", "made", *words])
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Sentence of a refusal; nothing is left behind."""
+    assert init(*words) in (2, 4)
+    said = capsys.readouterr()
+    assert said.out == "" and len(said.err.splitlines()) == 1 and not Path("made").exists()
+    return said.err
+
+
+def learned(pipeline: Pipeline | Path, source: str, views: int, clicks: int) -> None:
+    """Training learns every impression, and every click is a label."""
+    report = livectr.train(pipeline, source=source, batch_size=512).report
+    assert (report.examples_trained, report.dead_letters) == (views, 0)
+    assert report.stream["clicked"] == clicks
+
+
+def test_two_files_become_a_label_join(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    views, clicks = feed(VIEWS)
+    write_lines(here / "views.jsonl", views)
+    write_lines(here / "clicks.jsonl", clicks)
+    assert init("--impressions", "views.jsonl", "--clicks", "clicks.jsonl") == 0
+    said = capsys.readouterr()
+    assert "clicks.jsonl joins views.jsonl on view_id; both are keyed by visitor." in said.out
+    assert 'window "30s": examples come when it has passed; to learn sooner, wait "20s"' in said.out
+    text = Path("made/pipeline.py").read_text()
+    assert 'log = label_join(views, clicks, on="view_id", window="30s")' in text
+    assert "(p50)" in text and "(p99)" in text and "(p99.9)" in text
+    assert f"views.jsonl: {VIEWS:,} rows read, all kept" in said.err
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
+
+
+def test_columns_that_name_an_impression_together(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A display shows three ads; clicks have no user; ids are texts in a file and numbers in the other."""
+    views, clicks = feed(VIEWS)
+    shown = [
+        {
+            "display_id": i // 3,
+            "uuid": f"u{v['visitor']}",
+            "ad_id": v["product"] * 3 + i % 3,
+            "timestamp": v["at"],
+        }
+        for i, v in enumerate(views)
+    ]
+    clicked = [
+        {"display_id": f"{shown[i]['display_id']}", "ad_id": shown[i]["ad_id"], "timestamp": click["at"]}
+        for click in clicks
+        for i in [int(click["view_id"][1:])]
+    ]
+    write_table(here / "impressions.csv", shown)
+    write_lines(here / "clicks.jsonl", clicked)
+    assert init("--impressions", "impressions.csv", "--clicks", "clicks.jsonl", "--user", "uuid") == 0
+    out = capsys.readouterr().out
+    assert "joins impressions.csv on display_id, ad_id; both are keyed by display_id." in out
+    assert "Both logs are partitioned by display_id; GAUC is among the impressions of one display_id." in out
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
+
+
+def test_logs_that_do_not_join_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    views, clicks = feed(VIEWS)
+    write_lines(here / "views.jsonl", views)
+    write_lines(here / "clicks.jsonl", clicks)
+    pair = ("--impressions", "views.jsonl", "--clicks")
+    others = [{"click": f"c{i}", "at": click["at"]} for i, click in enumerate(clicks)]
+    write_lines(here / "others.jsonl", others)
+    assert "no columns of both views.jsonl and others.jsonl name an impression" in refused(
+        capsys, *pair, "others.jsonl"
+    )
+    write_lines(here / "foreign.jsonl", [click | {"view_id": "x" + click["view_id"]} for click in clicks])
+    assert "none of " in refused(capsys, *pair, "foreign.jsonl", "--on", "view_id")
+    write_lines(here / "before.jsonl", [click | {"at": click["at"] - 60_000} for click in clicks])
+    assert "clicks come before their impressions" in refused(capsys, *pair, "before.jsonl")
+    write_lines(here / "timeless.jsonl", [{"view_id": click["view_id"]} for click in clicks])
+    assert "timeless.jsonl: no column is a time. Say --click-time" in refused(capsys, *pair, "timeless.jsonl")
+    assert "did you mean 'view_id'?" in refused(capsys, *pair, "clicks.jsonl", "--on", "viewid")
+    assert "say --clicks, too" in refused(capsys, "--impressions", "views.jsonl")
+    assert "go with --impressions" in refused(capsys, "--from", "views.jsonl", "--clicks", "clicks.jsonl")
+    assert "are the same log" in refused(capsys, *pair, "views.jsonl")
+    assert "two topics of the same brokers" in refused(capsys, *pair, "kafka://127.0.0.1:1/clicks")
+
+
+def test_a_log_without_a_label_names_the_other_form(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    views, _ = feed(300)
+    write_lines(here / "views.jsonl", views)
+    said = refused(capsys, "--from", "views.jsonl")
+    assert "views.jsonl has no column of 0 and 1, so it does not say what was clicked" in said
+    assert "livectr init --impressions FILE --clicks FILE" in said
+    write_lines(here / "views.jsonl", [view | {"buy": i % 9 == 0} for i, view in enumerate(views)])
+    said = refused(capsys, "--from", "views.jsonl")
+    assert "say --label COLUMN, too: the column that is 1 after a click, else 0 (buy)" in said
+
+
+def test_clocks_that_differ_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    views, clicks = feed(VIEWS)
+    write_lines(here / "views.jsonl", views)
+    early = [click | {"at": click["at"] - 1_500} for click in clicks]
+    lost = [click | {"view_id": "lost"} for click in clicks[::10]]
+    write_lines(here / "clicks.jsonl", [*early, *lost])
+    assert init("--impressions", "views.jsonl", "--clicks", "clicks.jsonl") == 0
+    out = capsys.readouterr().out
+    assert "clicks come before their impression, by up to" in out and "clocks of the two logs differ" in out
+    assert "of the clicks have no impression by view_id." in out
+
+
+def send(url: str, path: Path, rows: list[Row], topic: str, key: str) -> str:
+    write_lines(path, rows)
+    words = [str(path), "--format", "jsonl", "--events", "json", "--to", url, "--topic", topic, "--key", key]
+    assert main(["logs", "replay", *words]) == 0
+    return f"{url}/{topic}"
+
+
+def test_two_topics_become_a_label_join(
+    here: Path, kafka_url: str, topic_name: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    views, clicks = feed(VIEWS)
+    shown = send(kafka_url, here / "views.jsonl", views, topic_name("views"), "visitor")
+    clicked = send(kafka_url, here / "clicks.jsonl", clicks, topic_name("clicks"), "visitor")
+    other = send(kafka_url, here / "clicks.jsonl", clicks, topic_name("other"), "view_id")
+    capsys.readouterr()
+    assert init("--impressions", shown, "--clicks", clicked) == 0
+    out = capsys.readouterr().out
+    assert (
+        "both are keyed by visitor." in out
+        and f"livectr check --pipeline made/pipeline.py --source {kafka_url}" in out
+    )
+    assert 'window "30s"' in out and not Path("made/logs").exists()
+    pipeline = load_pipeline(Path("made/pipeline.py"))
+    assert pipeline.log.on == ("view_id",) and pipeline.log.impressions.key == "visitor"
+    assert '"context_device_os": "context.device.os"' in Path("made/pipeline.py").read_text()
+    assert main(["check", "--pipeline", "made/pipeline.py", "--source", kafka_url]) == 0
+    learned(pipeline, kafka_url, VIEWS, len(clicks))
+    Path("made").rename("first")
+    capsys.readouterr()
+    said = refused(capsys, "--impressions", shown, "--clicks", other)
+    assert "of the clicks are in another partition than their impression (joined on view_id)" in said
+    assert "is keyed by visitor; " in said and "is keyed by view_id; write both topics with the same" in said
+    assert "there is no topic nowhere" in refused(
+        capsys, "--impressions", shown, "--clicks", f"{kafka_url}/nowhere"
+    )
+
+
+def test_durations_are_those_that_people_write() -> None:
+    assert [written(nice_s(ms)) for ms in (0, 1_000, 1_001, 61_000, 3_600_001, 40 * 86_400_000)] == [
+        *("1s", "1s", "2s", "2m", "2h", "40d"),
+    ]
+    assert [seconds(ms) for ms in (12, 1_500, 119_000, 150_000, 7_200_000)] == [
+        *("12 ms", "1.5 s", "119.0 s", "2.5 min", "2.0 h"),
+    ]

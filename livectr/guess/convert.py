@@ -119,7 +119,7 @@ def _remark(account: Account, name: str, rows: Rows) -> None:
     given = np.flatnonzero(rows.batch.column(name).is_valid().to_numpy(zero_copy_only=False))
     place = int(rows.places[given[0]]) if len(given) else int(rows.places[0])
     account.remarks.append(
-        f"{name!r} first appears in {account.unit} {place}, behind the rows that were looked at: "
+        f"{name!r} first appears in {account.where(place)}, behind the rows that were looked at: "
         "it is not in the log"
     )
 

@@ -18,13 +18,15 @@ from livectr.guess.made import Made, date_time, free, label_rule
 from livectr.guess.roles import Wanted, item_of, need_label, of_item, sample_labels, time_of, user_of
 from livectr.logs.account import Account
 from livectr.logs.csv_rows import Rows
-from livectr.logs.files import Progress, log_rows
+from livectr.logs.files import Progress, files_of, log_rows
 from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, milliseconds, shown
 from livectr.logs.values import STRAY, Form, form_of_column, valued
 from livectr.system.errors import ConfigError
 
 SAMPLE_ROWS = 100_000
+LEAST_OF_FILE = 1_000
+"""Rows of each file of a folder that are looked at, at least; Parquet gives a batch."""
 NOBODY = "nobody"
 """User of rows without one, where users are texts."""
 ROW = "row"
@@ -134,13 +136,15 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
 
 
 def read_sample(path: Path, progress: Progress = lambda done: None) -> Sample:
-    """The first rows of a file.
+    """The first rows of a file, or of each file of a folder.
 
     Raises:
         ConfigError: the file cannot be read, or has no row.
     """
     account = Account(path)
-    read = joined(_first(log_rows(account, progress=progress)))
+    files = len(files_of(account)) if path.is_dir() else 1
+    most = max(LEAST_OF_FILE, SAMPLE_ROWS // files)
+    read = joined(_first(log_rows(account, progress=progress, most=most)))
     if read is None:
         why = "; ".join(account.first) or "it holds none"
         raise ConfigError(f"no row of {path} can be read ({why}).")
@@ -148,7 +152,7 @@ def read_sample(path: Path, progress: Progress = lambda done: None) -> Sample:
         name: form_of_column(read.column(name), is_id=names_something(name)) for name in read.column_names
     }
     table = pa.table({name: valued(read.column(name), form) for name, form in forms.items()})
-    return Sample(path.name, table, forms, whole=table.num_rows < SAMPLE_ROWS)
+    return Sample(path.name, table, forms, whole=files == 1 and table.num_rows < SAMPLE_ROWS)
 
 
 def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known: Mapping[str, Use]) -> Facts:

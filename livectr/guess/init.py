@@ -7,7 +7,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from livectr.guess.convert import write_log
 from livectr.guess.facts import Facts, look
 from livectr.guess.pair import Pair, pair_of
 from livectr.guess.raw import raw_log
-from livectr.guess.roles import Wanted
+from livectr.guess.roles import NOBODY, ROW_ORDER, Wanted
 from livectr.guess.text import pair_text, pipeline_text
 from livectr.ingest.addresses import topic_address
 from livectr.logs.account import Account
+from livectr.logs.files import layout_of
+from livectr.logs.formats import LAYOUTS
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
 from livectr.trainer.options import TrainOptions
@@ -52,7 +54,7 @@ def init(
     """Guess, and write DIR/pipeline.py and DIR/logs.
 
     Args:
-        path: of the log file.
+        path: of the log file, or of a folder of files.
         wanted: columns that the user named.
         out: folder that does not exist yet; None: the file's name without its suffix.
         most_set_aside: share of rows that may be left out.
@@ -64,6 +66,13 @@ def init(
     """
     topic = topic_of(path)
     folder = _folder(topic, out)
+    if layout_of(path) is LAYOUTS["criteo"]:  # it has no header, no users and no times
+        wanted = replace(
+            wanted,
+            label=wanted.label or "label",
+            time=wanted.time or ROW_ORDER,
+            user=wanted.user or (NOBODY,),
+        )
     facts = look(path, wanted, lambda done: progress("looking", done))
     commands = next_commands(facts, folder, f"file:{folder}/logs")
     with _whole(folder) as half:

@@ -16,13 +16,11 @@ from livectr.guess.columns import LEFT_OUT, Use, listed
 from livectr.guess.facts import Facts, guess
 from livectr.guess.made import date_time
 from livectr.guess.raw import RawLog
-from livectr.guess.roles import REQUEST_NAME, ROW_ORDER, Wanted, need, time_of
+from livectr.guess.roles import REQUEST_NAME, ROW_ORDER, UNIQUE, Wanted, need, time_of
 from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, epoch_ms
 from livectr.system.errors import ConfigError
 
-UNIQUE = 0.98
-"""Share of different values from which columns name an impression."""
 LEAST_MATCHED = 0.01
 """Share of clicks with an impression from which columns join the logs by a guess."""
 KEYED = 0.99

@@ -28,6 +28,10 @@ REQUEST_NAME = re.compile(
     r"^(request|display|impression|slate|page_?view|pv|query|search|auction)_?id$", re.I
 )
 """Columns that name a request, of which a log has a row for each item that was shown."""
+UNIQUE = 0.98
+"""Share of different values from which a column names the row."""
+MOST_OF_ONE = 0.5
+"""Share of rows of a single user above which another column is taken for the user: it is nobody's id."""
 SHARED = 0.1
 """Share of rows in requests of several rows, from which these tell what a request varies."""
 VARIES = 0.9
@@ -203,7 +207,9 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
             need(name, sample.column_names, "--user")
             _one_value(sample, name, "--user")
         return Chosen(wanted.user, "as you said")
-    found = [name for name in _nameable(sample) if USER_NAME.match(name) and name not in taken]
+    named = [name for name in _nameable(sample) if USER_NAME.match(name) and name not in taken]
+    found = [name for name in named if not (name.lower() == "uuid" and _unique(sample, name))]
+    found = [name for name in found if _commonest(sample, name) <= MOST_OF_ONE] or found
     if not found:
         likely = [
             name for name in sample.column_names if re.match(r"(user|visitor|customer|device)", name, re.I)
@@ -215,6 +221,18 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
         )
     repeats = max(found, key=lambda name: (_width(name), -sample.column_names.index(name)))
     return Chosen((repeats,), "named like a user")
+
+
+def _unique(sample: pa.Table, name: str) -> bool:
+    """True for a column that is another in nearly each row."""
+    return bool(pc.count_distinct(sample.column(name)).as_py() > UNIQUE * sample.num_rows)
+
+
+def _commonest(sample: pa.Table, name: str) -> float:
+    """Share of the rows with the commonest value."""
+    counts = pc.value_counts(sample.column(name)).field("counts")
+    most = int(pc.max(counts).as_py() or 0)
+    return most / max(1, sample.num_rows) if most else 0.0
 
 
 def item_of(

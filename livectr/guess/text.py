@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
+
 from livectr.guess.columns import BINS
 from livectr.guess.facts import Facts
 from livectr.guess.pair import Pair, written
@@ -20,8 +22,6 @@ FEW_CLICKS = 1_000
 """Clicks up to which a linear model learns more than a network (docs/first-hour.md)."""
 LINE = 100
 """Characters of a line after which it is broken."""
-FIT_ROWS = 10_000
-"""Rows of which the bounds of bins are learned, in a large log."""
 ALIKE = 4
 """Columns with a running number that become one line."""
 HIDDEN = {*dir(Stream), *dir(View), *Stream.__dataclass_fields__, *View.__dataclass_fields__}
@@ -37,22 +37,10 @@ HEAD = '''"""{what}, as `livectr init` guessed them. The file is yours: change w
 
 @dataclass(frozen=True)
 class Entry:
-    """Entry of a dictionary: its name, and its value as a function of a column's name.
-
-    Args:
-        column: that names it.
-        value: as Python.
-        suffix: of the name, behind the column's.
-    """
+    """Entry of a dictionary: the column that names it, and its value as a function of the column's name."""
 
     column: str
     value: str
-    suffix: str = ""
-
-    @property
-    def name(self) -> str:
-        """Key in the dictionary."""
-        return self.column + self.suffix
 
 
 def pipeline_text(facts: Facts, topic: str, commands: Sequence[str]) -> str:
@@ -101,7 +89,11 @@ def _whole(facts: Facts, what: str, body: str, commands: Sequence[str]) -> str:
     sparse, dense = _sparse(facts), _dense(facts)
     network = facts.clicks > FEW_CLICKS
     model = "DeepFM(dim=8, hidden=(64, 32))" if network else "LR()"
-    body += f"\nsparse = {_dictionary(sparse)}\n"
+    if bounds := _bounds(facts):
+        values = [Entry(name, repr(of)) for name, of in bounds.items()]
+        body += "\n# Numbers are learned by bins, too: bounds of bins with equally many rows.\n"
+        body += f"bins = {_dictionary(values)}\n"
+    body += f"\nsparse = {_dictionary(sparse, _binned(facts) if bounds else '')}\n"
     body += f"dense = {_dictionary(dense)}\n" if dense else ""
     body += "\npipeline = Pipeline(\n    log,\n    sparse=sparse,\n"
     body += "    dense=dense,\n" if dense else ""
@@ -151,14 +143,7 @@ def _inner(entries: Sequence[Entry]) -> str:
 def _sparse(facts: Facts) -> list[Entry]:
     wanted = {"user": "{}", "item": "{}", "id": "{}", "list": "{}", "words": 'ops.split(ops.lower({}), " ")'}
     entries = []
-    suffix = "_bin"
-    while any(name + suffix in facts.kept for name in facts.kept):
-        suffix += "_"
-    fit_rows = min(FIT_ROWS, max(BINS, facts.rows // 10))
     for name, use in facts.kept.items():
-        if use.role == "number" and not use.flat:
-            value = f"ops.quantile_bins({_column(name)}, {BINS}, fit_rows={fit_rows:_})"
-            entries.append(Entry(name, value, suffix))
         if use.role not in wanted or (use.role == "user" and not facts.user):
             continue
         form = (
@@ -170,8 +155,32 @@ def _sparse(facts: Facts) -> list[Entry]:
     if facts.time is not None:
         time = _column(facts.time)
         entries += [Entry("hour", f"ops.hour({time})"), Entry("weekday", f"ops.weekday({time})")]
-    names = [entry.name for entry in entries]
+    names = [entry.column for entry in entries]
     return [entry for at, entry in enumerate(entries) if entry.column not in names[:at]]
+
+
+def _bounds(facts: Facts) -> dict[str, list[float] | list[int]]:
+    """Column of numbers → bounds of its bins: the quantiles of the sample that differ."""
+    found: dict[str, list[float] | list[int]] = {}
+    shares = [number / BINS for number in range(1, BINS)]
+    for name, use in facts.kept.items():
+        if use.role != "number" or use.flat:
+            continue
+        ends = pc.quantile(facts.sample.table.column(name), shares, interpolation="lower").to_pylist()
+        known = {int(end) if use.dtype == "int64" else float(f"{end:.4g}") for end in ends if end is not None}
+        if len(known) > 1:
+            found[name] = sorted(known)
+    return found
+
+
+def _binned(facts: Facts) -> str:
+    """Line of the bins in the dictionary of sparse features."""
+    suffix = "_bin"
+    while any(name + suffix in facts.kept for name in facts.kept):
+        suffix += "_"
+    return (
+        f'    **{{f"{{name}}{suffix}": ops.bucketize(log[name], bounds) for name, bounds in bins.items()}},'
+    )
 
 
 def _dense(facts: Facts) -> list[Entry]:
@@ -189,28 +198,32 @@ def _column(name: str) -> str:
     return f"log.{name}" if plain else f"log[{_quoted(name)}]"
 
 
-def _dictionary(entries: Sequence[Entry]) -> str:
-    """Dictionary of the entries; entries that differ in a running number alone are one line."""
+def _dictionary(entries: Sequence[Entry], last: str = "") -> str:
+    """Dictionary of the entries; entries that differ in a running number alone are one line.
+
+    Args:
+        entries: in their order.
+        last: line behind them; "" for none.
+    """
     lines, at = [], 0
     while at < len(entries):
         count = run_length(
-            [entry.column for entry in entries[at:]],
-            [(_numbered(entry), entry.suffix) for entry in entries[at:]],
+            [entry.column for entry in entries[at:]], [_numbered(entry) for entry in entries[at:]]
         )
         entry = entries[at]
         if count < ALIKE:
-            lines.append(f"    {_quoted(entry.name)}: {entry.value},")
+            lines.append(f"    {_quoted(entry.column)}: {entry.value},")
             at += 1
             continue
         numbers = [number_of(one.column) for one in entries[at : at + count]]
-        of = f'f"{prefix_of(entry.column)}{{i}}{entry.suffix}"'
+        of = f'f"{prefix_of(entry.column)}{{i}}"'
         loop = f"for i in {_span(numbers, prefix_of(entry.column))}"
         line = f"    **{{{of}: {_numbered(entry)} {loop}}},"
         if len(line) > LINE:
             line = f"    **{{\n        {of}: {_numbered(entry)}\n        {loop}\n    }},"
         lines.append(line)
         at += count
-    return "{\n" + "\n".join(lines) + "\n}"
+    return "{\n" + "\n".join([*lines, *([last] if last else [])]) + "\n}"
 
 
 def _gaps(facts: Facts) -> str:
@@ -281,6 +294,6 @@ def _quoted(text: str) -> str:
 def _variable(topic: str, other: str) -> str:
     """Name of the stream's variable."""
     name = re.sub(r"\W", "_", topic)
-    taken = {"log", "sparse", "dense", "pipeline", "ops", "labelled", "label_join"}
+    taken = {"log", "bins", "sparse", "dense", "pipeline", "ops", "labelled", "label_join"}
     usable = name.isidentifier() and not keyword.iskeyword(name) and name not in taken
     return name if usable else other

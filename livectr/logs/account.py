@@ -30,11 +30,13 @@ class Reason:
         count: of the rows.
         place: line of the first, or its row in a file without lines.
         what: of the first row, in words.
+        where: of the first row, as "line 7".
     """
 
     count: int
     place: int
     what: str
+    where: str
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Account:
     """Account of a file's rows.
 
     Args:
-        path: of the file.
+        path: of the file, or of a folder of files.
         unit: "line", or "row" in a file without lines; both count from 1.
         keep: gets every row that is set aside.
 
@@ -50,6 +52,7 @@ class Account:
         kept: rows that fit.
         reasons: kind of reason → rows that were set aside.
         remarks: what a user should know of the file, in sentences.
+        inside: file of a folder that is read at present; "" for a file.
     """
 
     path: Path
@@ -58,6 +61,16 @@ class Account:
     kept: int = 0
     reasons: dict[str, Reason] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    inside: str = ""
+
+    def of_file(self, path: Path) -> Account:
+        """Account of a file in the folder, whose rows are counted here; they are named by the file."""
+        self.inside = path.relative_to(self.path).as_posix()
+        return Account(path, keep=self.keep, reasons=self.reasons, remarks=self.remarks, inside=self.inside)
+
+    def where(self, place: int) -> str:
+        """Place for a person: "line 7", or "dt=2026-11-24/part.csv line 7"."""
+        return f"{self.inside} {self.unit} {place}".lstrip()
 
     def set_aside(self, place: int, kind: str, what: str, text: str) -> None:
         """Set a row aside.
@@ -68,7 +81,7 @@ class Account:
             what: reason with the row's values.
             text: of the row.
         """
-        known = self.reasons.setdefault(kind, Reason(0, place, what))
+        known = self.reasons.setdefault(kind, Reason(0, place, what, self.where(place)))
         known.count += 1
         if self.keep is not None:
             self.keep(place, what, text)
@@ -87,7 +100,7 @@ class Account:
     def first(self) -> list[str]:
         """The commonest reasons, each with its first row."""
         return [
-            f"{self.unit} {reason.place}: {visible(reason.what, LONGEST_SHOWN * 4)}"
+            f"{reason.where}: {visible(reason.what, LONGEST_SHOWN * 4)}"
             + (f", and {reason.count - 1:,} more such" if reason.count > 1 else "")
             for reason in sorted(self.reasons.values(), key=lambda one: (-one.count, one.place))[:SHOWN]
         ]

@@ -1,7 +1,8 @@
 """Log files as people have them: CSV, JSON lines or Parquet, read in one way for every command.
 
 A row that does not fit is set aside with its reason, and the rest continues; nothing is loaded whole, and
-`.gz` files are read as they are.
+`.gz` files are read as they are. A folder is all files in it, in the order of their paths; a folder named
+`dt=2026-11-24` (Hive's partitions) is a column `dt` of their rows.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from urllib.parse import unquote
+
+import pyarrow as pa
 
 from livectr.logs.account import Account
 from livectr.logs.arrow_rows import parquet_rows
 from livectr.logs.csv_rows import BLOCK_BYTES, Head, Rows, csv_rows, head_of
-from livectr.logs.formats import Layout
+from livectr.logs.formats import Layout, headless
 from livectr.logs.json_rows import check_lines, json_rows
 from livectr.system.errors import ConfigError, reason_of
 
@@ -25,6 +29,9 @@ SUFFIXES = {
     **dict.fromkeys((".jsonl", ".json", ".ndjson"), "jsonl"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
 }
+
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""Value of a partition's folder for rows without one."""
 
 Progress = Callable[[int], None]
 """Called with the bytes that were read so far."""
@@ -36,12 +43,12 @@ def format_of(path: Path) -> str:
     Raises:
         ConfigError: another suffix.
     """
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    if suffix not in SUFFIXES:
+    kind = _format_or_none(path)
+    if kind is None:
         raise ConfigError(
             f"{path}: the name does not say what the file is; name it .csv, .tsv, .jsonl or .parquet."
         )
-    return SUFFIXES[suffix]
+    return kind
 
 
 @contextmanager
@@ -68,19 +75,89 @@ def log_rows(
     kind: str | None = None,
     layout: Layout | None = None,
     progress: Progress = lambda done: None,
+    most: int | None = None,
 ) -> Iterator[Rows]:
-    """Rows of a file; columns of CSV are texts, others have plain types.
+    """Rows of a file or a folder; columns of CSV are texts, others have plain types.
 
     Args:
         account: of the file; receives the rows that do not fit.
         kind: "csv", "jsonl" or "parquet"; None: by the file's name.
         layout: of a CSV file that is known; None: it is found out.
         progress: called after each batch.
+        most: rows that are read of each file of a folder, about; None: all.
 
     Raises:
-        ConfigError: the file cannot be read, or is not of its format.
+        ConfigError: the file cannot be read, is not of its format, or the folder has none.
     """
-    path, kind = account.path, kind or format_of(account.path)
+    if not account.path.is_dir():
+        yield from _file_rows(account, kind or format_of(account.path), layout, progress)
+        return
+    done = 0
+    for path in files_of(account, kind):
+        count, inside = 0, account.of_file(path)
+        for rows in _file_rows(inside, kind or format_of(path), layout, _behind(done, progress)):
+            account.unit, count = inside.unit, count + len(rows.places)
+            yield Rows(_with_partitions(rows.batch, path.relative_to(account.path)), rows.places)
+            if most is not None and count >= most:
+                break
+        done += path.stat().st_size
+
+
+def _behind(done: int, progress: Progress) -> Progress:
+    """Progress in a file behind others of `done` bytes."""
+    return lambda now: progress(done + now)
+
+
+def files_of(account: Account, kind: str | None = None) -> list[Path]:
+    """Log files in a folder and the folders in it, in the order of their paths; the account names the others.
+
+    Args:
+        account: of the folder.
+        kind: format of the files that are read; None: all.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    root = account.path
+    found = sorted(
+        path
+        for path in root.rglob("*")
+        if path.is_file() and not any(part[0] in "._" for part in path.relative_to(root).parts)
+    )
+    chosen = [path for path in found if (of := _format_or_none(path)) and kind in (None, of)]
+    if others := [path.relative_to(root).as_posix() for path in found if path not in chosen]:
+        remark = f"{len(others):,} files of {root} are not read: {', '.join(others[:3])}"
+        if remark not in account.remarks:
+            account.remarks.append(remark)
+    if not chosen:
+        raise ConfigError(f"{root} has no file that ends in {', '.join(SUFFIXES)}.")
+    return chosen
+
+
+def layout_of(path: Path) -> Layout | None:
+    """Layout of a file without a header whose columns are known; None: another file."""
+    if path.is_dir() or _format_or_none(path) != "csv":
+        return None
+    with opened(path) as (content, _):
+        return headless(content.read(BLOCK_BYTES))
+
+
+def _format_or_none(path: Path) -> str | None:
+    return SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+
+
+def _with_partitions(batch: pa.RecordBatch, path: Path) -> pa.RecordBatch:
+    """Rows with a column for each folder that is named NAME=VALUE, unless they have it."""
+    for part in path.parent.parts:
+        name, mark, text = part.partition("=")
+        if mark and name and name not in batch.schema.names:
+            value = None if text == NO_PARTITION else unquote(text)
+            batch = batch.append_column(name, pa.array([value] * batch.num_rows, pa.string()))
+    return batch
+
+
+def _file_rows(account: Account, kind: str, layout: Layout | None, progress: Progress) -> Iterator[Rows]:
+    path = account.path
     if kind == "parquet":
         account.unit, done = "row", 0
         for rows in parquet_rows(account):
@@ -102,7 +179,7 @@ def log_rows(
 
 
 def _head(first: bytes, path: Path, layout: Layout | None) -> Head:
-    if layout is None:
+    if layout is None and (layout := headless(first)) is None:
         return head_of(first, path)
     names = None if layout.header else list(layout.columns or ())
     return head_of(first, path, names=names, separator=layout.delimiter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -54,3 +55,14 @@ LAYOUTS = {
     "parquet": Layout(),
     "jsonl": Layout(),
 }
+CRITEO_LINE = re.compile(rb"[01](\t-?\d*){13}(\t[0-9a-f]{0,8}){26}\r?\n?")
+
+
+def headless(first: bytes) -> Layout | None:
+    """Layout of a file without a header, by its first line; None: it is not known.
+
+    Args:
+        first: beginning of the file.
+    """
+    line = first.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
+    return LAYOUTS["criteo"] if CRITEO_LINE.fullmatch(line) else None

@@ -15,7 +15,7 @@ ID_NAME = re.compile(
     r"position|os|model|brand|hash)(_\d+)?$|(id|Id|ID)$|^[Cc]\d+$"
 )
 USER_NAME = re.compile(
-    r"^(user|users|uid|visitor|customer|member|device|session|client|cookie|person|account|viewer|reader|"
+    r"^(user|users|uid|uuid|visitor|customer|member|device|session|client|cookie|person|account|viewer|reader|"
     r"subscriber|player|driver|ip|device_ip)(_?(id|key|hash|uuid|no|number|pseudo_id))?$",
     re.I,
 )

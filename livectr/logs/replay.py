@@ -102,7 +102,14 @@ def replay(
         if options.bad_rows:
             kept = stack.enter_context(options.bad_rows.open("w"))
             account.keep = lambda place, reason, text: print(
-                json.dumps({"file": str(options.file), "row": place, "reason": reason, "value": text}),
+                json.dumps(
+                    {
+                        "file": str(options.file / account.inside),
+                        "row": place,
+                        "reason": reason,
+                        "value": text,
+                    }
+                ),
                 file=kept,
             )
         portions = _portions(options, layout, key, account, lambda done: read.__setitem__(0, done))

@@ -18,7 +18,7 @@ from livectr.logs.values import STRAY
 from livectr.system.errors import ConfigError
 
 NAMED = re.compile(
-    r"(^|_)(time|times|timestamp|ts|date|datetime|day|hour|at|when)(_|$)|time$|timestamp", re.I
+    r"(^|_)(time|times|timestamp|ts|date|dt|datetime|day|hour|at|when)(_|$)|time$|timestamp", re.I
 )
 BEST = ("timestamp", "ts", "event_time", "time", "datetime", "event_timestamp", "date")
 """Names of a log's own time, the likeliest first."""

@@ -1,18 +1,24 @@
-"""Meaning of the texts of a column: whole numbers, numbers or texts, and how they are written.
+"""Meaning of the texts of a column: whole numbers, numbers, lists or texts, and how they are written.
 
 One rule for every reader. A whole number never becomes a double: beyond int64 a column is a text, and so is
-one with leading zeros. `17.0` in a column of ids is 17, as dataframes write them beside empty cells.
+one with leading zeros. `17.0` in a column of ids is 17, as dataframes write them beside empty cells. "[1, 2]"
+and "['a', 'b']" are lists.
 """
 
 from __future__ import annotations
 
+import ast
+import json
+import warnings
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+LISTS_LOOKED_AT = 2_000
+"""Lists of which the items' type is told."""
 STRAY = 0.01
 """Share of values of another form up to which a column keeps its form; their rows are set aside."""
 NOTHING = ("", "NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N")
@@ -24,7 +30,11 @@ NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*$"
 GROUPED = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$"
 LEADING_ZERO = r"^\s*[+-]?0\d"
-KINDS = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
+LIST = r"^\s*\[.*\]\s*$"
+KINDS = {
+    **{"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()},
+    **{"list<int64>": pa.list_(pa.int64()), "list<string>": pa.list_(pa.string())},
+}
 
 Texts: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -34,7 +44,7 @@ class Form:
     """Form of a column's texts.
 
     Args:
-        kind: "int32", "int64", "float64" or "string"; "": as it was read.
+        kind: "int32", "int64", "float64", "string", "list<int64>" or "list<string>"; "": as it was read.
         comma: numbers have a decimal comma: 11,50 and 1.234,50.
         grouped: commas group the digits: 1,234.50.
     """
@@ -57,6 +67,8 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
         is_id: as of `form_of_column`.
     """
     given = given_of(values)
+    if len(given) and _share(given, LIST) >= 1 - STRAY:
+        return Form(_list_kind(given))
     if not len(given) or _share(given, LEADING_ZERO) > 0:
         return Form()
     if _share(given, NUMBER) >= 1 - STRAY:
@@ -110,6 +122,9 @@ def read(values: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
     given = pc.if_else(nothing, pa.scalar(None, pa.string()), values)
     if form.kind == "string":
         return given
+    if form.kind.startswith("list"):
+        known = {text: list_of(text, form.kind) for text in given.unique().to_pylist()}
+        return pa.array([known[text] for text in given.to_pylist()], KINDS[form.kind])
     text = pc.utf8_trim_whitespace(given)
     if form.comma:
         text = pc.replace_substring(pc.replace_substring(text, ".", ""), ",", ".")
@@ -125,6 +140,60 @@ def read(values: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
         return _as_integers(pc.replace_substring_regex(text, r"\.0*$", ""), KINDS[form.kind])
     numbers = text.cast(pa.float64())
     return pc.if_else(pc.fill_null(pc.is_finite(numbers), False), numbers, pa.scalar(None, pa.float64()))
+
+
+def list_of(text: str | None, kind: str) -> list[Any] | None:
+    """Items of a list that is written as JSON or as Python writes it; None: they are of another kind.
+
+    Args:
+        text: "[1, 2]", '["a", "b"]' or "['a', 'b']".
+        kind: "list<int64>" or "list<string>".
+    """
+    if text is None:
+        return None
+    found = _parsed(text)
+    if not isinstance(found, list):
+        return None
+    if kind == "list<int64>":
+        fits = all(type(one) is int and -(1 << 63) <= one < 1 << 63 for one in found)
+    else:
+        fits = all(isinstance(one, str) and _is_utf8(one) for one in found)
+    return found if fits else None
+
+
+def _parsed(text: str) -> Any:
+    """Value of a text of JSON or Python; None: it is neither."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    except RecursionError:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd escapes
+            return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _is_utf8(text: str) -> bool:
+    """False for half of a surrogate pair, which JSON can escape and no UTF-8 has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _list_kind(given: Texts) -> str:
+    """Kind of texts that look like lists: "string" where their items are neither whole numbers nor texts."""
+    some = given.slice(0, LISTS_LOOKED_AT).to_pylist()
+    for kind in ("list<int64>", "list<string>"):
+        fits = [list_of(text, kind) for text in some]
+        if sum(one is not None for one in fits) >= (1 - STRAY) * len(some) and any(fits):
+            return kind
+    return "string"
 
 
 def valued(column: Texts, form: Form) -> pa.Array | pa.ChunkedArray:

@@ -22,11 +22,13 @@ from livectr.guess.leaks import tells
 from livectr.kernels.stream.csv_records import COLUMNS, ENCODING, FITS, LONG, QUOTE, Dialect, csv_records
 from livectr.logs.account import Account
 from livectr.logs.files import log_rows
+from livectr.logs.formats import CRITEO
 from livectr.logs.times import epoch_ms
 from livectr.logs.times import form_of as times_of
 from livectr.logs.values import form_of, form_of_column, misfits, read, valued
 from livectr.system.errors import ConfigError, RowsError
 from livectr.system.texts import visible
+from tests.livectr.log_samples import criteo
 
 ROWS = 200
 
@@ -225,6 +227,39 @@ def test_every_type_of_parquet_is_plain(tmp_path: Path) -> None:
     assert found == {name: value for name, (_, value) in columns.items() if name != "deep"}
 
 
+# Folders
+
+
+def test_a_folder_is_all_files_in_it(tmp_path: Path) -> None:
+    root = tmp_path / "shows"
+    for day, rows in (("24", "1,a\n2,b\n"), ("25", "3,c\n4\n"), ("__HIVE_DEFAULT_PARTITION__", "5,e\n")):
+        (root / f"dt={day}" / "site=a%2Fb").mkdir(parents=True)
+        written(root / f"dt={day}" / "site=a%2Fb" / "part-0.csv", "n,name\n" + rows)
+    written(root / "dt=25" / "part-1.jsonl", '{"n": 6, "dt": "own"}\n')
+    for other in ("_SUCCESS", ".part-0.csv.crc", "notes.md"):
+        written(root / other, "x")
+    found, account = rows_of(root)
+    assert [(row["n"], row["dt"], row.get("site")) for row in found] == [
+        *(("1", "24", "a/b"), ("2", "24", "a/b"), (6, "own", None), ("3", "25", "a/b"), ("5", None, "a/b")),
+    ]
+    assert account.remarks == [f"1 files of {root} are not read: notes.md"]
+    assert account.line() == (
+        "6 rows read: 5 kept, 1 set aside (dt=25/site=a%2Fb/part-0.csv line 3: 1 columns, not 2)"
+    )
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigError, match=r"none has no file that ends in \.csv"):
+        rows_of(tmp_path / "none")
+    written(root / "dt=26.csv", "n,name\n1,2\n").write_bytes(b"\xff\xfea\0")
+    with pytest.raises(ConfigError, match=r"dt=26\.csv is UTF-16"):
+        rows_of(root)
+
+
+def test_a_log_of_criteo_has_names(tmp_path: Path) -> None:
+    criteo(tmp_path / "train.tsv", 3)
+    found, _ = rows_of(tmp_path / "train.tsv")
+    assert list(found[0]) == list(CRITEO) and len(found) == 3
+
+
 # Values
 
 
@@ -246,6 +281,12 @@ def test_every_type_of_parquet_is_plain(tmp_path: Path) -> None:
         (["inf", "1"], "string", ["inf", "1"]),
         (["NA", "FR"], "string", ["NA", "FR"]),
         (["NULL", "x"], "string", [None, "x"]),
+        (["[1, 2]", "[]", ""], "list<int64>", [[1, 2], [], None]),
+        (["['a', \"b\"]", '["c"]', "[]"], "list<string>", [["a", "b"], ["c"], []]),
+        (["[1.5]", "[2]"], "string", ["[1.5]", "[2]"]),
+        (["[]", "[]"], "string", ["[]", "[]"]),
+        (['["\\ud83d"]', '["x"]'], "string", ['["\\ud83d"]', '["x"]']),
+        (["[" * 9000 + "]"] * 2, "string", ["[" * 9000 + "]"] * 2),
     ],
 )
 def test_a_columns_texts_have_one_form(texts: list[str], kind: str, values: list[Any]) -> None:

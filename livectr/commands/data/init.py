@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
         "--from",
         metavar="FILE",
         dest="file",
-        help="log that nobody prepared: CSV, JSON lines or Parquet; .gz is unpacked",
+        help="log that nobody prepared: a file or folder of CSV, JSON lines or Parquet; .gz is unpacked",
     )
     origin.add_argument(
         "--impressions",
@@ -114,13 +114,14 @@ def _guess(given: argparse.Namespace) -> int:
         from livectr.guess.roles import Wanted
 
     path = Path(given.file)
-    if not path.is_file():
+    if not path.exists():
         raise ConfigError(f"there is no file {path}; --from names the log.")
     wanted = Wanted(given.label or "", given.time, _names(given.user), given.item)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        size = path.stat().st_size
+        files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
+        size = sum(one.stat().st_size for one in files)
         task = bar.add_task("looking", total=size)
         made = init(
             path,

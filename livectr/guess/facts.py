@@ -237,7 +237,8 @@ def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
     fills: dict[str, Any] = {}
     for name, use in uses.items():
         if use.role == "number":
-            median = pc.quantile(sample.column(name), 0.5)[0].as_py()
+            how = "lower" if use.dtype == "int64" else "linear"  # a double would round large numbers
+            median = pc.quantile(sample.column(name), 0.5, interpolation=how)[0].as_py()
             fills[name] = int(median) if use.dtype == "int64" else float(f"{median:.4g}")
         elif name in sample.column_names and sample.column(name).null_count and use.dtype in own:
             fills[name] = own[use.dtype] if use.role != "user" or use.dtype != "string" else NOBODY

@@ -26,8 +26,8 @@ def tells(values: pa.ChunkedArray | pa.Array, clicked: npt.NDArray[np.bool_]) ->
     if words := _sentinel(values, clicked):
         return words
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        numbers = values.cast(pa.float64(), safe=False)  # of ids, the nearest
-        area = _auc(pc.fill_null(numbers, np.nan).to_numpy(zero_copy_only=False), clicked)
+        numbers = pc.fill_null(values.cast(pa.float64(), safe=False), np.nan)  # large ones are rounded
+        area = _auc(numbers.to_numpy(zero_copy_only=False), clicked)
         if max(area, 1 - area) >= CERTAIN:
             return f"tells the label: alone it has AUC {max(area, 1 - area):.3f}"
     return ""

@@ -35,7 +35,7 @@ MOST_OF_ONE = 0.5
 SHARED = 0.1
 """Share of rows in requests of several rows, from which these tell what a request varies."""
 VARIES = 0.9
-"""Share of such requests in which the item is another in each row."""
+"""Different items by rows of such requests, from which a column is another in each row."""
 LEAST_ITEMS = 5
 """Different values of a column that can be an item without its name saying so."""
 TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE", "t"), ("0", "0.0", "false", "False", "FALSE", "f")
@@ -297,13 +297,9 @@ def _varied(sample: pa.Table, names: Sequence[str], request: Sequence[str]) -> l
     several = groups.filter(pc.greater(groups.column("count_all"), 1))
     if not several.num_rows or pc.sum(several.column("count_all")).as_py() < SHARED * sample.num_rows:
         return []
-    rows = several.column("count_all")
-    return [
-        name
-        for name, _ in aggregates
-        if pc.mean(pc.equal(several.column(f"{name}_count_distinct"), rows).cast(pa.float64())).as_py()
-        >= VARIES
-    ]
+    rows = several.column("count_all").cast(pa.float64())
+    different = {name: several.column(f"{name}_count_distinct") for name, _ in aggregates}
+    return [name for name, count in different.items() if pc.mean(pc.divide(count, rows)).as_py() >= VARIES]
 
 
 def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...]:

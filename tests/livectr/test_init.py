@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -224,6 +226,119 @@ def test_a_query_without_items_has_candidates(here: Path, capsys: pytest.Capture
     out = capsys.readouterr().out
     assert "No column is known to be the item that is shown; say --item COLUMN" in out
     assert "--candidates price=" in out.splitlines()[-1]
+
+
+def cells(out: str, column: str) -> list[str]:
+    """Type, use and reason of a column in the printed table."""
+    line = next(line for line in out.splitlines() if line.startswith(f"│ {column} "))
+    return [cell.strip() for cell in line.strip("│").split("│")][1:]
+
+
+def requests(count: int) -> list[dict[str, Any]]:
+    """Rows of requests that show three keywords each; a keyword has a theme."""
+    rng = np.random.default_rng(6)
+    rows = []
+    for number in range(count):
+        user = int(rng.integers(40))
+        for slot, keyword in enumerate(rng.choice(25, 3, replace=False).tolist()):
+            rows.append(
+                {
+                    "trace": int(rng.integers(1 << 60)),
+                    "ts": START_S + 60 * number,
+                    "user_id": user,
+                    "city_id": user % 5,
+                    "keyword": f"k{keyword}",
+                    "theme": f"t{keyword % 4}",
+                    "slot": slot,
+                    "clicked": int(rng.random() < (0.4 if keyword % 4 == 3 else 0.05)),
+                }
+            )
+    return rows
+
+
+def test_the_item_is_what_a_request_varies(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of user and time, or of an id of the request; a row's own id is left out."""
+    assert init(write_csv(here / "shown.csv", requests(200))) == 0
+    out = capsys.readouterr().out
+    assert cells(out, "keyword")[1:] == [
+        *("item", "differs in each row of a request (equal user and time), 25 different"),
+    ]
+    assert cells(out, "theme")[1] == "id of the item"
+    assert cells(out, "trace")[1:] == ["left out", "names the row: 600 different values in 600"]
+    rows = [row | {"ts": row["ts"] + i, "request_id": i // 3} for i, row in enumerate(requests(200))]
+    assert init(write_csv(here / "asked.csv", rows)) == 0
+    assert "a request (equal request_id)" in cells(capsys.readouterr().out, "keyword")[2]
+
+
+def test_an_item_without_requests_is_what_others_depend_on(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row | {"ts": row["ts"] + i} for i, row in enumerate(requests(200))]
+    assert init(write_csv(here / "shown.csv", rows)) == 0
+    out = capsys.readouterr().out
+    assert cells(out, "keyword")[1:] == [
+        *("item", "1 other columns have a single value for each of its values, 25 different"),
+    ]
+    assert "--candidates keyword=" in out.splitlines()[-1]
+
+
+def test_a_number_is_dense_and_in_bins(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init(write_csv(here / "shop.csv", shop_rows())) == 0
+    assert "in 10 bins of equally many rows" in cells(capsys.readouterr().out, "price")[2]
+    pipeline = load_pipeline(here / "shop" / "pipeline.py")
+    assert {"price", "age"} <= {*pipeline.dense} and {"price_bin", "age_bin"} <= {*pipeline.sparse}
+    rows = [row | {"price_bin": f"b{i % 7}"} for i, row in enumerate(shop_rows())]
+    assert init(write_csv(here / "named.csv", rows)) == 0
+    assert {"price_bin", "price_bin_"} <= {*load_pipeline(here / "named" / "pipeline.py").sparse}
+
+
+@pytest.mark.parametrize("date", ["%Y-%m-%d", "%Y%m%d"])
+@pytest.mark.parametrize("time", ["%H:%M:%S", "%H:%M:%S.250", "%-H:%M"])
+def test_a_date_and_a_time_of_day_are_a_time(here: Path, date: str, time: str) -> None:
+    moments = [datetime.fromtimestamp(row["seen_at"] - 36_000, UTC) for row in shop_rows()]
+    rows = [
+        {"day": moment.strftime(date), "tod": moment.strftime(time)}
+        | {name: value for name, value in row.items() if name not in ("seen_at", "clicked_at")}
+        for row, moment in zip(shop_rows(), moments, strict=True)
+    ]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    text = (here / "shop" / "pipeline.py").read_text()
+    assert 'time="date_time",' in text and '"day"' not in text and '"tod"' not in text
+    more = 250 if time.endswith("250") else 0
+    assert examples(here / "shop").column("time_ms").to_pylist() == [
+        int(moment.timestamp()) * 1000 + more for moment in moments
+    ]
+
+
+def test_a_label_by_a_rule(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shop_rows()
+    stars = [{**row, "stars": 5 if row["clicked"] else i % 4, "event": "click" if row["clicked"] else "view"}
+             for i, row in enumerate(rows)]  # fmt: skip
+    for row in stars:
+        del row["clicked"], row["clicked_at"]
+    file = write_csv(here / "shop.csv", stars)
+    for rule, source in (("stars>=5", "stars"), ("event=click", "event")):
+        made = here / source
+        other = "event" if source == "stars" else "stars"
+        assert init(file, "--out", str(made), label=rule) == 0
+        out = capsys.readouterr().out
+        assert cells(out, source)[1:] == ["left out", "the label is made of it"]
+        assert cells(out, other)[1] == "left out"  # it tells the label
+        assert examples(made).column("label").to_pylist() == [row["clicked"] for row in rows]
+    assert "'many' of 'stars>=many' is no number" in says(capsys, file, label="stars>=many")
+    assert "holds string, no numbers to compare" in says(capsys, file, label="event>=3")
+    assert "there is no column 'star>=5'" in says(capsys, file, label="star>=5")
+
+
+def test_few_clicks_judge_no_column(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shop_rows()
+    for row in [row for row in rows if row["clicked"]][9:]:
+        row["clicked"] = 0
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    out = capsys.readouterr().out
+    assert "9 clicks in 600 rows are too few to judge whether a column is known only after the click" in out
+    assert init(write_csv(here / "more.csv", shop_rows())) == 0
+    assert "are too few to judge" not in capsys.readouterr().out
 
 
 def test_rows_that_do_not_fit_are_set_aside(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

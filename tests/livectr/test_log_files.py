@@ -375,6 +375,7 @@ def test_a_number_that_orders_the_clicks_is_named_and_noise_is_not() -> None:
     label = np.arange(ROWS) % 5 == 0
     assert "alone it has AUC 1.000" in tells(pa.array(rng.random(ROWS) + label), label)
     assert tells(pa.array(rng.random(ROWS)), label) == ""
+    assert tells(pa.array(rng.integers(1 << 62, size=ROWS)), label) == ""
     assert tells(pa.array(rng.integers(0, ROWS, ROWS)), label) == ""
     assert tells(pa.array(rng.integers(0, ROWS, ROWS) + 2**62), label) == ""
 

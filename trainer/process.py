@@ -25,8 +25,11 @@ def local_rank() -> int:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
+def stop_signals(heard: Callable[[int], None] = lambda number: None) -> Iterator[Callable[[], bool]]:
     """Let SIGTERM and SIGINT set a flag while this is open; a second SIGINT interrupts. Main thread only.
+
+    Args:
+        heard: called by the handler with the signal's number.
 
     Yields:
         Function that tells if a signal has come.
@@ -39,6 +42,7 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     def ask(number: int, frame: FrameType | None) -> None:
         if stop_requested.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
+        heard(number)
         stop_requested.set()
 
     with kept_handlers():

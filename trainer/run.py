@@ -50,10 +50,17 @@ __all__ = ["Report", "TrainOptions", "train"]
 LOG = logging.getLogger(__name__)
 
 
-def train(pipeline: Pipeline, options: TrainOptions) -> Report:
+def train(
+    pipeline: Pipeline, options: TrainOptions, heard: Callable[[int], None] = lambda number: None
+) -> Report:
     """Train until the options, a signal or the log's end say stop; under torchrun as one of its ranks.
 
     SIGTERM and SIGINT on any rank let every rank finish its step, commit and return.
+
+    Args:
+        pipeline: with its models.
+        options: of the run.
+        heard: called with the number of such a signal of this process.
 
     Raises:
         DataError: too few rows of the log are usable; nothing more is committed.
@@ -65,7 +72,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     with (
         compute_threads(options.threads_here()),
         connect(wire=options.wire, device=options.device) as collectives,
-        stop_signals() as stop,
+        stop_signals(heard) as stop,
         watched_threads() as deaths,
         ExitStack() as resources,
         collectives.abort.guard(),  # before resources are closed, which may take long

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,9 @@ def train(
     Give `data` or `source`. Data is written as a log of files, which is then read like any other: the same
     joins, features and steps as of `livectr train`.
 
+    SIGTERM and SIGINT let it commit what was learned. Then the program gets the signal: SIGINT is a
+    KeyboardInterrupt, and SIGTERM ends it, unless it has handlers of its own.
+
     Args:
         pipeline: a pipeline, or the path of its file.
         data: topic → rows, for every stream and look-up table of the pipeline; rows are pandas or Polars
@@ -86,7 +90,23 @@ def train(
         >>> trained = livectr.train(pipeline, {"impressions": shown, "ads": ads}, batch_size=512)
         >>> trained.report.auc
     """
-    pipeline = to_pipeline(pipeline)
+    heard: list[int] = []
+    try:
+        return _train(to_pipeline(pipeline), data, source, checkpoint, logs, settings, heard.append)
+    finally:
+        for number in heard[:1]:  # the program's own handlers are back, and nothing is open
+            signal.raise_signal(number)
+
+
+def _train(
+    pipeline: Pipeline,
+    data: Any,
+    source: str | None,
+    checkpoint: str | Path | None,
+    logs: str | Path | None,
+    settings: Mapping[str, Any],
+    heard: Callable[[int], None],
+) -> Trained:
     if (data is None) == (source is None):
         raise ConfigError("give the rows as data, or the address of a log as source: one of the two")
     if logs is not None and data is None:
@@ -95,7 +115,7 @@ def train(
     place = place if is_object_address(place) else Path(place)
     if data is None:
         assert source is not None
-        return Trained(run(pipeline, _options(pipeline, source, place, settings)), place)
+        return Trained(run(pipeline, _options(pipeline, source, place, settings), heard), place)
     tables = _tables_of(pipeline, data)
     if placed(place).generations():
         raise ConfigError(
@@ -106,7 +126,7 @@ def train(
         options = _options(pipeline, f"file:{root}", place, settings)
         _write(root, tables)
         try:
-            return Trained(run(pipeline, options), place)
+            return Trained(run(pipeline, options, heard), place)
         except DataError as error:
             raise ConfigError(_with_letters(str(error), root, kept=logs is not None)) from None
 

@@ -24,7 +24,7 @@ from typing import Self
 from kafka.errors import TopicAlreadyExistsError
 
 from livectr.ingest.addresses import connect_admin
-from livectr.local.ports import free_ports
+from livectr.local.ports import free_ports, listens
 from livectr.system.children import with_parent
 from livectr.system.errors import ConfigError, ConnectError, InternalError
 
@@ -255,7 +255,7 @@ class Broker:
         while True:
             if self._process.poll() is not None:
                 raise InternalError(f"the Kafka broker ended while starting: {self._last_words()}")
-            if _answers(self._host, self._port):
+            if listens(_reachable(self._host), self._port):
                 with contextlib.suppress(ConnectError), connect_admin(self.url) as admin:
                     admin.list_topics()
                     return
@@ -334,11 +334,3 @@ def _find_program(name: str) -> str:
 
 def _reachable(host: str) -> str:
     return socket.gethostname() if host in ("0.0.0.0", "::") else host
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((_reachable(host), port), timeout=1).close()
-    except OSError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Free TCP ports for servers that are about to start.
+"""Free TCP ports for servers that are about to start, and a probe for a server that has started.
 
 An outgoing connection may use a port that the kernel hands out (bind to 0) before the server binds it, which
 takes seconds. So ports are drawn from below the kernel's range for outgoing connections.
@@ -15,14 +15,45 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 def free_ports(n: int, host: str = "127.0.0.1") -> int:
     """The first of `n` consecutive TCP ports of `host` that nobody listens on."""
-    ephemeral = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
-    below = ephemeral if ephemeral > LOWEST + 10 * n else 65_536
-    draw = random.SystemRandom()
+    draw, below = random.SystemRandom(), _below(n)
     while True:
         first = draw.randrange(LOWEST, below - n)
         with contextlib.ExitStack() as held:
             if all(_bind(held, host, first + i) for i in range(n)):
                 return first
+
+
+def listens(host: str, port: int, timeout_s: float = 1.0) -> bool:
+    """True if somebody accepts connections at a port.
+
+    A connection to a port in the kernel's range for outgoing connections may get that very port as its own.
+    Then it is connected to itself, and takes the port of the server that is about to start. So the probe
+    comes from a port below that range, and never from the one that it asks.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.settimeout(timeout_s)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", _other_than(port)))
+            probe.connect(address)
+    except OSError:  # nobody listens; or the own port is taken, and the next probe has another
+        return False
+    return True
+
+
+def _other_than(port: int) -> int:
+    """Port below the kernel's range for outgoing connections, but not this one."""
+    draw = random.SystemRandom()
+    while (own := draw.randrange(LOWEST, _below(1))) == port:
+        pass
+    return own
+
+
+def _below(n: int) -> int:
+    """Port below which n ports are drawn."""
+    ephemeral = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
+    return ephemeral if ephemeral > LOWEST + 10 * n else 65_536
 
 
 def _bind(held: contextlib.ExitStack, host: str, port: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Self
 
 import redis
 
+from livectr.local.ports import listens
 from livectr.system.children import with_parent
 from livectr.system.errors import ConfigError
 
@@ -87,10 +88,12 @@ class LocalRedis:
                     raise ConfigError(
                         f"no Redis server can be started at {self.listen}: {' '.join(said[-3:])}"
                     )
+                if not listens(self._host, self._port):  # redis-py might connect to itself
+                    time.sleep(0.02)
+                    continue
                 try:
                     client.ping()
                 except redis.ConnectionError:
-                    time.sleep(0.02)
                     continue
                 except redis.TimeoutError:
                     continue

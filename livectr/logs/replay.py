@@ -29,7 +29,7 @@ from livectr.logs.times import TimeForm, epoch_ms, form_of
 from livectr.logs.values import Form, form_of_column, valued
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import Sink, holds, move_parts, open_sink
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, RowsError
 
 MESSAGE_ROWS = 1000  # rows of an Arrow message: below 1 MiB, the default limit of brokers
 FILE_ROWS = 200_000  # rows of an Arrow file, over all partitions
@@ -89,7 +89,7 @@ def replay(
 
     Raises:
         ConfigError: the file cannot be read, no row fits, or the topic holds rows.
-        RowsError: more rows did not fit than may be left out. Kafka has those that fit.
+        RowsError: more rows did not fit than may be left out. Kafka has those that fit, and it says how many.
     """
     layout = LAYOUTS[options.format]
     topic = options.topic or (options.format if layout.columns else options.file.name.split(".")[0])
@@ -130,7 +130,15 @@ def replay(
         finally:
             sink.close()
         account.kept = rows
-        account.judge(options.most_set_aside)
+        try:
+            account.judge(options.most_set_aside)
+        except RowsError as error:
+            if beside is not None:
+                raise
+            raise RowsError(
+                f"{error} The {rows:,} rows that fit were sent to topic {topic!r} of {options.to} before: "
+                "delete it and send the mended file, or send only the mended rows, with --append."
+            ) from None
         if beside is not None:
             move_parts(beside / topic, Path(options.to.removeprefix("file:")) / topic)
     return {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import socket
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from livectr.ingest.addresses import connect_admin, kafka_servers
-from livectr.local import kafka
+from livectr.local import kafka, ports
 from livectr.local.kafka import Broker, create_topics
 from livectr.system.errors import ConfigError
 
@@ -50,6 +53,34 @@ def test_create_topics(kafka_url: str) -> None:
             for topic in admin.describe_topics(["made-a", "made-b", "made-c"])
         }
     assert found == {"made-a": 2, "made-b": 1, "made-c": 1}
+
+
+def test_a_probe_never_connects_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a port below the kernel's range for outgoing connections, and another than it asks."""
+    own: list[int] = []
+
+    class Probe(socket.socket):
+        def connect(self, address: Any) -> None:
+            own.append(self.getsockname()[1])
+            super().connect(address)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ephemeral = server.getsockname()[1]
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "socket", Probe)
+            assert ports.listens("127.0.0.1", ephemeral)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", Probe)
+        assert not any(ports.listens("127.0.0.1", ephemeral) for _ in range(20))
+    assert own and all(0 < port < ports._below(1) for port in own)
+    draws = iter([20_000, 20_000, 20_001])
+
+    class Draw:
+        def randrange(self, *span: int) -> int:
+            return next(draws)
+
+    monkeypatch.setattr(random, "SystemRandom", Draw)
+    assert ports._other_than(20_000) == 20_001
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

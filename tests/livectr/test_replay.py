@@ -14,7 +14,7 @@ import pytest
 from livectr.logs.json_events import json_events, message_keys
 from livectr.logs.replay import ReplayOptions, replay
 from livectr.simulator.sinks import holds
-from livectr.system.errors import ConfigError, ConnectError
+from livectr.system.errors import ConfigError, ConnectError, RowsError
 from tests.livectr.log_samples import AVAZU_HEADER, avazu, criteo
 
 
@@ -216,6 +216,21 @@ def test_a_topic_that_holds_rows_needs_append(
     assert holds(to, options.topic or "") == held
     assert replay(replace(options, append=True))["rows"] == 50
     assert holds(to, options.topic or "") == ("8 log files" if target == "file" else "100 messages")
+
+
+@pytest.mark.parametrize("target", ["file", "kafka"])
+def test_too_many_bad_rows_say_what_was_sent(
+    tmp_path: Path, target: str, kafka_url: str, topic_name: Callable[[str], str]
+) -> None:
+    """A folder has nothing, and a topic the rows that fit, as the sentence says."""
+    (tmp_path / "log.csv").write_text("n,x\n" + "1,2\n" * 40 + "1,2,3\n" + "1,2\n" * 10)
+    to = f"file:{tmp_path / 'out'}" if target == "file" else kafka_url
+    options = ReplayOptions(tmp_path / "log.csv", "csv", to, topic=topic_name("log"), events="json")
+    with pytest.raises(RowsError, match="1 of 51 rows do not fit") as refused:
+        replay(options)
+    sent = f"The 50 rows that fit were sent to topic {options.topic!r} of {to} before: delete it"
+    assert (sent in str(refused.value)) == (target == "kafka")
+    assert holds(to, options.topic or "") == ("50 messages" if target == "kafka" else None)
 
 
 def test_a_table_may_be_sent_again_and_an_emptied_topic_filled(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from livectr.guess.facts import Facts, guess
 from livectr.guess.made import date_time
 from livectr.guess.raw import RawLog
 from livectr.guess.roles import REQUEST_NAME, ROW_ORDER, UNIQUE, Wanted, need, time_of
+from livectr.ingest.language.streams import CLOCK_SLACK_MS
 from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, epoch_ms
 from livectr.system.errors import ConfigError
@@ -25,6 +26,8 @@ LEAST_MATCHED = 0.01
 """Share of clicks with an impression from which columns join the logs by a guess."""
 KEYED = 0.99
 """Share of messages whose key is a column's value, from which the topic is keyed by it."""
+MOST_SLACK_S = 30
+"""Time before its impression from which a click is of another clock or column, and not measured."""
 APART = 0.01
 """Share of clicks in another partition than their impression above which a join would lose too many."""
 LATE_TAIL = 10
@@ -49,7 +52,7 @@ class Delays:
     Args:
         p50_ms, p90_ms, p99_ms, p999_ms: quantiles of each impression's first click.
         early: clicks that come before their impression.
-        earliest_ms: time by which the earliest does.
+        early_ms: time by which 99 of 100 of these do.
         matched: clicks with an impression.
         unmatched: clicks without one in the time that the sample of impressions covers; None: unknown.
     """
@@ -59,7 +62,7 @@ class Delays:
     p99_ms: int
     p999_ms: int
     early: int
-    earliest_ms: int
+    early_ms: int
     matched: int
     unmatched: int | None
 
@@ -74,6 +77,11 @@ class Delays:
         """Wait with `delayed="fnw"`, in which most clicks come; None: no shorter than the window."""
         found = nice_s(self.p90_ms)
         return found if found < self.window_s else None
+
+    @property
+    def slack_s(self) -> int | None:
+        """Clock slack of the label join; None: that of every join is enough."""
+        return nice_s(self.early_ms) if self.early_ms > CLOCK_SLACK_MS else None
 
     @property
     def words(self) -> str:
@@ -202,11 +210,12 @@ def _remarks(facts: Facts, delays: Delays, on: Sequence[str]) -> list[str]:
         remarks.append(f"both logs are partitioned by {key}; GAUC is among the impressions of one {key}")
     if delays.early:
         remarks.append(
-            f"{delays.early:,} of {delays.matched + delays.early:,} clicks come before their impression, by "
-            f"up to {seconds(delays.earliest_ms)}: the clocks of the two logs differ"
+            f"{delays.early:,} of {delays.matched:,} clicks come before their impression, by up to "
+            f"{seconds(delays.early_ms)}: the clocks of the two logs differ; clock_slack "
+            f'"{written(delays.slack_s or CLOCK_SLACK_MS // 1000)}" joins them'
         )
     if delays.unmatched:
-        share = delays.unmatched / (delays.unmatched + delays.matched + delays.early)
+        share = delays.unmatched / (delays.unmatched + delays.matched)
         remarks.append(f"{share:.1%} of the clicks have no impression by {', '.join(on)}")
     return remarks
 
@@ -427,16 +436,17 @@ def _delays(shown: RawLog, shown_ms: F64, clicked_ms: F64, met: _Met) -> Delays:
     """
     late = clicked_ms[met.clicked] - shown_ms[met.shown]
     timed = np.isfinite(late)
-    early, behind = timed & (late < 0), timed & (late >= 0)
+    early, behind = timed & (late < 0), timed & (late >= -1000 * MOST_SLACK_S)
     if not behind.any():
         least = seconds(-float(late[early].max(initial=-np.inf))) if early.any() else "no known time"
         raise ConfigError(
             f"all {len(late):,} clicks come before their impressions, by {least} and more; are these the "
             "right columns of times, and their units?"
         )
-    order = np.lexsort((late[behind], met.shown[behind]))
-    _, first = np.unique(met.shown[behind][order], return_index=True)
-    ends = np.ceil(np.quantile(late[behind][order][first], (0.5, 0.9, 0.99, 0.999))).astype(int).tolist()
+    of, after = met.shown[behind], np.maximum(late[behind], 0)
+    order = np.lexsort((after, of))
+    _, first = np.unique(of[order], return_index=True)
+    ends = np.ceil(np.quantile(after[order][first], (0.5, 0.9, 0.99, 0.999))).astype(int).tolist()
     unmatched = None
     if shown.sample.whole:
         unmatched = len(clicked_ms) - len(met.clicked)
@@ -449,7 +459,7 @@ def _delays(shown: RawLog, shown_ms: F64, clicked_ms: F64, met: _Met) -> Delays:
         p99_ms=ends[2],
         p999_ms=ends[3],
         early=int(early.sum()),
-        earliest_ms=int(-late[early].min()) if early.any() else 0,
+        early_ms=int(np.quantile(-late[early & behind], 0.99)) if (early & behind).any() else 0,
         matched=int(behind.sum()),
         unmatched=unmatched,
     )

@@ -74,7 +74,8 @@ def pair_text(pair: Pair, topics: tuple[str, str], commands: Sequence[str]) -> s
     on = _quoted(pair.on[0]) if len(pair.on) == 1 else f"({', '.join(map(_quoted, pair.on))})"
     window, delays = written(pair.delays.window_s), pair.delays
     body += f"\n# {delays.words[0].upper()}{delays.words[1:]}.\n"
-    body += f'log = label_join({shown}, {clicked}, on={on}, window="{window}")\n'
+    slack = f', clock_slack="{written(delays.slack_s)}"' if delays.slack_s is not None else ""
+    body += f'log = label_join({shown}, {clicked}, on={on}, window="{window}"{slack})\n'
     if delays.wait_s is not None:
         body += (
             f'# Examples come when the window has passed. wait="{written(delays.wait_s)}", delayed="fnw" '

@@ -119,13 +119,15 @@ def test_a_log_without_a_label_names_the_other_form(here: Path, capsys: pytest.C
 def test_clocks_that_differ_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     views, clicks = feed(VIEWS)
     write_lines(here / "views.jsonl", views)
-    early = [click | {"at": click["at"] - 1_500} for click in clicks]
+    early = [click | {"at": click["at"] - 4_500} for click in clicks]
     lost = [click | {"view_id": "lost"} for click in clicks[::10]]
     write_lines(here / "clicks.jsonl", [*early, *lost])
     assert init("--impressions", "views.jsonl", "--clicks", "clicks.jsonl") == 0
     out = capsys.readouterr().out
     assert "clicks come before their impression, by up to" in out and "clocks of the two logs differ" in out
     assert "of the clicks have no impression by view_id." in out
+    assert 'window="20s", clock_slack="5s")' in Path("made/pipeline.py").read_text()
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
 
 
 def send(url: str, path: Path, rows: list[Row], topic: str, key: str) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.leaks import tells
-from livectr.logs.names import ID_NAME
+from livectr.logs.names import ID_NAME, REQUEST_NAME
 from livectr.logs.times import NAMED, form_of
 
 SAME = 0.9
@@ -22,6 +22,8 @@ FEW = 50
 """Different whole numbers up to which a number without an id's name is a kind, not an amount."""
 ROW_ID = 0.98
 """Share of different values above which a column names the row and teaches nothing."""
+REQUEST_ROWS = 20
+"""Rows of a value up to which a column that is named like a request's id names one."""
 SURE = 500
 """Rows from which whole numbers that are all different name the row, and are no amounts."""
 SKEWED = 20
@@ -79,8 +81,11 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
     if leak := tells(values, clicked):
         return _out(f"{leak}: it is known only after the click")
     distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    present = len(values) - int(missing.sum())
     if distinct == 1 and not missing.any():
         return _out(f"every value is {shortened(values[0].as_py())}")
+    if REQUEST_NAME.match(name) and present < REQUEST_ROWS * distinct:
+        return _out(f"names a request: {distinct:,} different values in {present:,}")
     if pa.types.is_boolean(kind):
         return Use("id", "bool", "true or false")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

@@ -128,7 +128,7 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
     clicked, empty_is_no_click = sample_labels(sample.table, wanted)
     empty = ", empty is no click" if empty_is_no_click else ""
     made = f", {sample.made[0].why}" if sample.made else ""
-    uses = {wanted.label: Use("label", "int32", _rate(clicked) + empty + made)}
+    uses = {wanted.label: Use("label", "int32", rate(clicked) + empty + made)}
     for name in (name for made_column in sample.made for name in made_column.columns):
         uses[name] = Use(LEFT_OUT, "", "the label is made of it")
     facts = guess(sample, wanted, clicked, uses)
@@ -289,7 +289,8 @@ def _different(sample: pa.Table, name: str) -> str:
     return f"{pc.count_distinct(sample.column(name)).as_py():,} different"
 
 
-def _rate(clicked: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str:
+def rate(clicked: npt.NDArray[np.bool_]) -> str:
+    """Click rate, for a person."""
     return f"{int(clicked.sum()):,} of {len(clicked):,} are 1: a click rate of {clicked.mean():.2%}"
 
 

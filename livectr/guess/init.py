@@ -13,13 +13,14 @@ from typing import Any
 
 from livectr.guess.convert import write_log
 from livectr.guess.facts import Facts, look
+from livectr.guess.marked import has_no_time, marked
 from livectr.guess.pair import Pair, pair_of
 from livectr.guess.raw import raw_log
 from livectr.guess.roles import NOBODY, ROW_ORDER, Wanted
 from livectr.guess.text import pair_text, pipeline_text
 from livectr.ingest.addresses import topic_address
 from livectr.logs.account import Account
-from livectr.logs.files import layout_of
+from livectr.logs.files import Progress, layout_of
 from livectr.logs.formats import LAYOUTS
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
@@ -74,13 +75,27 @@ def init(
             user=wanted.user or (NOBODY,),
         )
     facts = look(path, wanted, lambda done: progress("looking", done))
+    return _written(path, facts, topic, folder, most_set_aside, [], lambda done: progress("writing", done))
+
+
+def _written(
+    path: Path,
+    facts: Facts,
+    topic: str,
+    folder: Path,
+    most_set_aside: float,
+    others: list[Account],
+    progress: Progress = lambda done: None,
+) -> Made:
+    """Write log and pipeline file of a file with a label; `others` are accounts of files that gave it."""
     commands = next_commands(facts, folder, f"file:{folder}/logs")
+    accounts = [Account(path), *others]
     with _whole(folder) as half:
-        account = Account(path)
-        write_log(facts, topic, half / "logs", account, lambda done: progress("writing", done))
-        account.judge(most_set_aside)
+        write_log(facts, topic, half / "logs", accounts[0], progress)
+        for account in accounts:
+            account.judge(most_set_aside)
         (half / "pipeline.py").write_text(pipeline_text(facts, topic, commands[:1]))
-    return Made(facts, folder, [account], commands)
+    return Made(facts, folder, accounts, commands)
 
 
 def init_pair(
@@ -120,7 +135,12 @@ def init_pair(
     if shown == clicked:
         raise ConfigError("--impressions and --clicks are the same log; name two.")
     folder = _folder(topics[0], out)
-    pair = pair_of(raw_log(shown), raw_log(clicked), wanted, on, click_time)
+    logs = raw_log(shown), raw_log(clicked)
+    if click_time is None and has_no_time(logs[1]):
+        clicks = Account(Path(clicked))
+        facts = marked(*logs, clicks, wanted, on)
+        return _written(Path(shown), facts, topics[0], folder, most_set_aside, [clicks])
+    pair = pair_of(*logs, wanted, on, click_time)
     source = topic_address(shown)[0] if all(in_kafka) else f"file:{folder}/logs"
     commands = next_commands(pair.shown, folder, source)
     accounts = []

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from livectr.config.parsing import nearest
 from livectr.guess.columns import Use, listed, shortened
-from livectr.logs.names import ITEM_NAME, USER_NAME
+from livectr.logs.names import ITEM_NAME, REQUEST_NAME, USER_NAME
 from livectr.logs.times import BEST, DIGITS, NAMED, TimeForm, form_of
 from livectr.system.errors import ConfigError
 
@@ -24,10 +24,6 @@ NOBODY = "none"
 """Value of --user for a log without users."""
 ROW_ORDER = "row"
 """Value of --time for a log without times."""
-REQUEST_NAME = re.compile(
-    r"^(request|display|impression|slate|page_?view|pv|query|search|auction)_?id$", re.I
-)
-"""Columns that name a request, of which a log has a row for each item that was shown."""
 UNIQUE = 0.98
 """Share of different values from which a column names the row."""
 MOST_OF_ONE = 0.5

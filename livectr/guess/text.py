@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from livectr.guess.columns import BINS
+from livectr.guess.delays import written
 from livectr.guess.facts import Facts
-from livectr.guess.pair import Pair, written
+from livectr.guess.pair import Pair
 from livectr.ingest.language.streams import Stream, View
 
 FEW_CLICKS = 1_000

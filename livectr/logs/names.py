@@ -25,6 +25,11 @@ ITEM_NAME = re.compile(
     re.I,
 )
 
+REQUEST_NAME = re.compile(
+    r"^(request|req|display|impression|slate|page_?view|pv|query|search|auction)_?(id|uuid|key)$", re.I
+)
+"""Columns that name a request, of which a log has a row for each item that was shown."""
+
 
 def names_something(column: str) -> bool:
     """True for a column whose values name something by its name: an id, a user, an item."""

@@ -267,7 +267,9 @@ def test_the_item_is_what_a_request_varies(here: Path, capsys: pytest.CaptureFix
     assert cells(out, "trace")[1:] == ["left out", "names the row: 600 different values in 600"]
     rows = [row | {"ts": row["ts"] + i, "request_id": i // 3} for i, row in enumerate(requests(200))]
     assert init(write_csv(here / "asked.csv", rows)) == 0
-    assert "a request (equal request_id)" in cells(capsys.readouterr().out, "keyword")[2]
+    out = capsys.readouterr().out
+    assert "a request (equal request_id)" in cells(out, "keyword")[2]
+    assert cells(out, "request_id")[1:] == ["left out", "names a request: 200 different values in 600"]
 
 
 def test_an_item_without_requests_is_what_others_depend_on(

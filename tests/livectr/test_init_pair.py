@@ -9,7 +9,7 @@ import pytest
 
 import livectr
 from livectr.cli import main
-from livectr.guess.pair import nice_s, seconds, written
+from livectr.guess.delays import nice_s, seconds, written
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from tests.livectr.feed import Row, feed, write_lines, write_table
 
@@ -82,6 +82,33 @@ def test_columns_that_name_an_impression_together(here: Path, capsys: pytest.Cap
     learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
 
 
+@pytest.mark.parametrize("all_rows", [False, True])
+def test_clicks_without_times_are_a_label(
+    here: Path, capsys: pytest.CaptureFixture[str], all_rows: bool
+) -> None:
+    """As Outbrain has it: the clicks' file names displays and ads, perhaps also those without a click."""
+    views, clicks = feed(VIEWS)
+    clicked = {click["view_id"] for click in clicks}
+    shown = [
+        {
+            **{"display_id": i // 3, "ad_id": 3 * view["product"] + i % 3, "uuid": f"u{i // 30}"},
+            **{"timestamp": view["at"], "os": view["context"]["device"]["os"]},
+        }
+        for i, view in enumerate(views)
+    ]
+    said = [
+        {"display_id": row["display_id"], "ad_id": row["ad_id"], "clicked": int(view["view_id"] in clicked)}
+        for row, view in zip(shown, views, strict=True)
+    ]
+    write_table(here / "shown.csv", shown)
+    write_table(here / "clicks.csv", said if all_rows else [row for row in said if row["clicked"]])
+    assert init("--impressions", "shown.csv", "--clicks", "clicks.csv") == 0
+    out = capsys.readouterr().out
+    assert "1 where clicks.csv has display_id and ad_id" in out
+    assert f"names a request: {VIEWS // 3} different values in {VIEWS:,}" in out
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
+
+
 def test_logs_that_do_not_join_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     views, clicks = feed(VIEWS)
     write_lines(here / "views.jsonl", views)
@@ -96,8 +123,9 @@ def test_logs_that_do_not_join_are_refused(here: Path, capsys: pytest.CaptureFix
     assert "none of " in refused(capsys, *pair, "foreign.jsonl", "--on", "view_id")
     write_lines(here / "before.jsonl", [click | {"at": click["at"] - 60_000} for click in clicks])
     assert "clicks come before their impressions" in refused(capsys, *pair, "before.jsonl")
-    write_lines(here / "timeless.jsonl", [{"view_id": click["view_id"]} for click in clicks])
-    assert "timeless.jsonl: no column is a time. Say --click-time" in refused(capsys, *pair, "timeless.jsonl")
+    assert "--click-time: column 'visitor' is" in refused(
+        capsys, *pair, "clicks.jsonl", "--click-time", "visitor"
+    )
     assert "did you mean 'view_id'?" in refused(capsys, *pair, "clicks.jsonl", "--on", "viewid")
     assert "say --clicks, too" in refused(capsys, "--impressions", "views.jsonl")
     assert "go with --impressions" in refused(capsys, "--from", "views.jsonl", "--clicks", "clicks.jsonl")

@@ -184,7 +184,7 @@ def _show(made: Made) -> None:
         table.add_row(*(Text(visible(cell)) for cell in (shown, use.dtype, role, use.why)))
     console.print(table)
     out = [name for name, use in facts.uses.items() if use.role == "left out"]
-    kept = sum(account.kept for account in made.accounts)
+    kept = sum(account.kept for account in (made.accounts if made.pair is not None else made.accounts[:1]))
     logs = f", {made.folder}/logs has {kept:,} rows" if made.accounts else ""
     lines = [*_joined(made), f"{made.folder}/pipeline.py is the pipeline{logs}."]
     if facts.few_clicks:
@@ -203,7 +203,7 @@ def _show(made: Made) -> None:
 
 def _joined(made: Made) -> list[str]:
     """Lines about the clicks that are joined."""
-    from livectr.guess.pair import written
+    from livectr.guess.delays import written
 
     if made.pair is None:
         return []

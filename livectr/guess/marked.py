@@ -1,0 +1,84 @@
+"""Impressions whose label is that a file of clicks without times has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from livectr.guess.columns import Use
+from livectr.guess.facts import Facts, guess, rate
+from livectr.guess.join_columns import alike, is_id, join_columns, together
+from livectr.guess.made import Columns, Made, free
+from livectr.guess.pair import with_date_time
+from livectr.guess.raw import RawLog
+from livectr.guess.roles import Wanted, labels, sample_labels, time_of
+from livectr.logs.account import Account
+from livectr.logs.files import log_rows
+from livectr.logs.values import valued
+from livectr.system.errors import ConfigError
+
+CLICK_NAME = re.compile(r"click|label|target|convert", re.I)
+"""Columns of clicks that say which rows are."""
+
+
+def has_no_time(clicked: RawLog) -> bool:
+    """True for a file of clicks without a column of times."""
+    if clicked.brokers is not None:
+        return False
+    try:
+        return time_of(with_date_time(clicked, None).table, Wanted("")) is None
+    except ConfigError:
+        return True
+
+
+def marked(shown: RawLog, clicked: RawLog, clicks: Account, wanted: Wanted, on: Sequence[str]) -> Facts:
+    """Guesses about impressions of a file, whose label is that a file of clicks without times has them.
+
+    Args:
+        shown: sample of the impressions.
+        clicked: sample of the clicks.
+        clicks: account of the file of clicks, which is read whole.
+        wanted: columns of the impressions that the user named.
+        on: columns that the user named; () to guess.
+
+    Raises:
+        ConfigError: the files cannot be joined, or a guess fails.
+    """
+    on = join_columns(shown, clicked, on, set())
+    shown, clicked = alike(shown, clicked, on)
+    found = list[pa.ChunkedArray]()
+    yes = _said(clicked)
+    for rows in log_rows(clicks):
+        clicks.kept += rows.batch.num_rows
+        texts = together(rows.batch, on, clicked.sample.forms)
+        if yes is not None:
+            one = labels(valued(rows.batch.column(yes), clicked.sample.forms[yes]), yes)[0]
+            texts = texts.filter(pc.equal(one, 1))
+        found.append(texts)
+    keys = pc.unique(pa.chunked_array([chunk for texts in found for chunk in texts.chunks], pa.string()))
+
+    def of(rows: Columns) -> pa.Array | pa.ChunkedArray:
+        texts = together(rows, on, shown.sample.forms)
+        return pc.is_in(texts, value_set=keys, skip_nulls=True).cast(pa.int32())
+
+    name = free("clicked", shown.table.column_names)
+    made = Made(name, tuple(on), f"1 where {clicked.sample.name} has {' and '.join(on)}", of)
+    sample = shown.sample.with_made(made)
+    label, _ = sample_labels(sample.table, Wanted(name))
+    use = Use("label", "int32", f"{rate(label)}, {made.why}")
+    return replace(guess(sample, wanted, label, {name: use}), label=name)
+
+
+def _said(clicked: RawLog) -> str | None:
+    """Column of the clicks that says which rows are clicks; None: all are."""
+    for name in clicked.table.column_names:
+        column = clicked.table.column(name)
+        if CLICK_NAME.search(name) and is_id(column.type):
+            numbers, odd = labels(column, name)
+            if odd is None and pc.min(numbers).as_py() == 0:
+                return str(name)
+    return None

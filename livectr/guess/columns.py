@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -125,8 +126,7 @@ def _amount(values: pa.ChunkedArray, dtype: str, what: str) -> Use:
         common = counts[int(np.argmax(counts.field("counts").to_numpy()))].as_py()["values"]
         return Use("number", dtype, f"{what}, more than {SAME:.0%} are {common:g}", flat=True)
     skewed = _skew(values)
-    why = f"{what}{', skewed: by its logarithm' if skewed else ''}; also in {BINS} bins of equally many rows"
-    return Use("number", dtype, why, log1p=skewed)
+    return Use("number", dtype, what + (", skewed: by its logarithm" if skewed else ""), log1p=skewed)
 
 
 def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
@@ -185,6 +185,12 @@ def shortened(value: Any) -> str:
     """Value for a person, at most 30 characters."""
     text = str(value)
     return text if len(text) <= 30 else text[:29] + "…"
+
+
+def rounded(value: float) -> float:
+    """Number of four digits, as a person would write it; the greatest ones stay as they are."""
+    few = float(f"{value:.4g}")
+    return few if math.isfinite(few) else value
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:

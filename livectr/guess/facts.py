@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.guess.columns import LEFT_OUT, Use, use_of
+from livectr.guess.columns import BINS, LEFT_OUT, Use, rounded, use_of
 from livectr.guess.leaks import LEAST_CLICKS
 from livectr.guess.made import Made, date_time, free, label_rule
 from livectr.guess.roles import Wanted, item_of, need_label, of_item, sample_labels, time_of, user_of
@@ -227,8 +227,11 @@ def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known:
 
 def _use(name: str, table: pa.Table, form: Form, clicked: npt.NDArray[np.bool_]) -> Use:
     use = use_of(name, table.column(name), clicked)
-    words = form.words if use.role == "number" else ""
-    return replace(use, why=f"{use.why}, {words}") if words else use
+    if use.role != "number":
+        return use
+    words = f", {form.words}" if form.words else ""
+    bins = "" if use.flat else f"; also in {BINS} bins of equally many rows"
+    return replace(use, why=f"{use.why}{words}{bins}")
 
 
 def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
@@ -239,7 +242,7 @@ def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
         if use.role == "number":
             how = "lower" if use.dtype == "int64" else "linear"  # a double would round large numbers
             median = pc.quantile(sample.column(name), 0.5, interpolation=how)[0].as_py()
-            fills[name] = int(median) if use.dtype == "int64" else float(f"{median:.4g}")
+            fills[name] = int(median) if use.dtype == "int64" else rounded(median)
         elif name in sample.column_names and sample.column(name).null_count and use.dtype in own:
             fills[name] = own[use.dtype] if use.role != "user" or use.dtype != "string" else NOBODY
     return fills

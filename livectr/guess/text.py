@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from livectr.guess.columns import BINS
+from livectr.guess.columns import BINS, rounded
 from livectr.guess.delays import written
 from livectr.guess.facts import Facts
 from livectr.guess.pair import Pair
@@ -156,9 +156,10 @@ def _sparse(facts: Facts) -> list[Entry]:
         entries.append(Entry(name, form.format(_column(name))))
     if facts.time is not None:
         time = _column(facts.time)
-        entries += [Entry("hour", f"ops.hour({time})"), Entry("weekday", f"ops.weekday({time})")]
-    names = [entry.column for entry in entries]
-    return [entry for at, entry in enumerate(entries) if entry.column not in names[:at]]
+        parts = [Entry("hour", f"ops.hour({time})"), Entry("weekday", f"ops.weekday({time})")]
+        own = {name for name, use in facts.kept.items() if use.role not in ("label", "time", "join")}
+        entries += [entry for entry in parts if entry.column not in own]
+    return entries
 
 
 def _bounds(facts: Facts) -> dict[str, list[float] | list[int]]:
@@ -169,7 +170,7 @@ def _bounds(facts: Facts) -> dict[str, list[float] | list[int]]:
         if use.role != "number" or use.flat:
             continue
         ends = pc.quantile(facts.sample.table.column(name), shares, interpolation="lower").to_pylist()
-        known = {int(end) if use.dtype == "int64" else float(f"{end:.4g}") for end in ends if end is not None}
+        known = {int(end) if use.dtype == "int64" else rounded(end) for end in ends if end is not None}
         if len(known) > 1:
             found[name] = sorted(known)
     return found

@@ -294,6 +294,13 @@ def test_a_number_is_dense_and_in_bins(here: Path, capsys: pytest.CaptureFixture
     assert {"price_bin", "price_bin_"} <= {*load_pipeline(here / "named" / "pipeline.py").sparse}
 
 
+def test_a_number_named_as_a_part_of_the_time(here: Path) -> None:
+    rows = [row | {"hour": float(row["price"]), "weekday": row["category"]} for row in shop_rows()]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    pipeline = load_pipeline(here / "shop" / "pipeline.py")
+    assert "hour" in pipeline.dense and {"hour_bin", "weekday"} <= {*pipeline.sparse}
+
+
 @pytest.mark.parametrize("date", ["%Y-%m-%d", "%Y%m%d"])
 @pytest.mark.parametrize("time", ["%H:%M:%S", "%H:%M:%S.250", "%-H:%M"])
 def test_a_date_and_a_time_of_day_are_a_time(here: Path, date: str, time: str) -> None:

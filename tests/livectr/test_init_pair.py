@@ -165,6 +165,13 @@ def send(url: str, path: Path, rows: list[Row], topic: str, key: str) -> str:
     return f"{url}/{topic}"
 
 
+def sent_as_arrow(url: str, path: Path, topic: str) -> str:
+    """Send a CSV, many rows a message and without message keys, by visitor."""
+    words = [str(path), "--format", "csv", "--to", url, "--topic", topic, "--key", "visitor"]
+    assert main(["logs", "replay", *words]) == 0
+    return f"{url}/{topic}"
+
+
 def test_two_topics_become_a_label_join(
     here: Path, kafka_url: str, topic_name: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +197,15 @@ def test_two_topics_become_a_label_join(
     said = refused(capsys, "--impressions", shown, "--clicks", other)
     assert "of the clicks are in another partition than their impression (joined on view_id)" in said
     assert "is keyed by visitor; " in said and "is keyed by view_id; write both topics with the same" in said
+    flat = [{name: value for name, value in view.items() if name != "context"} for view in views]
+    topics = [
+        sent_as_arrow(kafka_url, write_table(here / f"{name}.csv", rows), topic_name(name))
+        for name, rows in (("arrow-views", flat), ("arrow-clicks", clicks))
+    ]
+    assert init("--impressions", topics[0], "--clicks", topics[1]) == 0
+    assert "both are keyed by visitor." in capsys.readouterr().out
+    learned(Path("made/pipeline.py"), kafka_url, VIEWS, len(clicks))
+    Path("made").rename("second")
     assert "there is no topic nowhere" in refused(
         capsys, "--impressions", shown, "--clicks", f"{kafka_url}/nowhere"
     )

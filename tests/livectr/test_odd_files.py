@@ -124,8 +124,8 @@ def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> dict[str, tuple[str, list
     return found
 
 
-def written(table: dict[str, tuple[str, list[Any]]], form: str, folder: Path) -> Path:
-    path = folder / f"log.{form}"
+def written(table: dict[str, tuple[str, list[Any]]], form: str, folder: Path, name: str = "log") -> Path:
+    path = folder / f"{name}.{form}"
     columns = {name: values for name, (_, values) in table.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if form == "parquet":
@@ -224,6 +224,45 @@ def asked(pipeline: Pipeline, rows: pa.Table) -> None:
             assert "is null; send a value" in str(error) or "time" in str(error), error
 
 
+def tried_pair(
+    form: str, table: dict[str, tuple[str, list[Any]]], clicked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Try init on a table as impressions, and on some of its columns in every fifth row as clicks."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        named: dict[str, tuple[str, list[Any]]] = {"view_id": ("whole", list(range(ROWS))), **table}
+        clicks = {
+            name: (kind, values[::5])
+            for name, (kind, values) in named.items()
+            if name in ("view_id", *clicked)
+        }
+        try:
+            paths = [
+                written(some, form, folder, name) for some, name in ((named, "shown"), (clicks, "clicks"))
+            ]
+        except (pa.ArrowException, UnicodeEncodeError):  # no such file can be
+            return
+        capsys.readouterr()
+        words = ["--impressions", str(paths[0]), "--clicks", str(paths[1]), "--out", str(folder / "made")]
+        code = main(["init", *words])
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
+        if code:
+            assert code in (2, 4) and len(said.err.splitlines()) == 1 and said.err.startswith("livectr: ")
+            assert not (folder / "made").exists()
+            return
+        for line, topic in zip(said.err.splitlines()[-2:], ("shown", "clicks"), strict=True):
+            if (folder / "made" / "logs" / topic).exists():  # clicks without times are none
+                account(line, folder / "made" / "logs" / topic)
+        load_pipeline(folder / "made" / "pipeline.py")
+        source = f"file:{folder / 'made' / 'logs'}"
+        pipeline = str(folder / "made" / "pipeline.py")
+        assert main(["check", "--pipeline", pipeline, "--source", source]) in (0, 1)
+        assert "\x1b" not in capsys.readouterr().out
+    finally:
+        shutil.rmtree(folder)
+
+
 def account(said: str, log: Path) -> None:
     """The account is whole, and the log has the rows that were kept."""
     found = re.search(r"([\d,]+) rows read(?:, all kept|: ([\d,]+) kept, ([\d,]+) set aside)", said)
@@ -240,7 +279,10 @@ def account(said: str, log: Path) -> None:
     assert rows == kept
 
 
-@pytest.mark.parametrize(("form", "kinds"), [("csv", IN_CSV), ("jsonl", IN_JSON), ("parquet", tuple(VALUES))])
+FORMS = [("csv", IN_CSV), ("jsonl", IN_JSON), ("parquet", tuple(VALUES))]
+
+
+@pytest.mark.parametrize(("form", "kinds"), FORMS)
 def test_any_file_is_read_or_refused(
     form: str, kinds: tuple[str, ...], pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,5 +295,22 @@ def test_any_file_is_read_or_refused(
     @given(table=tables(kinds))
     def one(table: dict[str, tuple[str, list[Any]]]) -> None:
         tried(form, table, capsys)
+
+    one()
+
+
+@pytest.mark.parametrize(("form", "kinds"), FORMS)
+def test_any_pair_is_joined_or_refused(
+    form: str, kinds: tuple[str, ...], pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @settings(
+        max_examples=EXAMPLES or (50 if pytestconfig.getoption("--full") else 5),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    @given(table=tables(kinds), clicked=st.lists(st.sampled_from(("ts", "user_id", *ODD_NAMES)), max_size=4))
+    def one(table: dict[str, tuple[str, list[Any]]], clicked: list[str]) -> None:
+        tried_pair(form, table, clicked, capsys)
 
     one()

@@ -19,7 +19,7 @@ from tests.waiting import left_s
 
 SAYS = {
     "criteo": ('"I1": [', 'f"C{i}": log[f"C{i}"]'),
-    "avazu": ('key="device_ip"', '"hour",  # epoch milliseconds'),
+    "avazu": ('key="device_ip"', '"hour",  # epoch milliseconds', '"hour": ops.hour(log.hour)'),
     "movielens": ('EventTime("timestamp", unit="s")', 'labelled(ratings, label="label")'),
     "open-bandit": ('key="user"', '"item_id": log.item_id'),
     "outbrain": ('on=("display_id", "ad_id")', 'key="uuid"'),

@@ -15,7 +15,7 @@ from livectr.guess.convert import write_log
 from livectr.guess.facts import Facts, look
 from livectr.guess.marked import has_no_time, marked
 from livectr.guess.pair import Pair, pair_of
-from livectr.guess.raw import raw_log
+from livectr.guess.raw import raw_logs
 from livectr.guess.roles import NOBODY, ROW_ORDER, Wanted
 from livectr.guess.text import pair_text, pipeline_text
 from livectr.ingest.addresses import topic_address
@@ -135,7 +135,7 @@ def init_pair(
     if shown == clicked:
         raise ConfigError("--impressions and --clicks are the same log; name two.")
     folder = _folder(topics[0], out)
-    logs = raw_log(shown), raw_log(clicked)
+    logs = raw_logs(shown, clicked)
     if click_time is None and has_no_time(logs[1]):
         clicks = Account(Path(clicked))
         facts = marked(*logs, clicks, wanted, on)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,14 @@ from livectr.guess.facts import Sample, joined, read_sample
 from livectr.ingest.addresses import kafka_options, no_answer, topic_address
 from livectr.logs.account import Account
 from livectr.logs.arrow_rows import is_plain, plain
-from livectr.logs.files import Progress
 from livectr.logs.json_rows import batch_of, flattened, json_lines
 from livectr.logs.values import STRAY, Form
 from livectr.system.errors import ConfigError, ConnectError
 
 TOPIC_ROWS = 50_000
 """Messages of a topic that are looked at, over all partitions."""
+LEAST_LATER = 500
+"""Messages that must be left of a topic where it is not read from its beginning."""
 QUIET_S = 10.0
 """Seconds without a message after which a broker counts as away."""
 REGISTERED = 0
@@ -69,17 +71,80 @@ class RawLog:
         return replace(self, sample=replace(self.sample, table=table, forms=forms))
 
 
-def raw_log(address: str, progress: Progress = lambda done: None) -> RawLog:
-    """The first rows of FILE or kafka://HOST:PORT/TOPIC.
+def raw_logs(shown: str, clicked: str) -> tuple[RawLog, RawLog]:
+    """Samples of two logs: files, or topics of the same brokers, of about the same time.
+
+    Args:
+        shown: impressions, FILE or kafka://HOST:PORT/TOPIC.
+        clicked: clicks, alike.
 
     Raises:
-        ConfigError: it cannot be read, or has no row.
+        ConfigError: a log cannot be read, or has no row.
         ConnectError: no broker answers, or there is no such topic.
     """
-    if address.startswith("kafka:"):
-        return _topic(*topic_address(address))
-    sample = read_sample(Path(address), progress)
+    if not shown.startswith("kafka:"):
+        return _file(Path(shown)), _file(Path(clicked))
+    brokers, topics = topic_address(shown)[0], (topic_address(shown)[1], topic_address(clicked)[1])
+    with _consumer(brokers) as consumer:
+        places = [_places(consumer, brokers, topic) for topic in topics]
+        # One topic may be kept for longer than the other: both are read from where the later one begins.
+        since_ms = max(
+            _first_ms(brokers, consumer, some, topic) for some, topic in zip(places, topics, strict=True)
+        )
+        first, second = (
+            _topic(brokers, topic, *_messages(brokers, consumer, some, since_ms))
+            for some, topic in zip(places, topics, strict=True)
+        )
+    return first, second
+
+
+def _file(path: Path) -> RawLog:
+    sample = read_sample(path)
     return RawLog(sample, None, 1, np.zeros(sample.table.num_rows, np.int32), None, {})
+
+
+@contextmanager
+def _consumer(brokers: str) -> Iterator[Any]:
+    """Consumer without a group."""
+    from kafka import KafkaConsumer
+    from kafka.errors import KafkaError
+
+    try:
+        consumer = KafkaConsumer(
+            **kafka_options(brokers),
+            bootstrap_timeout_ms=5000,
+            allow_auto_create_topics=False,
+            enable_auto_commit=False,
+            client_id="livectr-init",
+        )
+    except KafkaError as error:
+        raise no_answer(brokers) from error
+    try:
+        yield consumer
+    except KafkaError as error:
+        raise no_answer(brokers) from error
+    finally:
+        consumer.close(autocommit=False)
+
+
+def _places(consumer: Any, brokers: str, topic: str) -> list[Any]:
+    """Partitions of a topic. Raises ConnectError if there is none."""
+    from kafka import TopicPartition
+
+    known = consumer.topics()
+    if topic not in known:
+        others = ", ".join(sorted(name for name in known if not name.startswith("__")))
+        raise ConnectError(f"there is no topic {topic} at {brokers}; its topics are {others or 'none'}")
+    return [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
+
+
+def _first_ms(brokers: str, consumer: Any, places: list[Any], topic: str) -> int:
+    """Time at which the topic begins, as its messages say. Raises ConfigError for an empty topic."""
+    begins = consumer.beginning_offsets(places)
+    found = [message.ms for message in _read(brokers, begins, dict.fromkeys(places, 1))]
+    if not found:
+        raise ConfigError(f"topic {topic} has no message yet; send some, and look again.")
+    return min(found)
 
 
 @dataclass
@@ -87,12 +152,59 @@ class _Message:
     partition: int
     key: bytes | None
     value: bytes
+    ms: int
 
 
-def _topic(brokers: str, topic: str) -> RawLog:
-    messages, partitions, whole = _messages(brokers, topic)
-    if not messages:
-        raise ConfigError(f"topic {topic} of {brokers} has no message yet; send some, and look again.")
+def _messages(
+    brokers: str, consumer: Any, places: list[Any], since_ms: int
+) -> tuple[list[_Message], int, bool]:
+    """Some messages of each partition, the number of partitions, and True if these are all.
+
+    A topic that is larger than the sample is read from a time on.
+    """
+    begins, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
+    most = -(-TOPIC_ROWS // len(places))
+    whole = all(ends[place] - begins[place] <= most for place in places)
+    if not whole:
+        found = consumer.offsets_for_times(dict.fromkeys(places, since_ms))
+        later = {place: ends[place] if at is None else at.offset for place, at in found.items()}
+        # A replayed log has the times of its replay, which say little.
+        if sum(ends[place] - later[place] for place in places) >= LEAST_LATER:
+            begins = later
+    return list(_read(brokers, begins, dict.fromkeys(places, most))), len(places), whole
+
+
+def _read(brokers: str, begins: dict[Any, int], most: dict[Any, int]) -> Iterator[_Message]:
+    """Messages of partitions from offsets on, until each has given so many or is at its end.
+
+    Each reading has a consumer of its own: one that seeks back in a paused partition may get nothing more.
+    """
+    with _consumer(brokers) as consumer:
+        ends, left = consumer.end_offsets(list(begins)), dict(most)
+        places = {place for place in begins if ends[place] > begins[place]}
+        consumer.assign(places)
+        for place in places:
+            consumer.seek(place, begins[place])
+        heard = time.monotonic()
+        while places:
+            polled = consumer.poll(timeout_ms=500)
+            if polled:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > QUIET_S:
+                raise ConnectError(
+                    "the brokers send no messages; are they busy, or is a partition without a leader?"
+                )
+            for place, records in polled.items():
+                for record in records[: max(0, left[place])]:
+                    yield _Message(place.partition, record.key, record.value or b"", record.timestamp)
+                left[place] -= len(records)
+            for place in list(places):
+                if left[place] <= 0 or consumer.position(place) >= ends[place]:
+                    places.discard(place)
+                    consumer.pause(place)
+
+
+def _topic(brokers: str, topic: str, messages: list[_Message], partitions: int, whole: bool) -> RawLog:
     odd = sum(message.value[:1] == bytes([REGISTERED]) for message in messages)
     if odd > STRAY * len(messages):
         raise ConfigError(
@@ -112,60 +224,6 @@ def _topic(brokers: str, topic: str) -> RawLog:
     sample = Sample(topic, table, forms, paths=found.paths, whole=whole)
     partition = np.array([messages[place].partition for place in found.places], np.int32)
     return RawLog(sample, brokers, partitions, partition, texts, found.left_out)
-
-
-def _messages(brokers: str, topic: str) -> tuple[list[_Message], int, bool]:
-    """First messages of each partition, the number of partitions, and True if these are all."""
-    from kafka import KafkaConsumer, TopicPartition
-    from kafka.errors import KafkaError
-
-    try:
-        consumer = KafkaConsumer(
-            **kafka_options(brokers),
-            bootstrap_timeout_ms=5000,
-            allow_auto_create_topics=False,
-            enable_auto_commit=False,
-            client_id="livectr-init",
-        )
-    except KafkaError as error:
-        raise no_answer(brokers) from error
-    try:
-        known = consumer.topics()
-        if topic not in known:
-            others = ", ".join(sorted(name for name in known if not name.startswith("__")))
-            raise ConnectError(f"there is no topic {topic} at {brokers}; its topics are {others or 'none'}")
-        places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
-        ends, begins = consumer.end_offsets(places), consumer.beginning_offsets(places)
-        consumer.assign(places)
-        consumer.seek_to_beginning(*places)
-        most = -(-TOPIC_ROWS // len(places))
-        left = {place: min(most, ends[place] - begins[place]) for place in places}
-        found = list(_read(consumer, ends, left))
-    except KafkaError as error:
-        raise no_answer(brokers) from error
-    finally:
-        consumer.close(autocommit=False)
-    return found, len(places), all(ends[place] - begins[place] <= most for place in places)
-
-
-def _read(consumer: Any, ends: dict[Any, int], left: dict[Any, int]) -> Iterator[_Message]:
-    """Messages of all partitions, until each has given its share or is at its end."""
-    open_places = {place for place, count in left.items() if count}
-    heard = time.monotonic()
-    while open_places:
-        polled = consumer.poll(timeout_ms=500)
-        if polled:
-            heard = time.monotonic()
-        elif time.monotonic() - heard > QUIET_S:
-            raise ConnectError("the broker sends no messages; is it busy, or a partition without a leader?")
-        for place, records in polled.items():
-            for record in records[: max(0, left[place])]:
-                yield _Message(place.partition, record.key, record.value or b"")
-            left[place] -= len(records)
-        for place in list(open_places):
-            if left[place] <= 0 or consumer.position(place) >= ends[place]:
-                open_places.discard(place)
-                consumer.pause(place)
 
 
 @dataclass

@@ -106,7 +106,7 @@ def _number_form(numbers: npt.NDArray[np.float64], named: bool) -> TimeForm | No
     for unit, span in SPANS.items():
         if _inside(numbers, span) >= 1 - STRAY:
             return TimeForm("number", unit) if whole else TimeForm("seconds") if unit == "s" else None
-    middle = float(np.median(np.abs(numbers)))
+    middle = float(np.quantile(np.abs(numbers), 0.5, method="lower"))  # a mean of two may overflow
     if not named or middle < LEAST_S:
         return None
     shares = {unit: _inside(numbers, span) for unit, span in SPANS.items()}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kafka import KafkaProducer
 
 import livectr
 from livectr.cli import main
+from livectr.guess import raw
 from livectr.guess.delays import nice_s, seconds, written
+from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.local.kafka import create_topics
 from tests.livectr.feed import Row, feed, write_lines, write_table
 
 VIEWS = 1_500
@@ -209,6 +214,33 @@ def test_two_topics_become_a_label_join(
     assert "there is no topic nowhere" in refused(
         capsys, "--impressions", shown, "--clicks", f"{kafka_url}/nowhere"
     )
+
+
+def test_topics_are_read_from_where_both_have_messages(
+    here: Path,
+    kafka_url: str,
+    topic_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Clicks are kept for longer than impressions, by more messages than are looked at."""
+    views, clicks = feed(VIEWS)
+    old = [
+        click | {"view_id": f"old{i}", "at": click["at"] - 86_400_000} for i, click in enumerate(clicks * 5)
+    ]
+    names = topic_name("late-views"), topic_name("long-clicks")
+    create_topics(kafka_url, dict.fromkeys(names, 2))
+    producer = KafkaProducer(bootstrap_servers=kafka_servers(kafka_url))
+    for name, rows in zip(names, (views, [*old, *clicks]), strict=True):
+        for row in rows:
+            value, partition = json.dumps(row).encode(), row["visitor"] % 2
+            producer.send(name, value, partition=partition, timestamp_ms=row["at"])
+    producer.close()
+    monkeypatch.setattr(raw, "TOPIC_ROWS", 600)
+    monkeypatch.setattr(raw, "LEAST_LATER", 100)
+    assert len(old) > 600
+    assert init("--impressions", *(f"{kafka_url}/{names[0]}", "--clicks", f"{kafka_url}/{names[1]}")) == 0
+    assert "on view_id; both are keyed by visitor." in capsys.readouterr().out
 
 
 def test_durations_are_those_that_people_write() -> None:

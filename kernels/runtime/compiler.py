@@ -249,7 +249,8 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
     try:
         nvrtc.compileProgram(program, [f"-arch={arch}", *DEVICE_FLAGS, f"-I{KERNELS}"])
-        return bytes(nvrtc.getCUBIN(program))
+        # CuPy takes the last byte for the end of a text. It is 0, and a driver refuses a file without it.
+        return bytes(nvrtc.getCUBIN(program)) + b"\0"
     except nvrtc.NVRTCError as error:
         raise KernelError(f"{error}\n{nvrtc.getProgramLog(program)}") from error
     finally:
@@ -295,8 +296,8 @@ def _cubin_in(folder: Path, source: str, arch: str) -> Path:
 
 
 def cubin_key(source: str, arch: str) -> str:
-    """SHA-256 of source, included files, flags and arch."""
-    return text_key(arch, "\0".join(DEVICE_FLAGS), source, *included(source))
+    """SHA-256 of source, included files, flags and arch; "whole": files of earlier versions lack a byte."""
+    return text_key("whole", arch, "\0".join(DEVICE_FLAGS), source, *included(source))
 
 
 def _write_whole(path: Path, content: bytes) -> None:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,15 @@ def test_cubins_are_kept_by_all_that_decides_them(cache: Path, monkeypatch: pyte
         context.setattr(compiler, "_nvrtc_identity", lambda: build)
         others.append(cached_cubin(source, arch="sm_90"))
     assert len({first, *others}) == 5 == len(list(cache.iterdir()))
+
+
+def test_cubins_are_whole_files() -> None:
+    """ELF's tables lie inside of the file: its header says where they begin, and the size of their entries."""
+    cubin = compile_cubin('extern "C" __global__ void f(int* x) { *x = 1; }')
+    begin_programs, begin_sections = struct.unpack_from("<QQ", cubin, 32)
+    of_program, programs, of_section, sections = struct.unpack_from("<4H", cubin, 54)
+    ends = (begin_programs + of_program * programs, begin_sections + of_section * sections)
+    assert len(cubin) == max(ends)
 
 
 def test_prebuilt_cubins_need_no_nvrtc(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Literal
 
 from livectr.ingest.extract.codegen import result_type
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 Store = Literal["result", "root", "constant"]
 HEAD_WORDS = 3
 """Words of a node before its inputs: function, output, pool."""
-MOST_FUNCTIONS = 32
-"""Functions of a kernel. 24 take NVRTC 2 CPU seconds, 48 take 5, and 193 take 45."""
+MOST_WEIGHT, POOL_WEIGHT = 48, 3
+"""About the most that a kernel's functions weigh, and the weight of one whose results are in a pool; others
+weigh 1. NVRTC's time grows faster than a kernel's code: 27 functions with pools take 2.3 CPU seconds, and
+three times 9 take 1.7."""
 PACK_SOURCE = '#include "extract/pack.cuh"\n'
 PACK_KERNELS = ("pack_count", "pack_place", "pack_write")
 
@@ -127,7 +130,7 @@ class NodeKernel:
 def node_kernels(plan: FeaturePlan) -> tuple[NodeKernel, ...]:
     """Kernels of a plan's nodes in launch order, one for each layer.
 
-    A layer of more than MOST_FUNCTIONS functions has several: compilation takes longer than in proportion.
+    A layer whose functions weigh more than MOST_WEIGHT has several.
     """
     found: list[NodeKernel] = []
     for layer, nodes in enumerate(plan.layers):
@@ -136,22 +139,30 @@ def node_kernels(plan: FeaturePlan) -> tuple[NodeKernel, ...]:
             if not node.is_root:
                 of.setdefault(device_function(node), []).append(node)
         functions = sorted(of, key=_order)
-        for part, group in enumerate(_even(functions)):
+        for part, group in enumerate(_parts(functions)):
             name = f"layer{layer}" if part == 0 else f"layer{layer}_{part + 1}"
             computed = tuple(node for function in group for node in of[function])
             found.append(NodeKernel(name, len(found), layer, tuple(group), computed))
     return tuple(found)
 
 
+def weight(function: DeviceFunction) -> int:
+    """Weight of a function in a kernel's compilation."""
+    return 1 if function.function.output in dtypes.FIXED else POOL_WEIGHT
+
+
 def _order(each: DeviceFunction) -> tuple[object, ...]:
-    """Functions whose results are in a pool come first: they take longest."""
+    """Functions whose results are in a pool come first: they take longest. A family's stand side by side."""
     return each.function.output in dtypes.FIXED, each.function.name, each.stores
 
 
-def _even(functions: Sequence[DeviceFunction]) -> Iterator[Sequence[DeviceFunction]]:
-    """Parts of about equal size, each of at most MOST_FUNCTIONS."""
-    parts = -(-len(functions) // MOST_FUNCTIONS)
-    yield from (functions[part::parts] for part in range(parts))
+def _parts(functions: Sequence[DeviceFunction]) -> Iterator[list[DeviceFunction]]:
+    """Parts of about equal weight. Functions of a name mostly share a part, and with it what they call."""
+    ends = list(accumulate(map(weight, functions)))
+    parts = -(-ends[-1] // MOST_WEIGHT) if ends else 0
+    placed = zip(functions, ends, strict=True)
+    for _, group in groupby(placed, key=lambda pair: (pair[1] - 1) * parts // ends[-1]):
+        yield [function for function, _ in group]
 
 
 def device_units(plan: FeaturePlan) -> tuple[Unit, ...]:

@@ -4,7 +4,7 @@
 
 static __device__ __forceinline__ bool is_space(uint8_t byte) { return byte == ' ' || (byte >= '\t' && byte <= '\r'); }
 
-static __device__ __forceinline__ Str trimmed(Str s) {
+static __device__ GPU_CALL Str trimmed(Str s) {
     while (s.size > 0 && is_space(s.data[s.size - 1])) --s.size;
     while (s.size > 0 && is_space(s.data[0])) s = Str{s.data + 1, s.size - 1};
     return s;
@@ -79,7 +79,7 @@ static __device__ inline void cast_to_text(int64_t x, Sink& sink) {
         rest /= 10;
     } while (rest != 0);
     if (x < 0) text[--at] = '-';
-    for (; at < 20; ++at) sink.put(text[at]);
+    ROLLED for (; at < 20; ++at) sink.put(text[at]);
 }
 
 template <typename Sink>

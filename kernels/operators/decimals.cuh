@@ -24,7 +24,7 @@ static __device__ OUT_OF_LINE Decimal read_decimal(Str s) {
     if (i < s.size && (s.data[i] == '-' || s.data[i] == '+')) d.negative = s.data[i++] == '-';
     bool any = false, point = false;
     int64_t zeros = 0;  // behind the digits taken so far
-    for (; i < s.size; ++i) {
+    ROLLED for (; i < s.size; ++i) {
         const uint32_t digit = uint32_t(s.data[i]) - '0';
         if (digit > 9) {
             if (s.data[i] != '.' || point) break;
@@ -39,7 +39,7 @@ static __device__ OUT_OF_LINE Decimal read_decimal(Str s) {
             ++zeros;
             ++d.exponent;
         } else if (!d.truncated && d.places + zeros < 19) {
-            for (int64_t k = 0; k < zeros; ++k) d.digits *= 10;
+            ROLLED for (int64_t k = 0; k < zeros; ++k) d.digits *= 10;
             d.digits = d.digits * 10 + digit;
             d.places += int32_t(zeros) + 1;
             d.exponent -= zeros;
@@ -56,7 +56,7 @@ static __device__ OUT_OF_LINE Decimal read_decimal(Str s) {
         if (i < s.size && (s.data[i] == '-' || s.data[i] == '+')) ++i;
         if (i == s.size) return d;
         int64_t power = 0;
-        for (; i < s.size && uint32_t(s.data[i]) - '0' <= 9; ++i) {
+        ROLLED for (; i < s.size && uint32_t(s.data[i]) - '0' <= 9; ++i) {
             // Beyond the longest string's digits, more changes nothing.
             if (power < 1000000000000ll) power = power * 10 + (s.data[i] - '0');
         }
@@ -70,7 +70,7 @@ static __device__ OUT_OF_LINE Decimal read_decimal(Str s) {
 static __device__ inline int64_t whole_of(const Decimal& d) {
     if (!d.valid || d.digits == 0 || d.truncated || d.exponent < 0 || d.exponent > 18) return 0;
     uint64_t value = d.digits;
-    for (int64_t k = 0; k < d.exponent; ++k) {
+    ROLLED for (int64_t k = 0; k < d.exponent; ++k) {
         if (value > 0xFFFFFFFFFFFFFFFFull / 10) return 0;
         value *= 10;
     }
@@ -112,7 +112,7 @@ struct Natural {
     }
     __device__ inline void multiply(uint32_t factor) {
         uint64_t carry = 0;
-        for (int32_t i = 0; i < size; ++i) {
+        ROLLED for (int32_t i = 0; i < size; ++i) {
             carry += uint64_t(words[i]) * factor;
             words[i] = uint32_t(carry);
             carry >>= 32;
@@ -120,26 +120,26 @@ struct Natural {
         if (carry != 0) words[size++] = uint32_t(carry);
     }
     __device__ inline void power_of_five(int32_t power) {
-        for (; power >= 13; power -= 13) multiply(1220703125u);
-        for (; power > 0; --power) multiply(5);
+        ROLLED for (; power >= 13; power -= 13) multiply(1220703125u);
+        ROLLED for (; power > 0; --power) multiply(5);
     }
     __device__ inline void shift_left(int32_t bits) {
         multiply(1u << (bits & 31));
         const int32_t whole = bits >> 5;
-        for (int32_t i = size - 1; i >= 0; --i) words[i + whole] = words[i];
-        for (int32_t i = 0; i < whole; ++i) words[i] = 0;
+        ROLLED for (int32_t i = size - 1; i >= 0; --i) words[i + whole] = words[i];
+        ROLLED for (int32_t i = 0; i < whole; ++i) words[i] = 0;
         size += whole;
     }
     __device__ inline bool at_least(const Natural& other) const {
         if (size != other.size) return size > other.size;
-        for (int32_t i = size - 1; i >= 0; --i) {
+        ROLLED for (int32_t i = size - 1; i >= 0; --i) {
             if (words[i] != other.words[i]) return words[i] > other.words[i];
         }
         return true;
     }
     __device__ inline void subtract(const Natural& other) {  // other is not larger
         int64_t borrow = 0;
-        for (int32_t i = 0; i < size; ++i) {
+        ROLLED for (int32_t i = 0; i < size; ++i) {
             borrow += int64_t(words[i]) - (i < other.size ? int64_t(other.words[i]) : 0);
             words[i] = uint32_t(borrow);
             borrow >>= 32;
@@ -158,13 +158,13 @@ static __device__ OUT_OF_LINE int32_t compare_with_half(Str s, int32_t first, in
     (point < 0 ? rest : one).power_of_five(point < 0 ? -point : point);
     const int32_t twos = power - point;
     (twos > 0 ? rest : one).shift_left(twos > 0 ? twos : -twos);
-    for (int32_t i = first; i < s.size; ++i) {
+    ROLLED for (int32_t i = first; i < s.size; ++i) {
         if (s.data[i] == '.') continue;
         const int32_t digit = int32_t(s.data[i]) - '0';
         if (digit < 0 || digit > 9) break;
         rest.multiply(10);
         int32_t ours = 0;
-        for (; rest.at_least(one); ++ours) rest.subtract(one);
+        ROLLED for (; rest.at_least(one); ++ours) rest.subtract(one);
         if (digit != ours) return digit > ours ? 1 : -1;
     }
     return rest.size == 0 ? 0 : -1;
@@ -195,7 +195,7 @@ static __device__ OUT_OF_LINE double double_of(const Decimal& d, Str s) {
     // digits · 10^power = f · 2^e, 2⁶³ <= f < 2⁶⁴; the true f differs by less than `error`.
     const int32_t block = (power + 27 * 13) / 27 - 13, fives = power - 27 * block;
     uint64_t small = 1;
-    for (int32_t k = 0; k < fives; ++k) small *= 5;
+    ROLLED for (int32_t k = 0; k < fives; ++k) small *= 5;
     int32_t shift = leading_zeros(d.digits);
     uint64_t f = d.digits << shift;
     int32_t e = power - shift;

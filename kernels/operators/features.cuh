@@ -43,12 +43,12 @@ static __device__ __forceinline__ int64_t floor_divide(int64_t a, int64_t b) { r
 static __device__ __forceinline__ int32_t modulo(int32_t a, int32_t b) { return modulo_whole(a, b); }
 static __device__ __forceinline__ int64_t modulo(int64_t a, int64_t b) { return modulo_whole(a, b); }
 
-static __device__ __forceinline__ double modulo(double a, double b) {
+static __device__ GPU_CALL double modulo(double a, double b) {
     const double rest = fmod(a, b);
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest == 0 ? copysign(0.0, b) : rest;
 }
 // Floor division as in Python and NumPy: from the remainder, so that a == b * (a // b) + a % b holds as well as it can.
-static __device__ __forceinline__ double floor_divide(double a, double b) {
+static __device__ GPU_CALL double floor_divide(double a, double b) {
     if (b == 0) return a / b;
     const double rest = fmod(a, b);
     double quotient = (a - rest) / b;
@@ -57,11 +57,11 @@ static __device__ __forceinline__ double floor_divide(double a, double b) {
     const double whole = floor(quotient);
     return quotient - whole > 0.5 ? whole + 1 : whole;
 }
-static __device__ __forceinline__ float modulo(float a, float b) {
+static __device__ GPU_CALL float modulo(float a, float b) {
     const float rest = fmodf(a, b);
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest == 0 ? copysignf(0.0f, b) : rest;
 }
-static __device__ __forceinline__ float floor_divide(float a, float b) {
+static __device__ GPU_CALL float floor_divide(float a, float b) {
     if (b == 0) return a / b;
     const float rest = fmodf(a, b);
     float quotient = (a - rest) / b;
@@ -150,7 +150,7 @@ static __device__ __forceinline__ int32_t weekday_of(int64_t ts_ms, int64_t offs
 
 // Number of `bounds` (increasing) that are <= x. `!(x < bound)` puts NaN into the last bucket.
 template <typename T>
-static __device__ __forceinline__ int32_t bucketize(T x, const T* bounds, int32_t n) {
+static __device__ GPU_CALL int32_t bucketize(T x, const T* bounds, int32_t n) {
     int32_t low = 0;
     if (n <= 32) {  // known when it is compiled: rows side by side, no branch
         for (int32_t i = 0; i < n; ++i) low += !(x < bounds[i]);
@@ -204,7 +204,7 @@ static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, con
     if constexpr (!(IS_LIST<Rest> || ...)) {
         sink.fill(row.size(), [&](int32_t i) { return cross_with(hash, row.at(i), rest...); });
     } else {
-        for (int32_t i = 0; i < row.size() && !sink.done(); ++i)
+        ROLLED for (int32_t i = 0; i < row.size() && !sink.done(); ++i)
             cross_from(sink, hash_combine(hash, uint64_t(row.at(i))), rest...);
     }
 }
@@ -219,6 +219,7 @@ static __device__ __forceinline__ void cross(Sink& sink, const Row<Items>& row, 
     if constexpr (!(IS_LIST<Rest> || ...)) {
         sink.fill(row.size(), [&](int32_t i) { return cross_keys(row.at(i), rest...); });
     } else {
-        for (int32_t i = 0; i < row.size() && !sink.done(); ++i) cross_from(sink, mix64(uint64_t(row.at(i))), rest...);
+        ROLLED for (int32_t i = 0; i < row.size() && !sink.done(); ++i)
+            cross_from(sink, mix64(uint64_t(row.at(i))), rest...);
     }
 }

@@ -14,7 +14,7 @@ struct JsonValue {
 
 static __device__ __forceinline__ int32_t hex4(const uint8_t* data) {
     int32_t value = 0;
-    for (int32_t k = 0; k < 4; ++k) {
+    ROLLED for (int32_t k = 0; k < 4; ++k) {
         const int32_t digit = data[k] - '0', letter = (data[k] | 0x20) - 'a';
         if (digit >= 0 && digit <= 9) value = value << 4 | digit;
         else if (letter >= 0 && letter <= 5) value = value << 4 | (letter + 10);
@@ -27,7 +27,7 @@ static __device__ __forceinline__ int32_t hex4(const uint8_t* data) {
 static __device__ inline int32_t json_string_end(Str s, int32_t i, bool& escaped) {
     escaped = false;
     for (++i; i < s.size;) {
-        for (; i + 8 <= s.size; i += 8) {
+        ROLLED for (; i + 8 <= s.size; i += 8) {
             const uint64_t word = eight_bytes(s.data + i), quote = word ^ EACH * '"', slash = word ^ EACH * '\\';
             const uint64_t stop =
                 ((quote - EACH) & ~quote) | ((slash - EACH) & ~slash) | ((word - EACH * 0x20) & ~word);
@@ -124,7 +124,7 @@ struct SameBytes {
         ++at;
     }
     __device__ inline void append(Str s) {
-        for (int32_t i = 0; i < s.size; ++i) put(s.data[i]);
+        ROLLED for (int32_t i = 0; i < s.size; ++i) { put(s.data[i]); }
     }
 };
 
@@ -162,7 +162,7 @@ static __device__ inline int32_t json_number_end(Str s, int32_t i) {
 
 static __device__ __forceinline__ bool json_word(Str s, int32_t i, const char* word, int32_t size) {
     if (i + size > s.size) return false;
-    for (int32_t k = 0; k < size; ++k) {
+    ROLLED for (int32_t k = 0; k < size; ++k) {
         if (s.data[i + k] != uint8_t(word[k])) return false;
     }
     return true;
@@ -216,7 +216,7 @@ struct JsonPath {
     // Index of an array; -1 where it is no index.
     __device__ __forceinline__ int32_t index() const {
         int32_t value = 0;
-        for (int32_t i = begin; i < end; ++i) {
+        ROLLED for (int32_t i = begin; i < end; ++i) {
             const uint32_t digit = uint32_t(path.data[i]) - '0';
             if (digit > 9 || value > 99999999) return -1;
             value = value * 10 + int32_t(digit);

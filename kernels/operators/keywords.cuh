@@ -25,7 +25,7 @@ static __device__ __forceinline__ int32_t keyword_step(const Keywords& k, int32_
     while (state >= k.dense) {
         const KeywordState from = k.states[state];
         if (from.children > 0 && uint8_t(from.label) == byte) return 2 * from.first + (from.label >> 8);
-        for (int32_t i = 1; i < from.children; ++i) {
+        ROLLED for (int32_t i = 1; i < from.children; ++i) {
             const uint16_t label = k.labels[from.first + i];
             if (uint8_t(label) == byte) return 2 * (from.first + i) + (label >> 8);
         }
@@ -50,7 +50,7 @@ struct KeptWords {
         more = more || size == KEYWORDS_KEPT;
         if (at == KEYWORDS_KEPT) return;
         size += size < KEYWORDS_KEPT;
-        for (int32_t i = size - 1; i > at; --i) words[i] = words[i - 1];
+        ROLLED for (int32_t i = size - 1; i > at; --i) words[i] = words[i - 1];
         words[at] = word;
     }
 };
@@ -64,14 +64,14 @@ static __device__ inline void keywords(Str s, const Keywords& k, Sink& sink) {
         kept.size = 0;
         kept.more = false;
         int32_t state = 0;
-        for (int32_t i = 0; i < s.size; ++i) {
+        ROLLED for (int32_t i = 0; i < s.size; ++i) {
             const int32_t step = keyword_step(k, state, s.data[i]);
             state = step >> 1;
             if ((step & 1) == 0) continue;
             int32_t end = k.words[state] >= 0 ? state : k.states[state].suffix;
             for (; end != 0; end = k.states[end].suffix) kept.add(k.words[end]);
         }
-        for (int32_t i = 0; i < kept.size; ++i) sink.push(kept.words[i]);
+        ROLLED for (int32_t i = 0; i < kept.size; ++i) sink.push(kept.words[i]);
         if (kept.size > 0) kept.above = kept.words[kept.size - 1];
     } while (kept.more);
 }

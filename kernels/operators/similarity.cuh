@@ -52,7 +52,7 @@ static __device__ OUT_OF_LINE int32_t edit_distance_strips(Str a, Str b) {
         less[w] = 0;
     }
     int32_t rows = 0, distance = 0;
-    for (int32_t i = 0; i < a.size && rows < EDIT_CHARACTERS;) {
+    ROLLED for (int32_t i = 0; i < a.size && rows < EDIT_CHARACTERS;) {
         int32_t cells = 0;
         places.clear();
         for (; i < a.size && cells < 64; ++cells) places.add(next_character(a, i), cells);
@@ -110,22 +110,24 @@ template <typename A, typename B>
 static __device__ inline float token_overlap(const Row<A>& a, const Row<B>& b) {
     uint64_t in_a = 0, in_b = 0;
     int32_t only_a = 0, only_b = 0, both = 0;
-    for (int32_t i = 0; i < b.size(); ++i) {
+    ROLLED for (int32_t i = 0; i < b.size(); ++i) {
         const Str item = b.at(i);
         const uint64_t bit = string_bit(item);
         bool again = false;
-        for (int32_t k = 0; (in_b & bit) != 0 && !again && k < i; ++k) again = same_string(item, b.at(k));
+        ROLLED for (int32_t k = 0; (in_b & bit) != 0 && !again && k < i; ++k) again = same_string(item, b.at(k));
         in_b |= bit;
         only_b += !again;
     }
-    for (int32_t i = 0; i < a.size(); ++i) {
+    ROLLED for (int32_t i = 0; i < a.size(); ++i) {
         const Str item = a.at(i);
         const uint64_t bit = string_bit(item);
         bool again = false, shared = false;
-        for (int32_t k = 0; (in_a & bit) != 0 && !again && k < i; ++k) again = same_string(item, a.at(k));
+        ROLLED for (int32_t k = 0; (in_a & bit) != 0 && !again && k < i; ++k) again = same_string(item, a.at(k));
         in_a |= bit;
         if (again) continue;
-        for (int32_t k = 0; (in_b & bit) != 0 && !shared && k < b.size(); ++k) shared = same_string(item, b.at(k));
+        ROLLED for (int32_t k = 0; (in_b & bit) != 0 && !shared && k < b.size(); ++k) {
+            shared = same_string(item, b.at(k));
+        }
         both += shared;
         only_a += !shared;
     }

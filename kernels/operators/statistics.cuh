@@ -24,7 +24,7 @@ static __device__ __forceinline__ int32_t quantile_bin(double x, const double* s
 static __device__ __forceinline__ int64_t sketch_count(int64_t key, const int64_t* counts, int32_t depth,
                                                        int32_t width) {
     int64_t least = INT64_MAX;
-    for (int32_t row = 0; row < depth; ++row) {
+    ROLLED for (int32_t row = 0; row < depth; ++row) {
         const uint64_t column = hash_combine(uint64_t(row), uint64_t(key)) & uint64_t(width - 1);
         least = at_most(counts[int64_t(row) * width + int64_t(column)], least);
     }

@@ -24,7 +24,7 @@ constexpr uint64_t EACH = 0x0101010101010101ull;
 static __device__ __forceinline__ uint64_t eight_bytes(const uint8_t* data) { return read_bytes<uint64_t>(data); }
 
 // UTF-8 code points: bytes that continue no character.
-static __device__ __forceinline__ int32_t characters(Str s) {
+static __device__ GPU_CALL int32_t characters(Str s) {
     int32_t count = 0;
     ROLLED for (int32_t i = 0; i < s.size; ++i) count += !continues(s.data[i]);
     return count;
@@ -59,7 +59,7 @@ static __device__ __forceinline__ uint64_t lower_ascii(uint64_t word) {
 }
 
 // The size stays: ASCII first, eight bytes at once, then characters of two bytes where they lie.
-static __device__ inline void lower_to(uint8_t* out, Str s) {
+static __device__ OUT_OF_LINE void lower_to(uint8_t* out, Str s) {
     uint64_t seen = 0;
     const auto eight = [&](int32_t at) {
         const uint64_t word = eight_bytes(s.data + at), low = lower_ascii(word);

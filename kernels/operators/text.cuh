@@ -28,7 +28,7 @@ static __device__ inline int32_t backward(Str s, int32_t i, int64_t& n) {
 }
 
 // Existing characters at positions start … start + length - 1; a negative start counts from the end.
-static __device__ inline Str substring_of(Str s, int64_t start, int64_t length) {
+static __device__ OUT_OF_LINE Str substring_of(Str s, int64_t start, int64_t length) {
     int64_t left = start < 0 ? -start : start;
     int32_t begin = start < 0 ? backward(s, s.size, left) : forward(s, 0, left);
     if (start < 0) length -= left;  // positions before the first character
@@ -38,10 +38,10 @@ static __device__ inline Str substring_of(Str s, int64_t start, int64_t length) 
 
 static __device__ inline bool bytes_equal(const uint8_t* a, const uint8_t* b, int32_t size) {
     int32_t i = 0;
-    for (; i + 8 <= size; i += 8) {
+    ROLLED for (; i + 8 <= size; i += 8) {
         if (eight_bytes(a + i) != eight_bytes(b + i)) return false;
     }
-    for (; i < size; ++i) {
+    ROLLED for (; i < size; ++i) {
         if (a[i] != b[i]) return false;
     }
     return true;

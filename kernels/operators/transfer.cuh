@@ -15,7 +15,7 @@ static __device__ __forceinline__ int64_t bits_of(double x) {
 
 template <typename Sink>
 static __device__ __forceinline__ void words_of(Str s, Sink& sink) {
-    for (int32_t i = 0; i < s.size; i += 8) {
+    ROLLED for (int32_t i = 0; i < s.size; i += 8) {
         int64_t word = 0;
         memcpy(&word, s.data + i, size_t(s.size - i < 8 ? s.size - i : 8));
         sink.push(word);
@@ -24,5 +24,5 @@ static __device__ __forceinline__ void words_of(Str s, Sink& sink) {
 
 template <typename Items, typename Sink>
 static __device__ __forceinline__ void words_of_each(const Row<Items>& row, Sink& sink) {
-    for (int32_t i = 0; i < row.size(); ++i) words_of(row.at(i), sink);
+    ROLLED for (int32_t i = 0; i < row.size(); ++i) words_of(row.at(i), sink);
 }

@@ -6,6 +6,8 @@
 
 // A long function that many functions call: inlined into each, NVRTC takes up to a second for every call.
 #define OUT_OF_LINE __noinline__
+// The same for a function that the host inlines everywhere, since it is short or works on many values at once.
+#define GPU_CALL __noinline__
 // A loop over a row's items or bytes, not unrolled: rows of a warp differ in length, and code that is four times as long
 // takes NVRTC four times as long.
 #define ROLLED _Pragma("unroll 1")
@@ -42,6 +44,7 @@ static __device__ __forceinline__ int32_t highest_bit(uint32_t bits) { return 31
 
 #define LIVECTR_HOST 1
 #define OUT_OF_LINE inline
+#define GPU_CALL __forceinline__
 #define ROLLED
 
 #include <cmath>

@@ -41,7 +41,7 @@ struct WriteItems {
     __device__ __forceinline__ void push(T value) { *at++ = value; }
     template <typename Item>
     __device__ __forceinline__ void fill(int32_t n, Item item) {
-        for (int32_t i = 0; i < n; ++i) *at++ = item(i);
+        ROLLED for (int32_t i = 0; i < n; ++i) push(item(i));
     }
 };
 

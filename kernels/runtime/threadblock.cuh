@@ -56,15 +56,24 @@ struct ThreadBlock {
         return sums[from];
     }
 
+    // Algorithm 1, lines 2 and 3: memory for the sizes in shared.sums[0]. Returns where each thread's ends, behind
+    // shared.memory.
+    static __device__ OUT_OF_LINE const int64_t* reserve(Shared& shared, const Pool& pool) {
+        const int64_t* const ends = scan(shared.sums);
+        threads([&](int32_t thread) {
+            if (thread == 0) shared.memory = pool.allocate(ends[THREADS - 1]);
+        });
+        return ends;
+    }
+
     // Allocates memory for each row: measure(row) → bytes; write(row, address), null where the pool is too small.
     // Rows begin at multiples of 8 bytes, blocks at multiples of 128.
     template <typename Measure, typename Write>
     __device__ __forceinline__ void allocate(const Pool& pool, Measure measure, Write write) const {
-        const int64_t* const ends = prefix_sums(
-            [&](int32_t thread) { return first + thread < rows ? round_up(measure(first + thread), 8) : 0; });
         threads([&](int32_t thread) {
-            if (thread == 0) shared.memory = pool.allocate(ends[THREADS - 1]);
+            shared.sums[0][thread] = first + thread < rows ? round_up(measure(first + thread), 8) : 0;
         });
+        const int64_t* const ends = reserve(shared, pool);
         threads([&](int32_t thread) {
             if (first + thread >= rows) return;
             const int64_t offset = thread > 0 ? ends[thread - 1] : 0;

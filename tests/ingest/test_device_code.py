@@ -13,11 +13,13 @@ import pytest
 from bench.features import display_ads, rows_of
 from livectr.ingest import operators as op
 from livectr.ingest.extract.device_code import (
-    MOST_FUNCTIONS,
+    MOST_WEIGHT,
     PACK_KERNELS,
     PACK_SOURCE,
+    POOL_WEIGHT,
     device_units,
     node_kernels,
+    weight,
 )
 from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.extract.extractor import Extractor
@@ -25,7 +27,7 @@ from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.pipeline import load_pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.runtime.columns import THREADS
-from livectr.kernels.runtime.compiler import cached_cubin
+from livectr.kernels.runtime.compiler import cached_cubin, cached_cubins
 from livectr.kernels.runtime.device import EmulatedDevice
 from tests.ingest.device_checks import ALL, assert_equal
 from tests.ingest.operator_check import plan_of
@@ -80,9 +82,18 @@ def test_kernels_have_limited_numbers_of_functions() -> None:
     """All operators in one plan: a kernel's compilation takes longer than in proportion to its functions."""
     plan = plan_of([node for nodes in ALL.values() for node in nodes])
     kernels = node_kernels(plan)
-    assert max(len(kernel.functions) for kernel in kernels) <= MOST_FUNCTIONS
+    assert max(sum(map(weight, kernel.functions)) for kernel in kernels) < MOST_WEIGHT + POOL_WEIGHT
     computed = [node for node in plan.nodes if not node.is_root]
     assert sorted(map(id, computed)) == sorted(id(node) for kernel in kernels for node in kernel.nodes)
+
+
+@pytest.mark.full  # 12 CPU seconds
+def test_code_of_all_operators_is_small() -> None:
+    """NVRTC's time follows the code: what many call is compiled once, and loops are not unrolled."""
+    plan = plan_of([node for nodes in ALL.values() for node in nodes])
+    cubins = cached_cubins([unit.source for unit in device_units(plan)], arch="sm_90")
+    assert len(cubins) <= 14
+    assert sum(path.stat().st_size for path in cubins) < 1_500 << 10
 
 
 def test_packing_is_small_whatever_the_plan() -> None:

@@ -57,7 +57,7 @@ from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, Report
 from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.extraction import Extraction
 from livectr.trainer.stream.rank_stream import RankStream
-from livectr.trainer.tables.gpu_memory import with_gpu_budgets
+from livectr.trainer.tables.gpu_memory import share_of_memory, with_gpu_budgets
 from livectr.trainer.telemetry import leave_to_rank_0
 
 LOG = logging.getLogger(__name__)
@@ -89,7 +89,8 @@ def build(
         store = open_store(setup, options.publish)
     on_gpu = collectives.device.type != "cpu"
     # Features and tables on a GPU have budgets; records of the run keep the options as they were given.
-    placed = replace(setup, options=with_gpu_budgets(options, pipeline, on_gpu=on_gpu))
+    share = partial(share_of_memory, collectives.sharers, control)
+    placed = replace(setup, options=with_gpu_budgets(options, pipeline, share, on_gpu=on_gpu))
     tiers, extraction = open_tiers(setup), Extraction.open(placed)
     checkpoint = _checkpoint(setup)
     restored = checkpoint.restore() if checkpoint is not None else None

@@ -90,7 +90,7 @@ def test_cubins_are_kept_by_all_that_decides_them(cache: Path, monkeypatch: pyte
 
 
 def test_cubins_are_whole_files() -> None:
-    """ELF's tables lie inside of the file: its header says where they begin, and the size of their entries."""
+    """ELF's tables lie inside of the file; its header says where, and the size of their entries."""
     cubin = compile_cubin('extern "C" __global__ void f(int* x) { *x = 1; }')
     begin_programs, begin_sections = struct.unpack_from("<QQ", cubin, 32)
     of_program, programs, of_section, sections = struct.unpack_from("<4H", cubin, 54)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.plan.placement import place
+from livectr.kernels.runtime.device import free_memory
 from livectr.kernels.table.rows import row_layout
 from livectr.models.configs import model_configs
 from livectr.models.roles import row_segments
@@ -26,6 +28,7 @@ from livectr.trainer.tables.gpu_memory import (
     with_gpu_budgets,
 )
 from livectr.trainer.tables.gpu_tables import gpu_tables
+from tests.ranks import run_ranks
 from tests.trainer.ad_logs import ad_pipeline
 
 GIB = 1 << 30
@@ -99,18 +102,25 @@ def test_settings_stay() -> None:
     assert with_gpu_budgets(given, PIPELINE, lambda: 80 * GIB) == given
     assert with_gpu_budgets(replace(given, gpu_rows=0), PIPELINE, lambda: 80 * GIB).gpu_rows == 0
     host = replace(ON_GPU, device="cpu")
-    assert with_gpu_budgets(host, PIPELINE) is host
+    assert with_gpu_budgets(host, PIPELINE, free_memory) is host
     with pytest.raises(ConfigError, match="gpu_budget is"):
         with_gpu_budgets(replace(ON_GPU, gpu_budget=1), PIPELINE, lambda: 80 * GIB)
     with pytest.raises(ConfigError, match=r"no GPU|needs CuPy"):
-        with_gpu_budgets(ON_GPU, PIPELINE)
+        with_gpu_budgets(ON_GPU, PIPELINE, free_memory)
 
 
 def test_auto_is_the_cpu_without_a_gpu() -> None:
     auto = replace(ON_GPU, device="auto", gpu_rows=5)
-    assert with_gpu_budgets(auto, PIPELINE, on_gpu=False) == replace(auto, device="cpu", gpu_rows=None)
+    assert with_gpu_budgets(auto, PIPELINE, free_memory, on_gpu=False) == replace(
+        auto, device="cpu", gpu_rows=None
+    )
     budgets = with_gpu_budgets(replace(auto, gpu_rows=None), PIPELINE, lambda: 80 * GIB)
     expected = with_gpu_budgets(ON_GPU, PIPELINE, lambda: 80 * GIB)
     assert budgets == replace(expected, device="auto") and gpu_tables(budgets) == gpu_tables(expected)
     admitting = replace(PIPELINE, policies=TablePolicy(admit_after=2))
     assert gpu_tables(with_gpu_budgets(auto, admitting, lambda: 80 * GIB)) is None
+
+
+def test_ranks_on_a_gpu_divide_its_memory(tmp_path: Path) -> None:
+    """Three processes on two GPUs; whichever allocates first, the others' budgets are the same."""
+    run_ranks(3, "tests.trainer.sharing_worker", str(tmp_path))

@@ -158,7 +158,7 @@ def test_a_run_builds_an_extractor_of_each_plan_once(
 
     monkeypatch.setattr(device_extractor, "DeviceExtractor", Emulated)
     monkeypatch.setattr(device_extractor, "require_gpu", lambda: None)
-    monkeypatch.setattr(livectr.trainer.build, "with_gpu_budgets", lambda options, _, on_gpu: options)
+    monkeypatch.setattr(livectr.trainer.build, "with_gpu_budgets", lambda options, *_, on_gpu: options)
     monkeypatch.setattr(livectr.trainer.run, "connect", lambda wire, device: connect(wire=wire))
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     redis.Redis.from_url(redis_url).flushall()

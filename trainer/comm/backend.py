@@ -95,10 +95,12 @@ class Transport:
     Attributes:
         gpu: number of this rank's GPU; None: tensors are on the CPU.
         nccl: NCCL carries tensors of GPUs; else Gloo carries all, through host memory.
+        sharers: ranks whose tensors are on this GPU, this rank among them.
     """
 
     gpu: int | None
     nccl: bool
+    sharers: tuple[int, ...] = ()
 
     @property
     def device(self) -> str:
@@ -141,14 +143,16 @@ def choose(seats: Sequence[Seat], rank: int) -> Transport:
         return Transport(None, nccl=False)
     if blind:
         raise ConfigError(_sees_none(seats, blind[0]))
-    taken = {seat.gpus[seat.number] for seat in seats}
+    cards = [seat.gpus[seat.number] for seat in seats]
+    taken = set(cards)
     nccl = len(taken) == len(seats)
     if rank == 0 and not nccl:
         LOG.info(
             "%d ranks share %d GPU%s: Gloo exchanges their tensors, through host memory",
             *(len(seats), len(taken), "" if len(taken) == 1 else "s"),
         )
-    return Transport(seats[rank].number, nccl)
+    sharers = tuple(other for other, card in enumerate(cards) if card == cards[rank])
+    return Transport(seats[rank].number, nccl, sharers)
 
 
 def _sees_none(seats: Sequence[Seat], blind: int) -> str:

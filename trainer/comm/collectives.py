@@ -53,6 +53,7 @@ class Collectives:
         wire: type of floats between ranks.
         abort: reports failures to the other ranks.
         timeout: of `apart`; None: the transport's.
+        sharers: ranks whose tensors are on this rank's GPU; (): this rank alone.
 
     Attributes:
         bytes: collective → bytes that this rank has sent
@@ -69,9 +70,11 @@ class Collectives:
         timeout: timedelta | None = None,
         *,
         nccl: bool = False,
+        sharers: tuple[int, ...] = (),
     ) -> None:
         self.rank = rank
         self.world = world
+        self.sharers = sharers or (rank,)
         self.abort = abort or Abort()
         self.device = torch.device(device)
         self.wire: Wire = wire
@@ -387,7 +390,7 @@ def connect(
     seat = Seat.here(device, gpus)
     if world == 1:
         alone = _taken(choose([seat], 0), gpus)
-        yield Collectives(device=alone.device, wire=wire)
+        yield Collectives(device=alone.device, wire=wire, sharers=alone.sharers)
         return
     _check_transport()
     store, rank, world = join(timeout_s)
@@ -402,7 +405,11 @@ def connect(
                 world_size=world,
                 timeout=(timeout := timedelta(seconds=timeout_s)),
             )
-            yield Collectives(rank, world, transport.device, wire, abort, timeout, nccl=transport.nccl)
+            yield Collectives(
+                *(rank, world, transport.device, wire, abort, timeout),
+                nccl=transport.nccl,
+                sharers=transport.sharers,
+            )
     finally:
         abort.close()
         if dist.is_initialized():

@@ -6,6 +6,8 @@
     reserve     CUDA's context, workspaces of libraries, and what PyTorch's pool keeps without a use
     rows        the rest, at least ROWS_SHARE of all
 
+Ranks on a GPU have equal parts of its free memory (`share_of_memory`).
+
 All but the free memory are estimates, from the settings alone: lists have as many keys as the placement of
 features assumes (ingest.plan.memory.Sizes). A budget that is set is taken as it is.
 """
@@ -13,8 +15,10 @@ features assumes (ingest.plan.memory.Sizes). A budget that is set is taken as it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.pipeline import Pipeline
@@ -29,6 +33,7 @@ from livectr.kernels.table.rows import row_layout
 from livectr.models.configs import model_configs
 from livectr.models.roles import row_segments
 from livectr.system.byte_units import show_bytes
+from livectr.trainer.comm.control import Control
 from livectr.trainer.options import TrainOptions
 
 LOG = logging.getLogger(__name__)
@@ -151,8 +156,28 @@ def row_bytes(layout: RowLayout) -> float:
     return Slabs.of(layout).pitch + HEADER_BYTES + BUCKET_BYTES / BUCKET_SLOTS / (LOAD / 2)
 
 
+def share_of_memory(sharers: Sequence[int], control: Control, free: Callable[[], int] = free_memory) -> int:
+    """Measure this rank's part of its GPU's free memory, in bytes. Collective among all ranks.
+
+    No rank goes on before all have measured: what one allocates is not taken from another's part.
+
+    Args:
+        sharers: ranks on this GPU, this rank among them.
+        control: of this rank.
+        free: measures the free memory in bytes.
+
+    Raises:
+        ConfigError: there is no GPU.
+    """
+    measured = control.gather(np.array([free()]))[list(sharers), 0]
+    part = int(measured.min()) // len(sharers)
+    if len(sharers) > 1:
+        LOG.info("%d ranks share this rank's GPU: it has %s of its memory", len(sharers), show_bytes(part))
+    return part
+
+
 def with_gpu_budgets(
-    options: TrainOptions, pipeline: Pipeline, free: Callable[[], int] = free_memory, *, on_gpu: bool = True
+    options: TrainOptions, pipeline: Pipeline, free: Callable[[], int], *, on_gpu: bool = True
 ) -> TrainOptions:
     """Options with `gpu_budget` and `gpu_rows`, where `device` is not cpu; tells what goes where.
 
@@ -161,7 +186,7 @@ def with_gpu_budgets(
     Args:
         options: a budget that is set stays.
         pipeline: what the run learns.
-        free: measures the free memory in bytes.
+        free: measures this rank's part of the free memory, in bytes (`share_of_memory`).
         on_gpu: ranks agreed on GPUs (`trainer.comm.backend`).
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import gpu, gpu_images, gpu_staging, gpu_step, gpu_tables, gpu_train
+from bench import gpu, gpu_images, gpu_plan, gpu_staging, gpu_step, gpu_tables, gpu_train
 from bench.run import ROW
 from livectr.ingest.extract.device_code import device_units
 from livectr.kernels.gpu_table.device_store import table_source
@@ -53,6 +53,11 @@ def test_staging_is_measured_without_a_device() -> None:
     assert set(rate) == set(written) == set(ROW)
     assert float(str(rate["ours"])) > 0 and float(str(written["peer"])) > 0
     assert "700 rows" in str(rate["workload"])
+
+
+def test_a_batch_of_200_features_asks_little_of_a_device() -> None:
+    """A launch a layer and three that pack, a single wait, and nothing that is allocated."""
+    assert gpu_plan.asked(batches=1) == gpu_plan.Asked(layers=6, launches=9, waits=1, allocations=0)
 
 
 @pytest.mark.parametrize(

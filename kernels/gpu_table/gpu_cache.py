@@ -34,7 +34,7 @@ import numpy.typing as npt
 from livectr.kernels.gpu_table.device_store import Target
 from livectr.kernels.gpu_table.device_table import Batch, DeviceTable, Leaving, Listed, Occurrences, Search
 from livectr.kernels.runtime.arrays import contiguous
-from livectr.kernels.runtime.device import CudaDevice, on_device
+from livectr.kernels.runtime.device import CudaDevice
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable, Floats, Keys, Missing, Rows
 from livectr.system.errors import ConfigError
@@ -341,8 +341,8 @@ class _Placed:
 class CachedFields:
     """`FieldTables` over a cache: the same arguments, results and bits; arrays on the device.
 
-    Offsets and keys are on the host, or both on the device (DLPack), where they are taken as they are: their
-    lengths are checked, their content is not.
+    Offsets and keys are NumPy's, or both are tensors on the device (DLPack), which are taken as they are:
+    their lengths are checked, their content is not.
 
     Several fronts may share a cache; a forward belongs to the backward after it, whichever front ran last.
 
@@ -374,9 +374,10 @@ class CachedFields:
             table, self._last = self.cache.device, None
             placed = self._placed(offsets, keys) or self._place(offsets, keys, rows)
             batch = self.cache.fetch(placed.occurrences)
-            out = table.work.result(4 * placed.count * self.dim)
+            out = table.work.results.take(4 * placed.count * self.dim)
             members = {"rows": batch.plan["rows"], "id_of": batch.plan["id_of"], "out": out.address}
             table.launch({**placed.plan, **members}, ("pool_cells", placed.plan["n"] * table.parts))
+            table.work.keep(placed.given.owners)  # also where no backward follows
             self._last = batch, placed
             return tuple(table.device.array(out, shape, np.float32, 4 * at) for at, shape in placed.results)
 
@@ -394,7 +395,7 @@ class CachedFields:
             for grad, (_, shape) in zip(grads, placed.results, strict=True):
                 _check(grad, "float32", shape)
             parts = [table.device.borrow(grad) for grad in grads]
-            table.work.keep(parts)
+            table.work.keep((parts, placed.given.owners))
             address = parts[0][0]
             if len(parts) > 1:
                 address = table.work.memory("grads", 4 * placed.count * self.dim)
@@ -439,7 +440,7 @@ class CachedFields:
         bases = ends - counts * widths
         cells = int(ends[-1]) if len(ends) else 0
         space = self.cache.space()
-        if on_device(keys):
+        if hasattr(keys, "__dlpack__") and not isinstance(keys, np.ndarray):
             given = self._borrowed(offsets, keys, cells)
         else:
             given = self._uploaded(offsets, keys, cells, space)
@@ -475,6 +476,7 @@ class CachedFields:
         _check(offsets, "int32", (cells + 1,))
         _check(keys, "int64", (len(keys),))
         (starts, one), (at, other) = (self.cache.device.device.borrow(array) for array in (offsets, keys))
+        self.cache.device.work.keep((one, other))
         return _Given(starts, at, len(keys), (one, other))
 
 

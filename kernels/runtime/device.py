@@ -23,14 +23,9 @@ from livectr.kernels.runtime.compiler import cached_cubins, compile_host
 from livectr.system.errors import ConfigError
 
 Bytes = npt.NDArray[np.uint8]
-_DLPACK_CPU, _DLPACK_CUDA = 1, 2
+_DLPACK_CUDA = 2
 _NO_SYNC, _LEGACY_STREAM = -1, 1
 """Streams of DLPack: the reader does not say which, and CUDA's legacy default stream."""
-
-
-def on_device(array: Any) -> bool:
-    """Tells an array on a device, which DLPack says, from one of the host."""
-    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] != _DLPACK_CPU
 
 
 class Buffer:
@@ -67,11 +62,13 @@ class Device(ABC):
     """Number of kernels launched so far."""
     waits = 0
     """Number of times so far that the host waited for the queue."""
+    downloaded = 0
+    """Bytes whose copies to the host were queued so far."""
 
     def another(self) -> Self:
         """Copies this device: the same kernels on the same GPU, and a queue of its own."""
         other = copy.copy(self)
-        other.launches = other.waits = 0
+        other.launches = other.waits = other.downloaded = 0
         return other
 
     @abstractmethod
@@ -96,9 +93,9 @@ class Device(ABC):
     def upload(self, address: int, source: Bytes) -> None:
         """Queues a copy to the device; `source` must stay unchanged until `synchronize`."""
 
-    @abstractmethod
     def download(self, target: Bytes, address: int) -> None:
-        """Queues a copy from the device."""
+        """Queues a copy from the device; `target` is valid after `synchronize`."""
+        self.downloaded += target.nbytes
 
     @abstractmethod
     def clear(self, address: int, nbytes: int) -> None:
@@ -201,6 +198,7 @@ class EmulatedDevice(Device):
 
     def download(self, target: Bytes, address: int) -> None:
         """Copies at once."""
+        super().download(target, address)
         ctypes.memmove(target.ctypes.data, address, target.nbytes)
 
     def clear(self, address: int, nbytes: int) -> None:
@@ -359,6 +357,7 @@ class CudaDevice(Device):
 
     def download(self, target: Bytes, address: int) -> None:
         """Queues a copy from the GPU; `target` is valid after `synchronize`."""
+        super().download(target, address)
         kind = self._runtime.memcpyDeviceToHost
         self._runtime.memcpyAsync(target.ctypes.data, address, target.nbytes, kind, self._stream.ptr)
 

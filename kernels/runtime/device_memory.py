@@ -68,6 +68,26 @@ class PinnedArena:
         self._turn, self._at, self._taken = 1 - self._turn, 0, 0
 
 
+class Results:
+    """Device memory of arrays that leave, used again once none of them is left.
+
+    Args:
+        device: writes the memory, in its queue's order.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._free: deque[Buffer] = deque()
+
+    def take(self, nbytes: int) -> Buffer:
+        """Lends at least `nbytes` bytes."""
+        for _ in range(len(self._free)):
+            buffer = self._free.popleft()
+            if buffer.nbytes >= nbytes:
+                return self._device.lend(buffer, self._free.append)
+        return self._device.lend(self._device.memory(_larger(nbytes)), self._free.append)
+
+
 class Workspace:
     """Named device memory that only grows, and the device's queue of copies and launches.
 
@@ -76,6 +96,9 @@ class Workspace:
     Args:
         device: the device.
         members: members of `struct Plan`, as of `plan_struct`.
+
+    Attributes:
+        results: memory of arrays that leave.
     """
 
     def __init__(self, device: Device, members: Sequence[tuple[str, str]]) -> None:
@@ -83,7 +106,7 @@ class Workspace:
         self._names = {name: at for at, (_, name) in enumerate(members)}
         self._plan = device.memory(8 * len(members))
         self._buffers: dict[str, Buffer] = {}
-        self._results: deque[Buffer] = deque()
+        self.results = Results(device)
         self._pinned = PinnedArena(device)
         self._pending: list[Any] = []
 
@@ -93,14 +116,6 @@ class Workspace:
             self._buffers.pop(name, None)
             self._buffers[name] = self.device.memory(_larger(nbytes))
         return self._buffers[name].address
-
-    def result(self, nbytes: int) -> Buffer:
-        """Memory of at least `nbytes` bytes for arrays that leave; used again once none of them is left."""
-        for _ in range(len(self._results)):
-            buffer = self._results.popleft()
-            if buffer.nbytes >= nbytes:
-                return self.device.lend(buffer, self._results.append)
-        return self.device.lend(self.device.memory(_larger(nbytes)), self._results.append)
 
     def upload(self, name: str, array: Array) -> int:
         """Address of a copy of `array`, queued, by way of pinned memory."""

@@ -462,23 +462,6 @@ def wrong_calls_are_told(target: Target) -> None:
     assert len(table.find([])) == 0 and len(table.export()[0]) == 0
 
 
-class DeviceArray:
-    """Array that says by DLPack that it is a GPU's; memory is the host's."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.shape, self.dtype = array.shape, array.dtype
-        self._array = array
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self._array, dtype, copy=copy)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0
-
-
 def on_host(array: Any) -> np.ndarray:
     """A device's array as NumPy's."""
     return array if isinstance(array, np.ndarray) else array.get()

@@ -46,7 +46,7 @@ def test_a_download_is_valid_from_a_wait_to_the_next(work: Workspace) -> None:
 
 def test_a_result_is_lent_again_once_its_arrays_are_gone() -> None:
     def lent() -> tuple[int, np.ndarray]:
-        buffer = work.result(4_000)
+        buffer = work.results.take(4_000)
         return buffer.address, device.array(buffer, (10, 100), np.float32)
 
     device = EmulatedDevice("", [])
@@ -62,4 +62,4 @@ def test_a_result_is_lent_again_once_its_arrays_are_gone() -> None:
     assert third == first
     del other
     assert lent()[0] in (first, second)
-    assert work.result(100_000).nbytes >= 100_000
+    assert work.results.take(100_000).nbytes >= 100_000

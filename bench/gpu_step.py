@@ -93,7 +93,7 @@ def _step(way: Way, target: Target, device: str, size: int) -> Callable[[], obje
     """Extract and learn the next batch."""
     extract: Extract = Extractor(WIDE.plan, engine="fused")
     if way.features:
-        extract = DeviceExtractor(WIDE.plan, target, rows=size)
+        extract = DeviceExtractor(WIDE.plan, target, rows=size, brought="nothing")
     des = DesStep(
         WIDE,
         seed=1,
@@ -107,7 +107,7 @@ def _step(way: Way, target: Target, device: str, size: int) -> Callable[[], obje
 
     def step() -> object:
         batch, label = next(turns)
-        return des.step(extract(batch), label)
+        return des.step(extract.resident(batch), label)
 
     return step
 

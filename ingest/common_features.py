@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.ingest.extract.device_features import DeviceFeatures
 from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns
 from livectr.ingest.extract.statistics import Statistics, name_of
 from livectr.ingest.join.example_columns import Examples
@@ -81,7 +82,7 @@ def _is_users(pipeline: Pipeline, root: Expr) -> bool:
 
 @dataclass(frozen=True)
 class CommonFeatures:
-    """Features of B rows in G groups.
+    """Features of B rows in G groups. Each part is on the host or on a device.
 
     Args:
         common: G rows, the common fields and dense numbers of each group.
@@ -91,8 +92,8 @@ class CommonFeatures:
         failed: bool[B], as in Features.
     """
 
-    common: Features
-    own: Features
+    common: Features | DeviceFeatures
+    own: Features | DeviceFeatures
     index: I32
     observed: I64
     failed: npt.NDArray[np.bool_]
@@ -109,6 +110,14 @@ class CommonFeatures:
     def groups(self) -> int:
         """Number of groups G."""
         return self.common.rows
+
+    def ids(self) -> CommonFeatures:
+        """The same rows and groups on the host, without dense numbers."""
+        return replace(self, common=self.common.ids(), own=self.own.ids())
+
+    def host(self) -> CommonFeatures:
+        """The same rows and groups on the host."""
+        return replace(self, common=self.common.host(), own=self.own.host())
 
     def take(self, rows: I64) -> CommonFeatures:
         """Gather rows in the given order, with their groups."""
@@ -146,12 +155,19 @@ class CommonFeatures:
         )
 
     def plain(self, common: Common) -> Features:
-        """Copy the common features to each row."""
-        fields = self.common.fields + self.own.fields
-        dense = self.common.dense.shape[1] + self.own.dense.shape[1]
-        order = [_merged(common.fields, fields), _merged(common.dense, dense)]
-        merged = self.common.take(self.index).merge(self.own, *order)
+        """Copy the common features to each row, on the host."""
+        shared, own = self.common.host(), self.own.host()
+        dense = shared.dense.shape[1] + own.dense.shape[1]
+        order = [
+            _merged(common.fields, shared.fields + own.fields),
+            _merged(common.dense, dense) if dense else [],  # of `ids` there are none
+        ]
+        merged = shared.take(self.index).merge(own, *order)
         return Features(self.rows, merged.offsets, merged.keys, merged.dense, self.observed, self.failed)
+
+
+AnyFeatures = Features | DeviceFeatures | CommonFeatures
+"""Features of a batch; `ids` and `host` bring them to the host."""
 
 
 def _merged(common: tuple[int, ...], count: int) -> list[int]:
@@ -175,7 +191,7 @@ class _Sides:
 
 def sharing(
     pipeline: Pipeline, track: ExampleFeatures, extractor: Callable[[FeaturePlan], Extract]
-) -> Callable[[Examples, Statistics | None], Features | CommonFeatures]:
+) -> Callable[[Examples, Statistics | None], AnyFeatures]:
     """Extraction of examples with shared common features, with the results of `track.features`.
 
     Computed features are computed once a group; features that are read are grouped afterwards.
@@ -188,7 +204,7 @@ def sharing(
     if track.materialized is None:
         return CommonExtractor(pipeline, extractor(pipeline.plan), extractor).features
     common = Common.of(pipeline)
-    return lambda examples, statistics: CommonFeatures.of(track.features(examples, statistics), common)
+    return lambda examples, statistics: CommonFeatures.of(track.features(examples, statistics).host(), common)
 
 
 class CommonExtractor:
@@ -223,25 +239,24 @@ class CommonExtractor:
         """True when some feature is common."""
         return bool(self._common)
 
-    def features(self, examples: Examples, statistics: Statistics | None = None) -> Features | CommonFeatures:
+    def features(self, examples: Examples, statistics: Statistics | None = None) -> AnyFeatures:
         """Features of examples, as `ingest.materialized.features.ExampleFeatures`."""
         return self(examples.columns, examples.user, statistics)
 
-    def __call__(
-        self, batch: pa.RecordBatch, user: I64, statistics: Statistics | None = None
-    ) -> Features | CommonFeatures:
+    def __call__(self, batch: pa.RecordBatch, user: I64, statistics: Statistics | None = None) -> AnyFeatures:
         """Features of a batch of the plan's root columns. user: int64[B], key of each row's user."""
         if not self.groups or not batch.num_rows:
-            return self._full(batch, statistics)
+            return self._full.resident(batch, statistics)
         index, first = self.group(batch, user)
         if len(first) > WORTHWHILE * len(index):
-            return self._full(batch, statistics)
+            return self._full.resident(batch, statistics)
         sides = self._sides
         states = [
             None if statistics is None else statistics.of(side.plan) for side in (sides.common, sides.own)
         ]
         roots = batch.select([root.name for root in self._roots])
-        common, own = sides.common(roots.take(pa.array(first)), states[0]), sides.own(batch, states[1])
+        common = sides.common.resident(roots.take(pa.array(first)), states[0])
+        own = sides.own.resident(batch, states[1])
         observed = np.empty((len(sides.observed), len(index)), np.int64)
         for words, (row, group_row) in zip(observed, sides.observed, strict=True):
             words[:] = own.observed[row] if row is not None else common.observed[group_row][index]

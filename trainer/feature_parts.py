@@ -100,9 +100,11 @@ def columns_of(fields: Sequence[int], common: Common, dense: int) -> tuple[Colum
     )
 
 
-def to_tensor(array: NDArray[np.float32] | None, device: torch.device) -> Tensor | None:
-    """The array on a device; None stays None."""
-    return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device)
+def to_tensor(array: NDArray[np.float32] | Tensor | None, device: torch.device) -> Tensor | None:
+    """The array on a device; a tensor that is there, and None, stay as they are."""
+    if array is None or isinstance(array, Tensor):
+        return None if array is None else array.to(device)
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
 
 def rows_at(values: Tensor, index: NDArray[np.int32] | NDArray[np.int64]) -> Tensor:
@@ -119,10 +121,13 @@ def per_example(values: Tensor, group_of: NDArray[np.int32] | None) -> Tensor:
     return values if group_of is None else rows_at(values, group_of)
 
 
-def ragged(values: Tensor, lengths: NDArray[np.int32], group_of: NDArray[np.int32] | None) -> Ragged:
+def ragged(values: Tensor, lengths: NDArray[np.int32] | Tensor, group_of: NDArray[np.int32] | None) -> Ragged:
     """Lists of examples: values f32[nnz, K] and lengths i32[cells] of their own, or those of their groups."""
-    offsets = np.r_[0, np.cumsum(lengths)].astype(np.int64)
-    lists = Ragged(values, torch.from_numpy(offsets).to(values.device))
+    if isinstance(lengths, Tensor):
+        offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int64), (1, 0))
+    else:
+        offsets = torch.from_numpy(np.r_[0, np.cumsum(lengths)].astype(np.int64))
+    lists = Ragged(values, offsets.to(values.device))
     if group_of is None:
         return lists
     return SharedLists(lists, torch.from_numpy(group_of.astype(np.int64)).to(values.device))

@@ -117,7 +117,9 @@ def references(batch: Batch, fields: tuple[int, int], common: Common) -> I64:
     assert isinstance(features, CommonFeatures)
     clicked, shown = fields
     before = sum(f < shown for f in common.fields)
-    return np.concatenate([features.common.field(clicked)[1], features.own.field(shown - before)[1]])
+    return np.concatenate(
+        [features.common.ids().field(clicked)[1], features.own.ids().field(shown - before)[1]]
+    )
 
 
 def write_ids(folder: Path, batch: Batch) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.ingest.extract.device_features import Brought, DeviceFeatures, Part, Parts
 from livectr.ingest.extract.device_tables import Tables, root_words
 from livectr.ingest.extract.staging import Staging
 from livectr.ingest.language.expr import Expr
@@ -17,6 +18,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.columns import THREADS
 from livectr.kernels.runtime.device import Buffer, Device
+from livectr.kernels.runtime.device_memory import Results
 from livectr.kernels.runtime.recycled import Recycled
 from livectr.system.errors import InternalError
 
@@ -75,11 +77,11 @@ class DeviceBatch:
         device: runs the kernels.
         plan: whose features are computed.
         resources: the plan's tables on this device, which batches share.
-        outputs: pinned memory of the features.
+        pinned: host memory of the features.
     """
 
     def __init__(
-        self, device: Device, plan: FeaturePlan, resources: DeviceResources, outputs: Recycled
+        self, device: Device, plan: FeaturePlan, resources: DeviceResources, pinned: Recycled
     ) -> None:
         self.device, self.plan = device, plan
         self.replaced = 0
@@ -89,8 +91,11 @@ class DeviceBatch:
         self._regions = [LEAST_POOL] * (max(plan.layout.regions, default=-1) + 1)
         self._keys = 0
         self._keys_a_row = float(len(plan.sparse))
-        self._results = outputs
+        self._pinned = pinned
         self._host_outputs = _NOTHING
+        self._results = Results(device)
+        self._outputs: Buffer | None = None
+        self._brought: Brought = "all"
         self._buffers: dict[str, Buffer] = {}
         self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
         self._resources = resources
@@ -113,18 +118,19 @@ class DeviceBatch:
         if states and tuple(map(id, states)) != tuple(map(id, self._state_of)):
             self._state_of, self._state_at = tuple(states), self._upload_arrays("states", states)
         self._slots = self._memory("slots", plan.layout.bytes_per_row * self.blocks * THREADS)
-        sizes = [8 * fields, fields * self.blocks * 8 + 8, 8 * len(plan.layout.regions), 8, rows]
+        sizes = [fields * self.blocks * 8 + 8, 8 * fields, 8 * len(plan.layout.regions), 8, rows]
         small = list(_offsets(sizes))
         self._small = self._memory("small", small[-1])
-        self._totals, self._counts, self._heads, self._replaced, self._failed = (
+        self._counts, self._totals, self._heads, self._replaced, self._failed = (
             self._small + at for at in small[:-1]
         )
         self._small_end = self._small + small[-1]
         self.device.clear(self._small, small[-1])
         self._region_at = [self._memory(f"region{i}", capacity) for i, capacity in enumerate(self._regions)]
-        widths = [4 * (fields * rows + 1), 4 * len(plan.dense_names) * rows, 8 * len(plan.statistics) * rows]
+        widths = [4 * len(plan.dense_names) * rows, 8 * len(plan.statistics) * rows, 4 * (fields * rows + 1)]
         self._out = list(_offsets([*widths, 8 * self._keys]))
-        self._outputs = self._memory("outputs", self._out[-1])
+        self._outputs = None  # a batch that runs again uses the same memory
+        self._outputs = self._results.take(self._out[-1])
         self._root_words: dict[int, list[int]] = {}
         self._upload("columns", self._columns, batch)
 
@@ -138,8 +144,12 @@ class DeviceBatch:
             if first <= kernel.layer < end:
                 self.device.launch(kernel.name, self.blocks * len(kernel.nodes), self._plan)
 
-    def pack(self) -> None:
-        """Step 5: pack the outputs, and queue the copies to the host of all keys that are to be expected."""
+    def pack(self, brought: Brought = "all") -> None:
+        """Step 5: pack the outputs, and queue the copies to the host, of as many keys as are to be expected.
+
+        Args:
+            brought: features that are copied; what is observed or failed is copied in any case.
+        """
         plan = self.plan
         fields, outputs = len(plan.sparse), len(plan.sparse) + len(plan.dense) + len(plan.statistics)
         if fields:
@@ -152,14 +162,15 @@ class DeviceBatch:
         self._known = self._host("known", nbytes)[:nbytes]
         self.device.download(self._known, self._total)
         expected = int(self.rows * self._keys_a_row * MARGIN) + LEAST_MARGIN
+        self._brought = brought
         self._download(min(self._keys, expected))
 
-    def finish(self) -> Features | None:
+    def finish(self) -> Features | DeviceFeatures | None:
         """Step 6: wait for the features; once more if there are more keys than were expected.
 
         Returns:
-            The features, in pinned memory that is used again when they are freed; or None when a pool was too
-            small: it has grown, and the batch has to run again.
+            The features, in memory that is used again when they are freed; or None when a pool was too small:
+            it has grown, and the batch has to run again.
         """
         self.device.synchronize()
         rows, fields, regions = self.rows, len(self.plan.sparse), self.plan.layout.regions
@@ -175,36 +186,45 @@ class DeviceBatch:
                 self._regions[region] = max(self._regions[region], -(-int(head * GROWTH) // 256) * 256)
         if not fits:
             return None
-        if nnz > self._expected:
+        if nnz > self._expected and self._brought != "nothing":
             self._download(nnz)
             self.device.synchronize()
         self._keys_a_row = nnz / rows
-        offsets_at, dense_at, observed_at, keys_at, _ = self._out
-        failed_at, width = self._failed - self._total, len(self.plan.dense_names)
-        statistics = len(self.plan.statistics)
-        outputs, self._host_outputs = self._host_outputs, _NOTHING
-
-        def part(at: int, count: int, dtype: Any) -> Array:
-            words: Array = outputs[at : at + count * np.dtype(dtype).itemsize].view(dtype)
-            return words
-
-        return Features(
-            rows,
-            part(offsets_at, fields * rows + 1, np.int32),
-            part(keys_at, nnz, np.int64),
-            part(dense_at, rows * width, np.float32).reshape(rows, width),
-            part(observed_at, statistics * rows, np.int64).reshape(statistics, rows),
-            self._known[failed_at : failed_at + rows].astype(bool),
+        dense_at, observed_at, offsets_at, keys_at, _ = self._out
+        parts = Parts(
+            Part(offsets_at, (fields * rows + 1,), np.int32),
+            Part(keys_at, (nnz,), np.int64),
+            Part(dense_at, (rows, len(self.plan.dense_names)), np.float32),
         )
+        failed_at = self._failed - self._total
+        failed = self._known[failed_at : failed_at + rows].astype(bool)
+        outputs, self._host_outputs = self._host_outputs, _NOTHING
+        memory, self._outputs = self._outputs, None
+        assert memory is not None, "a batch is finished once"
+
+        def copied(part: Part) -> Array:
+            at = part.at - self._copied_from
+            return outputs[at : at + part.nbytes].view(part.dtype).reshape(part.shape)
+
+        observed = copied(Part(observed_at, (len(self.plan.statistics), rows), np.int64))
+        if self._brought == "all":
+            offsets, keys, dense = map(copied, (parts.offsets, parts.keys, parts.dense))
+            return Features(rows, offsets, keys, dense, observed, failed)
+        counts = np.array(self._copied(self._totals, fields), np.int64)
+        ids = (copied(parts.offsets), copied(parts.keys)) if self._brought == "ids" else None
+        return DeviceFeatures(rows, counts, observed, failed, self.device, memory, parts, self._pinned, ids)
 
     def _download(self, keys: int) -> None:
         """Queue the copy of the outputs, with that many keys, to pinned memory that no other batch has."""
-        *_, keys_at, _ = self._out
-        words = keys_at // 8 + keys
-        self._expected = keys
+        _, observed_at, offsets_at, keys_at, _ = self._out
+        assert self._outputs is not None, "a batch has begun"
+        first = 0 if self._brought == "all" else observed_at
+        end = offsets_at if self._brought == "nothing" else keys_at + 8 * keys
+        self._copied_from, self._expected = first, keys
         self._host_outputs = _NOTHING  # what was copied before is free again
-        self._host_outputs = self._results.empty(words).view(np.uint8)
-        self.device.download(self._host_outputs, self._outputs)
+        self._host_outputs = self._pinned.empty((end - first) // 8).view(np.uint8)
+        if end > first:
+            self.device.download(self._host_outputs, self._outputs.address + first)
 
     def _copied(self, address: int, count: int) -> list[int]:
         """Words at an address behind the total of keys, as they were copied to the host."""
@@ -261,7 +281,8 @@ class DeviceBatch:
         roots = pools + 8 * POOL * len(plan.layout.regions)
         states = roots + 8 * resources.tables.root_words
         tables = [resources.address + 8 * word for word in resources.tables.begins]
-        offsets, dense, observed, keys, _ = (self._outputs + at for at in self._out)
+        assert self._outputs is not None, "a batch has begun"
+        dense, observed, offsets, keys, _ = (self._outputs.address + at for at in self._out)
         head = [
             *(self.rows, self.blocks, self._failed, self._slots, pools, roots, states, *tables),
             *(self._counts, self._totals, offsets, keys, self._keys, dense, observed, self._replaced),

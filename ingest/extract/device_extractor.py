@@ -6,8 +6,8 @@ A call, for a batch of B rows:
     2  the batch's columns and the plan's pointers are copied to the device, in one copy;
     3  the layers that need no result of the CPU are launched;
     4  the CPU's results are copied, and the other layers are launched;
-    5  the outputs are packed and copied back: their number, the pools' heads, and as many keys as the batch
-       before leads to expect;
+    5  the outputs are packed and copied back: their number, the pools' heads, what is observed or failed, and
+       as many keys as the batch before leads to expect; or they stay on the device (`resident`);
     6  the host waits for the queue. If there are more keys, it copies them and waits again. If a pool or the
        key buffer was too small, it grows and 2 to 6 run again: nothing is truncated.
 
@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from livectr.ingest.extract.device_batch import DeviceBatch, DeviceResources
 from livectr.ingest.extract.device_code import device_units, emulation_units
+from livectr.ingest.extract.device_features import Brought, DeviceFeatures
 from livectr.ingest.extract.engines import explained
 from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.extract.measured_extractor import MeasuredExtractor
@@ -80,6 +81,7 @@ class DeviceExtractor:
         target: device that runs the kernels.
         budget_bytes: device memory that batches of `rows` rows may take; None: no limit.
         rows: batch size for which the memory is planned.
+        brought: features that `resident` copies to the host.
 
     Raises:
         ConfigError: a user's operator does not compile, or the budget is too small for the features alone.
@@ -92,17 +94,14 @@ class DeviceExtractor:
         *,
         budget_bytes: int | None = None,
         rows: int = 4096,
+        brought: Brought = "all",
     ) -> None:
-        self.plan = plan
+        self.plan, self.brought = plan, brought
         self.placement = place(plan, budget_bytes=budget_bytes, rows=rows)
         #: count of dense numbers that were not finite and became 0
         self.replaced = 0
         #: count of batches that ran again because a pool was too small
         self.reruns = 0
-        #: count of kernel launches
-        self.launches = 0
-        #: count of waits for a queue
-        self.waits = 0
         self._split, new = substitute(plan, self.placement.cpu)
         # Statistic nodes of the plan as nodes of the device's plan; None: computed by the CPU only.
         self._on_device = [new.get(id(node)) for node in plan.statistics]
@@ -117,12 +116,39 @@ class DeviceExtractor:
             raise explained(error) from None
         self._resources = DeviceResources.upload(self._device, self._split)
         self._outputs = Recycled(keep=8, allocate=self._pinned)
+        self._devices = [self._device]  # a queue each
         self._contexts = [DeviceBatch(self._device, self._split, self._resources, self._outputs)]
+
+    @property
+    def launches(self) -> int:
+        """Number of kernels launched so far."""
+        return sum(device.launches for device in self._devices)
+
+    @property
+    def waits(self) -> int:
+        """Number of times so far that a caller waited for a queue."""
+        return sum(device.waits for device in self._devices)
+
+    @property
+    def downloaded(self) -> int:
+        """Bytes copied to the host so far."""
+        return sum(device.downloaded for device in self._devices)
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
         """Compute the features of a batch, as `Extractor.__call__`."""
+        return self._result(batch, statistics, "all").host()
+
+    def resident(
+        self, batch: pa.RecordBatch, statistics: Statistics | None = None
+    ) -> Features | DeviceFeatures:
+        """Compute the features of a batch and leave them on the device, but for those that are `brought`."""
+        return self._result(batch, statistics, self.brought)
+
+    def _result(
+        self, batch: pa.RecordBatch, statistics: Statistics | None, brought: Brought
+    ) -> Features | DeviceFeatures:
         if batch.num_rows:
-            return self.begin(batch, statistics).result()
+            return self.begin(batch, statistics, brought).result()
         return Features(
             0,
             np.zeros(1, np.int32),
@@ -143,17 +169,19 @@ class DeviceExtractor:
         for batch in batches:
             flights.append(self.begin(batch))
             if len(flights) > ahead:
-                yield flights.popleft().result()
+                yield flights.popleft().result().host()
         while flights:
-            yield flights.popleft().result()
+            yield flights.popleft().result().host()
 
-    def begin(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Flight:
+    def begin(
+        self, batch: pa.RecordBatch, statistics: Statistics | None = None, brought: Brought = "all"
+    ) -> Flight:
         """Stage a batch of at least one row and queue its work, without a wait for the device.
 
         Raises:
             ConfigError, InternalError: the batch cannot be read, as `Extractor.__call__`.
         """
-        return Flight(self, batch, statistics)
+        return Flight(self, batch, statistics, brought)
 
     def _pinned(self, count: int) -> npt.NDArray[np.int64]:
         """Pinned memory int64[count]."""
@@ -164,7 +192,8 @@ class DeviceExtractor:
         try:
             return self._contexts.pop()  # of several threads only one gets the last
         except IndexError:
-            return DeviceBatch(self._device.another(), self._split, self._resources, self._outputs)
+            self._devices.append(self._device.another())
+            return DeviceBatch(self._devices[-1], self._split, self._resources, self._outputs)
 
     def layer_seconds(self, batch: pa.RecordBatch, repeats: int = 20) -> list[float]:
         """Median seconds of each layer's kernel alone, layer 1 first, on data already on the device.
@@ -194,7 +223,9 @@ class DeviceExtractor:
         of = {id(node): array for node, array in zip(self._on_device, arrays, strict=True)}
         return [of[id(node)] for node in self._split.statistics]
 
-    def _with_cpu(self, features: Features, extra: Features | None) -> Features:
+    def _with_cpu(
+        self, features: Features | DeviceFeatures, extra: Features | None
+    ) -> Features | DeviceFeatures:
         """Add the results of the CPU: inputs of its own statistics, and rows that failed there."""
         if extra is None or self._cpu is None:
             return features
@@ -220,21 +251,25 @@ class Flight:
         extractor: whose plan runs.
         batch: at least one row.
         statistics: as of `DeviceExtractor.begin`.
+        brought: features that come to the host.
     """
 
     def __init__(
-        self, extractor: DeviceExtractor, batch: pa.RecordBatch, statistics: Statistics | None
+        self,
+        extractor: DeviceExtractor,
+        batch: pa.RecordBatch,
+        statistics: Statistics | None,
+        brought: Brought,
     ) -> None:
-        self._extractor, self._batch = extractor, batch
+        self._extractor, self._batch, self._brought = extractor, batch, brought
         self._states = extractor._states(statistics)
         self._work: Future[tuple[pa.RecordBatch, Features]] | None = None
         self._context: DeviceBatch | None = extractor._context()
-        self._launches, self._waits = self._context.device.launches, self._context.device.waits
         if extractor._worker is not None and extractor._cpu is not None:
             self._work = extractor._worker.submit(extractor._cpu, batch, statistics)
         self._queue(self._context)
 
-    def result(self) -> Features:
+    def result(self) -> Features | DeviceFeatures:
         """Wait for the features; called once."""
         context, extractor = self._context, self._extractor
         assert context is not None, "a flight has one result"
@@ -244,7 +279,7 @@ class Flight:
                 results, extra = self._work.result()
                 context.add_cpu_results(results)
                 context.run(extractor._first_waiting, len(extractor._split.layers))
-                context.pack()
+                context.pack(self._brought)
             features = context.finish()
             if features is not None:
                 break
@@ -259,13 +294,11 @@ class Flight:
         context.begin(self._batch, self._states)
         context.run(1, self._extractor._first_waiting)
         if self._work is None:
-            context.pack()
+            context.pack(self._brought)
 
     def _give_back(self) -> None:
         context, self._context = self._context, None
         if context is not None:
-            self._extractor.launches += context.device.launches - self._launches
-            self._extractor.waits += context.device.waits - self._waits
             self._extractor._contexts.append(context)
 
     def __del__(self) -> None:
@@ -276,7 +309,7 @@ class Flight:
 
 
 def compiler(
-    device: Literal["cpu", "gpu", "auto"], *, budget_bytes: int | None, rows: int
+    device: Literal["cpu", "gpu", "auto"], *, budget_bytes: int | None, rows: int, brought: Brought = "all"
 ) -> Callable[[FeaturePlan], Extract]:
     """Compiler of plans for a device.
 
@@ -284,6 +317,7 @@ def compiler(
         device: "cpu", "gpu", or "auto": where a batch takes less time, if there is a GPU.
         budget_bytes: GPU memory that batches may take; None: no limit.
         rows: batch size for which the memory is planned.
+        brought: features that `resident` copies to the host.
 
     Raises:
         ConfigError: "gpu", and there is none.
@@ -291,7 +325,7 @@ def compiler(
     if device == "cpu" or (device == "auto" and not has_gpu()):
         return Extractor
     require_gpu()
-    on_device = partial(DeviceExtractor, budget_bytes=budget_bytes, rows=rows)
+    on_device = partial(DeviceExtractor, budget_bytes=budget_bytes, rows=rows, brought=brought)
     return on_device if device == "gpu" else partial(MeasuredExtractor, on_device=on_device, rows=rows)
 
 

@@ -22,6 +22,7 @@ from livectr.kernels.runtime.recycled import Recycled
 from livectr.system.errors import ConfigError, InternalError
 
 if TYPE_CHECKING:
+    from livectr.ingest.extract.device_features import DeviceFeatures
     from livectr.ingest.extract.statistics import Statistics
     from livectr.ingest.plan.dag import FeaturePlan
 
@@ -57,6 +58,11 @@ class Extract(Protocol):
             batch: at least the plan's root columns.
             statistics: running statistics of earlier batches; None: none yet.
         """
+
+    def resident(
+        self, batch: pa.RecordBatch, statistics: Statistics | None = None
+    ) -> Features | DeviceFeatures:
+        """Features of a batch where they were computed, as `__call__`."""
 
 
 class Extractor:
@@ -131,6 +137,10 @@ class Extractor:
         features = self._extracted(call, (columns, batch), rows, fields, statistics, observed=observed)
         call.done()
         return features
+
+    def resident(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
+        """Compute the features of a batch, which are on the host."""
+        return self(batch, statistics)
 
     def shared(
         self,

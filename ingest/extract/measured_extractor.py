@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from livectr.ingest.extract.device_features import DeviceFeatures
 from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.plan.dag import FeaturePlan
@@ -64,6 +65,12 @@ class MeasuredExtractor:
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
         """Compute the features of a batch, as `Extractor.__call__`."""
+        return self.resident(batch, statistics).host()
+
+    def resident(
+        self, batch: pa.RecordBatch, statistics: Statistics | None = None
+    ) -> Features | DeviceFeatures:
+        """Compute the features of a batch, and leave them where they were computed."""
         enough = 2 * batch.num_rows >= self._rows and batch.num_rows > 0
         if self._chosen is None and enough and self._measuring.acquire(blocking=False):
             try:
@@ -71,7 +78,7 @@ class MeasuredExtractor:
                     return self._measured(batch, statistics)
             finally:
                 self._measuring.release()
-        return (self._chosen or self._host)(batch, statistics)
+        return (self._chosen or self._host).resident(batch, statistics)
 
     def _measured(self, batch: pa.RecordBatch, statistics: Statistics | None) -> Features:
         """Time both, choose, and return the batch's features."""
@@ -79,7 +86,7 @@ class MeasuredExtractor:
         before = self.replaced
         features = self._host(batch, statistics)
         once = self.replaced - before
-        self._device(batch, statistics)
+        self._device.resident(batch, statistics)
         host_s, device_s = (self._seconds(each, batch, statistics) for each in (self._host, self._device))
         self._extra_replaced += self.replaced - before - once
         self._chosen = self._device if device_s < host_s else self._host
@@ -94,5 +101,5 @@ class MeasuredExtractor:
 
     def _seconds(self, extract: Extract, batch: pa.RecordBatch, statistics: Statistics | None) -> float:
         began = self._clock()
-        extract(batch, statistics)
+        extract.resident(batch, statistics)
         return self._clock() - began

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest import metrics
+from livectr.ingest.extract.device_features import DeviceFeatures
 from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.example_columns import Examples
@@ -215,11 +216,14 @@ class ExampleFeatures:
         """Bytes of materialized features read so far, named as in `SourceStats.bytes_read`."""
         return {BYTES_TOPIC: self.materialized.bytes_read} if self.materialized is not None else {}
 
-    def features(self, examples: Examples, statistics: Statistics | None = None) -> Features:
+    def features(self, examples: Examples, statistics: Statistics | None = None) -> Features | DeviceFeatures:
         """Features of the full pipeline, in its field order; called in training order.
 
+        Materialized features are merged on the host; without any, features stay where they were computed.
         statistics: of the full pipeline; materialized features do not depend on them.
         """
+        if self.materialized is None and self._extract is not None:
+            return self._extract.resident(examples.columns, statistics)
         computed = _none(len(examples))
         if self._extract is not None:
             computed = self._extract(examples.columns, statistics)

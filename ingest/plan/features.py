@@ -40,6 +40,12 @@ class Features:
         return (len(self.offsets) - 1) // self.rows if self.rows else 0
 
     @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Keys of each field, int64[F]."""
+        ends = self.offsets[:: max(self.rows, 1)].astype(np.int64)
+        return ends[1:] - ends[:-1] if self.rows else np.empty(0, np.int64)
+
+    @property
     def lengths(self) -> npt.NDArray[np.int32]:
         """Keys per field and row, int32[F, B]."""
         return np.diff(self.offsets).reshape(self.fields, self.rows)
@@ -48,6 +54,14 @@ class Features:
         """(offsets int32[B + 1] from 0, keys) of a field."""
         offsets = self.offsets[index * self.rows : (index + 1) * self.rows + 1]
         return offsets - offsets[0], self.keys[offsets[0] : offsets[-1]]
+
+    def ids(self) -> Features:
+        """The same rows without their dense numbers."""
+        return replace(self, dense=self.dense[:, :0])
+
+    def host(self) -> Features:
+        """These features: they are on the host. Others are on a device (`extract.device_features`)."""
+        return self
 
     def take(self, rows: npt.NDArray[Any] | Sequence[int]) -> Features:
         """Gather rows in the given order; repeats are allowed.

@@ -34,7 +34,7 @@ def test_a_batch_is_the_papers_in_small() -> None:
     keys = 0
     for batch in batches:
         assert isinstance(batch.features, CommonFeatures) and len(batch.label) == log.batch // 4
-        lengths = batch.features.common.lengths[fields[0]]
+        lengths = batch.features.common.host().lengths[fields[0]]
         assert lengths[batch.features.index].mean() == pytest.approx(32.6, rel=0.05)
         keys += len(batch.features.common.keys) + len(batch.features.own.keys)
     assert (keys - images) * scale == pytest.approx(1_400_000, rel=0.1)

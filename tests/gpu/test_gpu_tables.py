@@ -18,6 +18,16 @@ def test_cached_training_equals_the_host(case: str, prefetch: bool) -> None:
     checks.cached_training_equals_the_host(TARGET, TORCH, case, prefetch=prefetch)
 
 
+@pytest.mark.parametrize("case", checks.CASES)
+def test_resident_training_equals_the_host(case: str) -> None:
+    checks.resident_training_equals_the_host(TARGET, TORCH, case)
+
+
+@pytest.mark.parametrize("case", ["both, gathered", "grouped"])
+def test_host_tables_get_ids_alone(case: str) -> None:
+    checks.host_tables_get_ids_alone(TARGET, TORCH, case)
+
+
 def test_a_step_waits_once() -> None:
     checks.a_step_waits_once(TARGET, TORCH)
 

@@ -18,6 +18,7 @@ from bench.features import display_ads, rows_of
 from livectr.ingest import operators as op
 from livectr.ingest.extract.device_code import device_units
 from livectr.ingest.extract.device_extractor import DeviceExtractor
+from livectr.ingest.extract.device_features import DeviceFeatures
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.expr import ColumnRef, Expr, column
@@ -242,6 +243,13 @@ def nothing_is_allocated_after_the_first_batches(target: Target) -> None:
     for features in device.stream(batches * 3):
         assert features.rows
     assert made == []
+    there = DeviceExtractor(pipeline.plan, Counting, brought="nothing")
+    for batch in batches * 2:
+        held = there.resident(batch)  # beside the one that is computed
+    made.clear()
+    for batch in batches * 3:
+        held = there.resident(batch)
+    assert made == [] and held.rows
 
 
 def a_dropped_flight_gives_its_memory_back(target: Target) -> None:
@@ -258,6 +266,41 @@ def a_dropped_flight_gives_its_memory_back(target: Target) -> None:
         device.begin(batches[0].select([0]))
     gc.collect()
     assert device._contexts == [context]
+
+
+def features_stay_on_the_device(target: Target) -> None:
+    """The host gets what it needs in the wait of the batch, the rest when it asks; all is counted."""
+    pipeline = display_ads()
+    host = Extractor(pipeline.plan)
+    batches = [rows_of(pipeline, rows, seed) for seed, rows in enumerate((700, 300, 650))]
+    for brought in ("nothing", "ids"):
+        device = DeviceExtractor(pipeline.plan, target, brought=brought)
+        device.resident(batches[0])  # it has grown
+        held = []
+        for batch in batches:
+            before, waits, want = device.downloaded, device.waits, host(batch)
+            features = device.resident(batch)
+            ids_bytes = want.offsets.nbytes + want.keys.nbytes
+            assert isinstance(features, DeviceFeatures) and device.waits - waits == 1
+            assert (device.downloaded - before > ids_bytes) == (brought == "ids")
+            assert brought == "ids" or device.downloaded - before < 1000 + 8 * want.fields + batch.num_rows
+            assert features.rows == want.rows and not features.failed.any()
+            np.testing.assert_array_equal(features.counts, want.counts)
+            held.append((features, want))
+        for features, want in held:  # no later batch has written over them
+            before, waits, ids_bytes = device.downloaded, device.waits, want.offsets.nbytes + want.keys.nbytes
+            for _ in range(2):
+                ids = features.ids()
+                np.testing.assert_array_equal(ids.offsets, want.offsets)
+                np.testing.assert_array_equal(ids.keys, want.keys)
+                assert ids.dense.shape == (want.rows, 0)
+            copied = (1, ids_bytes) if brought == "nothing" else (0, 0)
+            assert (device.waits - waits, device.downloaded - before) == copied
+            assert_equal(features.host(), want, exact=False)
+            assert device.downloaded - before - copied[1] == want.dense.nbytes
+            assert_equal(features.take([1, 2]), want.take([1, 2]), exact=False)
+        assert_equal(device(batches[0]), host(batches[0]), exact=False)
+    assert isinstance(DeviceExtractor(pipeline.plan, target).resident(batches[1]), Features)
 
 
 def an_empty_batch(target: Target) -> None:

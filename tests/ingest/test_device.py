@@ -76,6 +76,10 @@ def test_a_dropped_flight_gives_its_memory_back() -> None:
     checks.a_dropped_flight_gives_its_memory_back(EmulatedDevice)
 
 
+def test_features_stay_on_the_device() -> None:
+    checks.features_stay_on_the_device(EmulatedDevice)
+
+
 def test_an_empty_batch() -> None:
     checks.an_empty_batch(EmulatedDevice)
 

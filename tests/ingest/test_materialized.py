@@ -127,7 +127,7 @@ def examples(
 
 def features(track: ExampleFeatures, url: str, **options: object) -> list[Features]:
     try:
-        return [track.features(batch) for batch in examples(track, url, **options)]  # type: ignore[arg-type]
+        return [track.features(batch).host() for batch in examples(track, url, **options)]  # type: ignore[arg-type]
     finally:
         track.close()
 

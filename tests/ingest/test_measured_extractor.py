@@ -67,5 +67,5 @@ def test_without_a_gpu_the_host_computes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert compiler("auto", budget_bytes=None, rows=100) is Extractor
     monkeypatch.setattr(device_extractor, "has_gpu", lambda: True)
     monkeypatch.setattr(device_extractor, "require_gpu", lambda: None)
-    monkeypatch.setattr(device_extractor, "DeviceExtractor", lambda plan, budget_bytes, rows: EMULATED(plan))
+    monkeypatch.setattr(device_extractor, "DeviceExtractor", lambda plan, **options: EMULATED(plan))
     assert isinstance(compiler("auto", budget_bytes=None, rows=100)(PLAN), MeasuredExtractor)

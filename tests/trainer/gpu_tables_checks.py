@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from bench.planted import pipeline
-from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.common_features import AnyFeatures, CommonFeatures
+from livectr.ingest.extract.device_features import DeviceFeatures, Part, Parts
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.gpu_table.device_store import Target
+from livectr.kernels.runtime.device import Buffer, Device
+from livectr.kernels.runtime.recycled import Recycled
 from livectr.models import DIN
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.batch import PreparedBatch
@@ -28,7 +32,7 @@ from tests.kernels.device_table_checks import Counted, same_tables
 from tests.models.examples import SHARED
 from tests.trainer import common_worker, des_worker
 
-Examples = tuple[Features | CommonFeatures, NDArray[np.float32]]
+Examples = tuple[AnyFeatures, NDArray[np.float32]]
 BUDGET = 400
 """Rows: a batch's distinct keys fit, the tables' do not."""
 ROWS, STEPS = 60, 12
@@ -66,6 +70,44 @@ def step_of(case: str, device: str, tier: Tier) -> DesStep:
     return DesStep(pipeline_of(case), seed=5, collectives=one, tier=tier)
 
 
+class Laid:
+    """Lays features on a device, as an extractor leaves them there; memory that comes back is written over.
+
+    Attributes:
+        returned: number of batches whose memory came back.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device.another()
+        self._pinned = Recycled(allocate=lambda count: self.device.staging(8 * count).view(np.int64))
+        self._kept: list[object] = []
+        self.returned = 0
+
+    def __call__(self, features: AnyFeatures) -> AnyFeatures:
+        if isinstance(features, CommonFeatures):
+            common, own = self(features.common), self(features.own)
+            assert not isinstance(common, CommonFeatures) and not isinstance(own, CommonFeatures)
+            return replace(features, common=common, own=own)
+        if not isinstance(features, Features) or not features.rows:
+            return features
+        arrays: list[NDArray[Any]] = [features.offsets, features.keys, features.dense]
+        starts = np.cumsum([0, *(-(-array.nbytes // 128) * 128 for array in arrays)]).tolist()
+        staged = self.device.staging(starts[-1])
+        for array, at in zip(arrays, starts, strict=False):
+            staged[at : at + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        memory = self.device.lend(self.device.memory(starts[-1]), self._write_over)
+        self.device.upload(memory.address, staged)
+        self._kept.append(staged)
+        parts = Parts(*(Part(at, a.shape, a.dtype.type) for at, a in zip(starts, arrays, strict=False)))
+        given = features.rows, features.counts, features.observed, features.failed
+        return DeviceFeatures(*given, self.device, memory, parts, self._pinned)
+
+    def _write_over(self, memory: Buffer) -> None:
+        self.returned += 1
+        self._kept.append(memory)
+        self.device.clear(memory.address, memory.nbytes)
+
+
 def learned(step: DesStep, examples: Iterable[Examples], *, prefetch: bool) -> Iterator[StepResult]:
     """Learn batches as the trainer does with tiers: each waits until the next is prepared, and prefetched."""
     held: PreparedBatch | None = None
@@ -80,13 +122,23 @@ def learned(step: DesStep, examples: Iterable[Examples], *, prefetch: bool) -> I
         yield step.learn(held)
 
 
-def same_steps(one: DesStep, other: DesStep, examples: Iterable[Examples], *, prefetch: bool) -> None:
-    """Train both and compare results, tables and weights, bit for bit."""
+def same_steps(
+    one: DesStep,
+    other: DesStep,
+    examples: Iterable[Examples],
+    *,
+    prefetch: bool,
+    there: Callable[[AnyFeatures], AnyFeatures] = lambda features: features,
+) -> None:
+    """Train both and compare results, tables and weights, bit for bit. `there` moves the first's features."""
     one.storage.flush()
     other.storage.flush()
     marks = same_tables(one.tables, other.tables, dict.fromkeys(one.tables, 0))
     given = list(examples)
-    results = zip(*(learned(step, given, prefetch=prefetch) for step in (one, other)), strict=True)
+    moved = ((there(features), label) for features, label in given)
+    results = zip(
+        learned(one, moved, prefetch=prefetch), learned(other, given, prefetch=prefetch), strict=True
+    )
     for number, ((features, _), (got, expected)) in enumerate(zip(given, results, strict=True)):
         assert got.loss == expected.loss
         for role, logits in expected.logits.items():
@@ -122,15 +174,40 @@ def cached_training_equals_the_host(target: Target, device: str, case: str, *, p
     assert cached.storage.cache is not None and (cached.storage.cache.prefetched > 0) == prefetch
 
 
+def resident_training_equals_the_host(target: Target, device: str, case: str) -> None:
+    """Features stay on the device, over tables there: the host waits for none of them, and gets none."""
+    make = partial(step_of, case, device)
+    plain, cached = make(None), make(GpuTables(BUDGET, target))
+    assert cached.storage.cache is not None
+    laid = Laid(cached.storage.cache.device.device)
+    same_steps(cached, plain, batches(case, 0), prefetch=True, there=laid)
+    fewer_rows_than_tables_have(cached, BUDGET)
+    assert (laid.device.downloaded, laid.device.waits) == (0, 0) and laid.returned >= STEPS - 3
+
+
+def host_tables_get_ids_alone(target: Target, device: str, case: str) -> None:
+    """Tables in host memory take keys from the device; dense features stay there."""
+    given = [features for features, _ in batches(case, 0)]
+    plain, other = step_of(case, device, None), step_of(case, device, None)
+    cache = step_of(case, device, GpuTables(BUDGET, target)).storage.cache
+    assert cache is not None
+    laid = Laid(cache.device.device)
+    same_steps(other, plain, batches(case, 0), prefetch=False, there=laid)
+    parts = [[f.common, f.own] if isinstance(f, CommonFeatures) else [f] for f in given]
+    ids_bytes = sum(part.offsets.nbytes + part.keys.nbytes for of in parts for part in of if part.rows)
+    assert laid.device.downloaded == ids_bytes > 0
+
+
 def a_step_waits_once(target: Target, device: str) -> None:
-    """Training steps of keys that are all on the device, prefetched."""
+    """Training steps of keys that are all on the device, prefetched; the features are there, too."""
     step = step_of("both, gathered", device, GpuTables(20_000, target))
     cache = step.storage.cache
     assert cache is not None
-    counted, taken = Counted(cache.device.device), []
-    for _ in learned(step, 4 * list(batches("both, gathered", 0)), prefetch=True):
+    counted, taken, laid = Counted(cache.device.device), [], Laid(cache.device.device)
+    given = [(laid(features), label) for features, label in batches("both, gathered", 0)]
+    for _ in learned(step, 4 * given, prefetch=True):
         taken.append(counted.taken())
-    assert cache.evicted == 0
+    assert cache.evicted == 0 and laid.device.waits == 0
     # an empty batch is not learned; a wait is for the batch before it, whose successor is prefetched
     assert set(taken[2 * STEPS :]) <= {(1, 0), (0, 0)} and sum(waits for waits, _ in taken[2 * STEPS :]) >= 20
 
@@ -168,7 +245,10 @@ def ranks_train_alike(collectives: Collectives, target: Target, way: StepSetting
         cuts = des_worker.shares(np.random.default_rng(step), len(label), world, step)
         mine = np.arange(cuts[rank], cuts[rank + 1])
         own.append((features.take(mine), label[mine]))
-    results = (learned(step, own, prefetch=step is cached) for step in (plain, cached))
+    assert cached.storage.cache is not None
+    laid = Laid(cached.storage.cache.device.device)
+    there = [(laid(features), label) for features, label in own]
+    results = learned(plain, own, prefetch=False), learned(cached, there, prefetch=True)
     for one, other in zip(*results, strict=True):
         for role, logits in one.logits.items():
             np.testing.assert_array_equal(logits, other.logits[role])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import livectr.trainer.main_step
 import livectr.trainer.run
 from livectr.ingest.extract import device_extractor
 from livectr.ingest.extract.device_extractor import DeviceExtractor
+from livectr.ingest.extract.device_features import DeviceFeatures
 from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
@@ -27,6 +30,7 @@ from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
+from livectr.trainer.stream import extraction
 from livectr.trainer.tables.gpu_tables import GpuTables, gpu_tables
 from livectr.trainer.tables.rank_tables import tier_of
 from livectr.trainer.tables.tiers import Tiers
@@ -82,6 +86,16 @@ def rows_of(table: DynamicTable, since: int) -> dict[int, bytes]:
 def test_two_ranks_train_as_with_host_tables() -> None:
     """Run every exchange: rows that other ranks request come from the device, too."""
     run_ranks(2, "tests.trainer.gpu_tables_worker")
+
+
+@pytest.mark.parametrize("case", few(checks.CASES, "both, gathered", "grouped, gathered"))
+def test_resident_training_equals_the_host(case: str) -> None:
+    checks.resident_training_equals_the_host(EmulatedDevice, "cpu", case)
+
+
+@pytest.mark.parametrize("case", ["both, gathered", "grouped"])
+def test_host_tables_get_ids_alone(case: str) -> None:
+    checks.host_tables_get_ids_alone(EmulatedDevice, "cpu", case)
 
 
 def test_a_step_waits_once() -> None:
@@ -144,6 +158,46 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
             np.testing.assert_array_equal(published[key], row[: manifest.dim])
 
 
+@pytest.mark.parametrize(("rows", "brought"), [(20_000, "nothing"), (0, "ids")])
+def test_features_of_a_run_stay_on_the_device(
+    rows: int, brought: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bits of a run on the host. The host gets what it observes, and keys where it has the tables."""
+    source = write_files(tmp_path / "logs", IMPRESSIONS)
+    common = dict(batch_size=200, batch_ramp=0, until_end=True, threads=1, online_batch=0)
+    train(ad_pipeline(), TrainOptions(source, checkpoint=str(tmp_path / "host"), **common))  # type: ignore[arg-type]
+    built: list[DeviceExtractor] = []
+    taken: list[Features | DeviceFeatures] = []
+
+    class Emulated(DeviceExtractor):
+        def __init__(self, plan: FeaturePlan, **options: Any) -> None:
+            super().__init__(plan, EmulatedDevice, **options)
+            built.append(self)
+
+        def resident(self, *args: Any) -> Features | DeviceFeatures:
+            taken.append(super().resident(*args))
+            return taken[-1]
+
+    monkeypatch.setattr(extraction, "compiler", lambda device, **options: partial(Emulated, **options))
+    tables = GpuTables(rows, EmulatedDevice) if rows else None
+    monkeypatch.setattr(livectr.trainer.main_step, "gpu_tables", lambda options: tables)
+    monkeypatch.setattr(livectr.trainer.build, "with_gpu_budgets", lambda options, *_, on_gpu: replace(
+        options, device="gpu", gpu_rows=rows))  # fmt: skip
+    report = train(ad_pipeline(), TrainOptions(source, checkpoint=str(tmp_path / "gpu"), **common))  # type: ignore[arg-type]
+    assert_same(Result(tmp_path / "gpu"), Result(tmp_path / "host"))
+    assert report.steps == 10 and {extract.brought for extract in built} == {brought}
+    waits = sum(extract.waits - extract.reruns for extract in built)
+    assert waits == len(built) + len(taken), "one a batch, and one when an extractor is made"
+    there = [features for features in taken if isinstance(features, DeviceFeatures)]
+    assert len(there) == len(taken) >= 10 < sum(extract.launches for extract in built)
+    downloaded = sum(extract.downloaded for extract in built)
+    seen = sum(f.observed.nbytes + 8 * len(f.counts) + f.rows + 1_000 for f in there)
+    ids = sum(f.ids().keys.nbytes + f.ids().offsets.nbytes for f in there)
+    assert (downloaded < seen) if rows else (ids < downloaded)
+    again = sum(extract.downloaded for extract in built) - downloaded
+    assert again == (ids if rows else 0) and ids > 3 * seen
+
+
 @pytest.mark.parametrize("common_features", few([True, False], True))
 def test_a_run_builds_an_extractor_of_each_plan_once(
     common_features: bool, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
@@ -152,8 +206,8 @@ def test_a_run_builds_an_extractor_of_each_plan_once(
     built: list[DeviceExtractor] = []
 
     class Emulated(DeviceExtractor):
-        def __init__(self, plan: FeaturePlan, *, budget_bytes: int | None, rows: int) -> None:
-            super().__init__(plan, EmulatedDevice, budget_bytes=budget_bytes, rows=rows)
+        def __init__(self, plan: FeaturePlan, **options: Any) -> None:
+            super().__init__(plan, EmulatedDevice, **options)
             built.append(self)
 
     monkeypatch.setattr(device_extractor, "DeviceExtractor", Emulated)

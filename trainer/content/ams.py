@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.common_features import AnyFeatures, Common, CommonFeatures
 from livectr.ingest.language.content import Content as Declared
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import unique_segments
@@ -210,9 +210,10 @@ class Ams:
 
     # ── a step ──
 
-    def prepare(self, features: Features | CommonFeatures) -> dict[str, ContentRequest]:
+    def prepare(self, features: AnyFeatures) -> dict[str, ContentRequest]:
         """Send own examples' ids to their owners, and begin to read the features that ranks request here."""
-        return {name: self._request(content, features) for name, content in self.contents.items()}
+        ids = features.ids()
+        return {name: self._request(content, ids) for name, content in self.contents.items()}
 
     def _request(self, content: Content, features: Features | CommonFeatures) -> ContentRequest:
         parts = {field: self._cells(number, features) for number, field in content.fields.items()}
@@ -237,8 +238,8 @@ class Ams:
             return (*features.field(number), None)
         before = sum(f < number for f in self._common.fields)
         if number in self._common.fields:
-            return (*features.common.field(before), features.index)
-        return (*features.own.field(number - before), None)
+            return (*features.common.ids().field(before), features.index)
+        return (*features.own.ids().field(number - before), None)
 
     def forward(self, requests: Mapping[str, ContentRequest]) -> dict[str, Ragged]:
         """Field → vectors f32[nnz, out] of own examples' keys, or of all where a rank finishes all."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from livectr.trainer.content.ams import ContentRequest
+from livectr.trainer.des.ids import Ids
 from livectr.trainer.des.online import OnlineBatch
 from livectr.trainer.tables.tiers import Prefetched
 
@@ -40,30 +42,28 @@ class GlobalBatch:
     Attributes:
         rows: examples of each rank; B is their sum
         groups: groups of each rank; its examples where it has not grouped. G is their sum
-        offsets: i32[cells + 1], field-major over `Route.read_by_owner`; a common field has G cells, another B
-        keys: i64[nnz], field-major
+        ids: keys of the fields of `Route.read_by_owner`; a common field has G cells, another B
         group_of: i32[B], group of each example; None where no rank has grouped, or this rank adds no group's
             partial results to those of examples
         own_group_of: i32[b], the same among the own examples and groups; None where they are not grouped
         requested_keys: keys that each rank requests, for each own table of `Route.row_sources`
         requested_rows: rows that this rank requests
         label: f32[B], or f32[b] of the own examples where a rank finishes only these
-        dense: f32[·, own] dense features of the same examples, without common features; None where this rank
-            has none
+        dense: f32[·, own] dense features of the same examples, without common features, where they were
+            computed; None where this rank has none
         common: f32[·, common] dense features of their groups; None where this rank has none
     """
 
     rows: tuple[int, ...]
     groups: tuple[int, ...]
-    offsets: I32
-    keys: I64
+    ids: Ids
     group_of: I32 | None
     own_group_of: I32 | None
     requested_keys: list[list[I64]]
     requested_rows: RequestedRows
     label: F32
-    dense: F32 | None
-    common: F32 | None
+    dense: F32 | Tensor | None
+    common: F32 | Tensor | None
 
     def __len__(self) -> int:
         return sum(self.rows)

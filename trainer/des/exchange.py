@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from livectr.ingest.common_features import CommonFeatures
-from livectr.ingest.plan.features import Features
+from livectr.ingest.common_features import AnyFeatures, CommonFeatures
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.key_codec import U8, Encoded, Segments, decode, encode, measure
 from livectr.trainer.des.batch import F32, I32, I64, GlobalBatch, RequestedRows
+from livectr.trainer.des.ids import Ids, resident_ids
 from livectr.trainer.des.own_features import FeatureReader, OwnFeatures
 from livectr.trainer.des.route import Route
 
@@ -77,13 +77,16 @@ class Exchange:
         route: exchange of every field.
         dense_width: dense features of the pipeline.
         collectives: of this rank.
+        resident: the rows of a single rank are on the device, and so its keys stay there.
     """
 
-    def __init__(self, route: Route, dense_width: int, collectives: Collectives) -> None:
+    def __init__(
+        self, route: Route, dense_width: int, collectives: Collectives, *, resident: bool = False
+    ) -> None:
         self.route = route
         self.collectives = collectives
         self.rank = collectives.rank
-        self.dense_width = dense_width
+        self.dense_width, self._resident = dense_width, resident
         self._reader = FeatureReader(route, dense_width)
         fields = len(route.field_exchange)
         self._is_common = np.isin(np.arange(fields), route.common.fields)
@@ -103,11 +106,11 @@ class Exchange:
         self._bounds = np.cumsum([0, *map(len, parts)])
         self._order = np.concatenate(parts)
 
-    def read(self, features: Features | CommonFeatures) -> OwnFeatures:
+    def read(self, features: AnyFeatures) -> OwnFeatures:
         """Own features by field."""
         return self._reader.read(features)
 
-    def __call__(self, features: Features | CommonFeatures, label: F32) -> GlobalBatch:
+    def __call__(self, features: AnyFeatures, label: F32) -> GlobalBatch:
         """Send own examples' keys to their owners and receive the other ranks'. Collective.
 
         Args:
@@ -116,10 +119,9 @@ class Exchange:
         """
         groups = features.groups if isinstance(features, CommonFeatures) else UNGROUPED
         if self.collectives.world == 1:
-            share = _Share(features.rows, groups, _NO_KEYS)
-            if isinstance(features, Features):
-                return self._alone(self._reader.read_dense(features), share, features, label)
-            return self._alone(self._reader.read_fields(features)[0], share, None, label)
+            return self._alone(features, _Share(features.rows, groups, _NO_KEYS), label)
+        if not self.route.scatter:
+            features = features.host()  # dense features are sent, too
         own = self._reader.read(features)
         requested, requests = self._reader.request(own)
         to_self = np.zeros(len(self._order), bool)
@@ -139,14 +141,23 @@ class Exchange:
         messages = self.collectives.all_to_all_bytes(outgoing, incoming, sent)
         return self._merge(_Received(shares, messages, measured), own, requested, label)
 
-    def _alone(self, own: OwnFeatures, share: _Share, plain: Features | None, label: F32) -> GlobalBatch:
-        """Batch of a single rank. `plain`: its features where they are not grouped, used as they are."""
-        lengths = [np.diff(offsets) for offsets in own.offsets]
+    def _alone(self, features: AnyFeatures, share: _Share, label: F32) -> GlobalBatch:
+        """Batch of a single rank. Keys of features that are not grouped are used as they are."""
+        own = self._reader.read_dense(features)
+        ids = resident_ids(features, self.route.common.fields) if self._resident else None
+        if ids is None:
+            if isinstance(features, CommonFeatures):
+                parts = self._reader.read_fields(features)[0]
+                offsets = _offsets([np.diff(part) for part in parts.offsets])
+                keys = np.concatenate([*parts.keys, _NO_KEYS])
+            else:
+                plain = features.ids()
+                offsets, keys = plain.offsets, plain.keys
+            ids = Ids.on_host(offsets, keys, self._cells_read([share]))
         return GlobalBatch(
             rows=(share.rows,),
             groups=(share.cells,),
-            offsets=plain.offsets if plain is not None else _offsets(lengths),
-            keys=plain.keys if plain is not None else np.concatenate([*own.keys, _NO_KEYS]),
+            ids=ids,
             group_of=own.group_of,
             own_group_of=own.group_of,
             requested_keys=[],
@@ -237,22 +248,28 @@ class Exchange:
                     into.append(words.read(count * width).view(np.float32).reshape(count, width))
         common, dense = blocks
         if self.route.scatter:
-            labels, common, dense = [label], [own.common], [own.dense]
+            labels = [label]
         offsets, keys, lists = self._keys(received)
         group_of = _group_of(shares, lists.pop()) if self._needs_groups(self.rank) else None
         return GlobalBatch(
             rows=tuple(share.rows for share in shares),
             groups=tuple(share.cells for share in shares),
-            offsets=offsets,
-            keys=keys,
+            ids=Ids.on_host(offsets, keys, self._cells_read(shares)),
             group_of=group_of,
             own_group_of=own.group_of,
             requested_keys=lists,
             requested_rows=requested,
             label=np.concatenate(labels),
-            dense=np.concatenate(dense) if dense and self.dense_width else None,
-            common=np.concatenate(common) if common and self.route.common.dense else None,
+            dense=(own.dense if self.route.scatter else _joined(dense)) if self.dense_width else None,
+            common=(own.common if self.route.scatter else _joined(common))
+            if self.route.common.dense
+            else None,
         )
+
+    def _cells_read(self, shares: list[_Share]) -> list[int]:
+        """Cells of each field that this rank reads."""
+        groups, rows = sum(share.cells for share in shares), sum(share.rows for share in shares)
+        return [groups if self._is_common[f] else rows for f in self._read[self.rank]]
 
     def _keys(self, received: _Received) -> tuple[I32, I64, list[list[I64]]]:
         """Decode the offsets and keys of the fields that this rank reads, field-major, and further lists.
@@ -321,3 +338,8 @@ def _offsets(lengths: list[I32]) -> I32:
     offsets = np.zeros(len(joined) + 1, np.int32)
     np.cumsum(joined, out=offsets[1:])
     return offsets
+
+
+def _joined(blocks: list[F32]) -> F32 | None:
+    """Blocks of all ranks, one below the other; None without any."""
+    return np.concatenate(blocks) if blocks else None

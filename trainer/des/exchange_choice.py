@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from livectr.ingest.common_features import CommonFeatures
-from livectr.ingest.plan.features import Features
+from livectr.ingest.common_features import AnyFeatures
 from livectr.kernels.keys.unique import unique_segments
 from livectr.system.errors import ConfigError
 from livectr.trainer.comm.collectives import Collectives
@@ -102,7 +101,7 @@ def gather_state(collectives: Collectives, state: Mapping[str, Tensor]) -> dict[
     return merged
 
 
-def measure_batch(exchange: Exchange, features: Features | CommonFeatures) -> Measured:
+def measure_batch(exchange: Exchange, features: AnyFeatures) -> Measured:
     """Measure the batch that all ranks' examples make. Collective."""
     own = exchange.read(features)
     sizes = np.array([len(keys) for keys in own.keys], np.int64)
@@ -144,7 +143,7 @@ class ExchangeChoice:
         if self._spec.settings.field_exchange != "auto" and route.scatter:
             self._new = route.field_exchange
 
-    def by_batch(self, routed: Routed, features: Features | CommonFeatures) -> list[FieldExchange] | None:
+    def by_batch(self, routed: Routed, features: AnyFeatures) -> list[FieldExchange] | None:
         """Exchange that a batch chooses; None: it is too small. Collective.
 
         Args:
@@ -175,7 +174,7 @@ class ExchangeChoice:
 
 def _choose(
     exchange: Exchange,
-    features: Features | CommonFeatures,
+    features: AnyFeatures,
     cost: CostModel,
     never_partial: Collection[int],
     least: int,

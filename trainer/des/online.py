@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.common_features import AnyFeatures, Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import Unique, unique_segments
 from livectr.kernels.online.examples import Labels, Learned, Occurrences, Scale, learn_examples
@@ -190,7 +190,7 @@ class OnlineOrders:
         raise KeyError(role)
 
     def prepare(
-        self, features: Features | CommonFeatures, label: F32, rows: Sequence[int], sequence: I64 | None
+        self, features: AnyFeatures, label: F32, rows: Sequence[int], sequence: I64 | None
     ) -> OnlineBatch:
         """All-gather the keys of a batch. Collective.
 
@@ -201,7 +201,8 @@ class OnlineOrders:
             sequence: i64[B]; sequence[i] is the row, in rank-major order, of the i-th example. None: the
                 order of the rows.
         """
-        plain = features.plain(self._common) if isinstance(features, CommonFeatures) else features
+        ids = features.ids()
+        plain = ids.plain(self._common) if isinstance(ids, CommonFeatures) else ids
         every, labels = self._gather(plain, label, rows)
         if self._fields != sorted(self._fields):
             every = every.select_fields(self._fields)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
-from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.common_features import AnyFeatures, CommonFeatures
+from livectr.ingest.extract.device_features import DeviceFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import unique_segments
 from livectr.trainer.comm.key_codec import Segments
@@ -26,16 +31,16 @@ class OwnFeatures:
         offsets: i32[cells + 1] of each field
         keys: i64[nnz] of each field
         segments: the same as segments of a message, one a field; empty for a single rank
-        dense: f32[b, own] dense features that are not common
-        common: f32[groups, common] dense features
+        dense: f32[b, own] dense features that are not common, where they were computed
+        common: f32[groups, common] dense features, where they were computed
         group_of: i32[b], group of each example; None where they are not grouped
     """
 
     offsets: list[I32]
     keys: list[I64]
     segments: Segments
-    dense: F32
-    common: F32
+    dense: F32 | Tensor
+    common: F32 | Tensor
     group_of: I32 | None
 
 
@@ -46,6 +51,7 @@ class FeatureReader:
         self.route = route
         self._fields = len(route.field_exchange)
         self._own_dense = [d for d in range(dense_width) if d not in route.common.dense]
+        self._columns = functools.cache(lambda device: self._columns_on(device))
         self._holders = [rank for _, rank in route.row_sources]
         tables = [table for table, _ in route.row_sources]
         self._source_of = [tables.index(route.tables[f]) for f in route.rows]
@@ -56,13 +62,29 @@ class FeatureReader:
         """Dense features that are not common."""
         return len(self._own_dense)
 
-    def read_dense(self, features: Features) -> OwnFeatures:
+    def read_dense(self, features: AnyFeatures) -> OwnFeatures:
         """Dense features alone, by common and own; for a single rank, which exchanges no keys."""
-        dense, common = features.dense, list(self.route.common.dense)
-        own = np.ascontiguousarray(dense[:, self._own_dense]) if common else dense
-        return OwnFeatures([], [], Segments.empty(0), own, np.ascontiguousarray(dense[:, common]), None)
+        if isinstance(features, CommonFeatures):
+            own, common, group_of = _dense(features.own), _dense(features.common), features.index
+        else:
+            (own, common), group_of = self._by_part(_dense(features)), None
+        return OwnFeatures([], [], Segments.empty(0), own, common, group_of)
 
-    def read(self, features: Features | CommonFeatures) -> OwnFeatures:
+    def _by_part(self, dense: F32 | Tensor) -> tuple[F32 | Tensor, F32 | Tensor]:
+        """Own and common columns of dense features f32[b, ·]."""
+        common = list(self.route.common.dense)
+        if isinstance(dense, Tensor):
+            places = self._columns(dense.device)
+            return dense.index_select(1, places[0]) if common else dense, dense.index_select(1, places[1])
+        own = np.ascontiguousarray(dense[:, self._own_dense]) if common else dense
+        return own, np.ascontiguousarray(dense[:, common])
+
+    def _columns_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Numbers of own and common dense features, on a device once: a copy of host memory waits."""
+        own, common = self._own_dense, self.route.common.dense
+        return torch.tensor(own, device=device), torch.tensor(common, dtype=torch.int64, device=device)
+
+    def read(self, features: AnyFeatures) -> OwnFeatures:
         """Own features by field, and as segments of a message."""
         own, parts_of = self.read_fields(features)
         segments = [
@@ -73,18 +95,15 @@ class FeatureReader:
         return replace(own, segments=Segments.concat(segments).take(order))
 
     def read_fields(
-        self, features: Features | CommonFeatures
+        self, features: AnyFeatures
     ) -> tuple[OwnFeatures, list[tuple[Features, tuple[int, ...]]]]:
         """Own features by field, without segments; the blocks of features, each with its fields."""
-        if isinstance(features, Features):
-            split = self.read_dense(features)
-            parts_of = [(features, tuple(range(self._fields)))]
-            dense, group_of = (split.common, split.dense), None
-        else:
+        if isinstance(features, CommonFeatures):
             common = self.route.common.fields
             own = tuple(f for f in range(self._fields) if f not in common)
-            parts_of = [(features.common, common), (features.own, own)]
-            dense, group_of = (features.common.dense, features.own.dense), features.index
+            parts_of = [(features.common.ids(), common), (features.own.ids(), own)]
+        else:
+            parts_of = [(features.ids(), tuple(range(self._fields)))]
         offsets = [np.zeros(1, np.int32)] * self._fields
         keys = [np.empty(0, np.int64)] * self._fields
         for part, fields in parts_of:
@@ -93,7 +112,7 @@ class FeatureReader:
             for i, f in enumerate(fields):
                 offsets[f] = part.offsets[i * part.rows : (i + 1) * part.rows + 1]
                 keys[f] = part.keys[offsets[f][0] : offsets[f][-1]]
-        return OwnFeatures(offsets, keys, Segments.empty(0), dense[1], dense[0], group_of), parts_of
+        return replace(self.read_dense(features), offsets=offsets, keys=keys), parts_of
 
     def by_owner(self, own: OwnFeatures) -> Segments:
         """Keys of `Route.split_vectors`, each for its owner.
@@ -154,3 +173,11 @@ class FeatureReader:
         ]
         sources = np.concatenate(parts).astype(np.min_scalar_type(count))
         return np.argsort(sources, kind="stable"), np.bincount(sources, minlength=count)
+
+
+def _dense(features: Features | DeviceFeatures) -> F32 | Tensor:
+    """Dense features f32[b, ·], a view of the device's memory where they are there."""
+    if isinstance(features, Features):
+        return features.dense
+    viewed: Tensor = from_dlpack(features.dense)
+    return viewed

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ class Leaves:
     own: Tensor
     vectors: tuple[Tensor, ...]
     sequences: dict[int, Tensor]
-    lengths: dict[int, I32]
+    lengths: dict[int, I32 | Tensor]
     requested: list[Tensor]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -85,10 +86,10 @@ class Request:
     """
 
     batch: GlobalBatch
-    offsets: I32
-    keys: I64
+    offsets: I32 | Tensor
+    keys: I64 | Tensor
     rows: tuple[int, ...]
-    lengths: dict[int, I32]
+    lengths: dict[int, I32 | Tensor]
 
 
 class Reading:
@@ -130,14 +131,15 @@ class Reading:
         return self._front
 
     def keys(self, batch: GlobalBatch) -> dict[str, I64]:
-        """Table → keys i64[n] that a batch reads, with repetitions."""
-        ends = batch.offsets[self._cells(batch)]
+        """Table → keys i64[n] on the host that a batch reads, with repetitions."""
+        ends, keys = batch.ids.ends, batch.ids.keys
+        assert isinstance(keys, np.ndarray), "keys stay on a device where no tier below it reads them"
         parts: dict[str, list[I64]] = {}
         for i, table in enumerate(self._field_tables):
-            parts.setdefault(table, []).append(batch.keys[ends[i] : ends[i + 1]])
+            parts.setdefault(table, []).append(keys[ends[i] : ends[i + 1]])
         for table, requested in zip(self.requested_tables, batch.requested_keys, strict=False):
             parts.setdefault(table, []).extend(requested)
-        return {table: np.concatenate(keys) for table, keys in parts.items()}
+        return {table: np.concatenate(lists) for table, lists in parts.items()}
 
     def _cells(self, batch: GlobalBatch) -> NDArray[np.int64]:
         """Prefix sum of the cells of each field, i64[F + 1]."""
@@ -147,21 +149,21 @@ class Reading:
     def _request(self, batch: GlobalBatch) -> Request:
         """Pooled fields, and then lists of keys whose rows are not pooled."""
         groups, rows = sum(batch.groups), len(batch)
-        offsets, keys = batch.offsets, batch.keys
-        single = []
-        lengths: dict[int, I32] = {}
+        offsets, keys, ends = batch.ids.offsets, batch.ids.keys, batch.ids.ends
+        single: list[I64 | Tensor] = []
+        lengths: dict[int, I32 | Tensor] = {}
         cells = self._cells(batch)
         for f in self.sequences:
             i = self.fields.index(f)
             own = offsets[cells[i] : cells[i + 1] + 1]
-            lengths[f] = np.diff(own)
-            single.append(keys[own[0] : own[-1]])
+            lengths[f] = own.diff() if isinstance(own, Tensor) else np.diff(own)
+            single.append(keys[ends[i] : ends[i + 1]])
         single += [np.concatenate(parts) for parts in batch.requested_keys]
         if single:
-            added = sum(map(len, single))
-            start = int(offsets[-1])
-            offsets = np.r_[offsets, np.arange(start + 1, start + added + 1, dtype=np.int32)]
-            keys = np.concatenate([keys, *single])
+            first = int(ends[-1]) + 1
+            end = first + sum(map(len, single))
+            offsets = _joined([offsets, _counted(first, end, offsets)])
+            keys = _joined([keys, *single])
         pooled = (groups, rows) * (POOLED // 2)
         return Request(batch, offsets, keys, (*pooled, *map(len, single)), lengths)
 
@@ -203,3 +205,15 @@ class Reading:
             grad = (grad if grad.ndim == 3 else grad[:, None]).to(self._rows_on)
             grads.append(grad if grad.is_cuda else grad.numpy())
         return self._front.backward(*grads)
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Arrays of the host one after the other, or tensors of a device, which are copied there."""
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
+
+
+def _counted(first: int, end: int, like: I32 | Tensor) -> I32 | Tensor:
+    """Numbers i32 from `first` to below `end`, where `like` is."""
+    if isinstance(like, Tensor):
+        return torch.arange(first, end, dtype=torch.int32, device=like.device)
+    return np.arange(first, end, dtype=np.int32)

@@ -88,7 +88,7 @@ class Routed:
         return Routed(
             route=way,
             networks=networks,
-            exchange=Exchange(way, width, ahead),
+            exchange=Exchange(way, width, ahead, resident=storage.resident),
             reading=Reading(storage, spec.fields, way, spec.rank, collectives.device),
             strategy=strategy,
             dense=DenseAdam(models, spec.configs, sample_parallel, sub_models),

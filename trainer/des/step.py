@@ -36,9 +36,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.plan.features import Features
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
 from livectr.models.losses import LATE, LOSSES, Lesson, fake_negative_weighted
@@ -168,7 +167,7 @@ class DesStep:
         )
         self._online.attach(self.routed.dense)
 
-    def _choose(self, features: Features | CommonFeatures) -> None:
+    def _choose(self, features: AnyFeatures) -> None:
         """Route by the exchange that a batch chooses, and keep what the networks have learned. Collective."""
         chosen = self.choice.by_batch(self.routed, features)
         if chosen is not None:
@@ -179,11 +178,12 @@ class DesStep:
 
     # ── a step ──
 
-    def step(self, features: Features | CommonFeatures, label: F32) -> StepResult:
+    def step(self, features: AnyFeatures, label: F32) -> StepResult:
         """Score and then learn the batch that all ranks' examples make. Collective.
 
         Args:
-            features: own b examples with all F fields, grouped by user or not. b may be 0: every rank calls.
+            features: own b examples with all F fields, grouped by user or not, on the host or a device. b may
+                be 0: every rank calls.
             label: f32[b] in {0, 1}; `models.losses.LATE` is a late positive, if the pipeline has them.
         """
         return self.learn(self.prepare(features, label))
@@ -198,9 +198,7 @@ class DesStep:
         if self.ams is not None:
             self.ams.ahead = self._ahead
 
-    def prepare(
-        self, features: Features | CommonFeatures, label: F32, sequence: I64 | None = None
-    ) -> PreparedBatch:
+    def prepare(self, features: AnyFeatures, label: F32, sequence: I64 | None = None) -> PreparedBatch:
         """Send keys to their ranks and start to read rows that are not in memory; first half of `step`.
 
         The `learn` of an earlier batch may follow. Collective.

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.common_features import AnyFeatures, Common, CommonFeatures
+from livectr.ingest.extract.device_features import DeviceFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.table.layout import RowLayout
 from livectr.trainer.placement.balance import FieldStats
@@ -27,11 +28,11 @@ def row_bytes(layout: RowLayout) -> int:
     return -(-(HEADER_BYTES + layout.stored_bytes) // 8) * 8 + INDEX_BYTES
 
 
-def field_keys(features: Features | CommonFeatures, common: Common, fields: int) -> I64:
+def field_keys(features: AnyFeatures, common: Common, fields: int) -> I64:
     """Number of keys of each field in a batch, i64[F]; O(F)."""
     keys = np.zeros(fields, np.int64)
     for part, numbers in _parts(features, common, fields):
-        keys[numbers] = np.diff(part.offsets[:: part.rows])
+        keys[numbers] = part.counts
     return keys
 
 
@@ -49,12 +50,12 @@ def stats_of(
 
 
 def _parts(
-    features: Features | CommonFeatures, common: Common, fields: int
-) -> list[tuple[Features, list[int]]]:
+    features: AnyFeatures, common: Common, fields: int
+) -> list[tuple[Features | DeviceFeatures, list[int]]]:
     """Common and own features that have rows, with the numbers of their fields."""
-    if isinstance(features, Features):
-        parts = [(features, list(range(fields)))]
-    else:
+    if isinstance(features, CommonFeatures):
         own = [f for f in range(fields) if f not in common.fields]
         parts = [(features.common, list(common.fields)), (features.own, own)]
+    else:
+        parts = [(features, list(range(fields)))]
     return [(part, numbers) for part, numbers in parts if part.rows]

@@ -6,15 +6,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from livectr.ingest.common_features import CommonFeatures, sharing
+from livectr.ingest.common_features import AnyFeatures, sharing
 from livectr.ingest.extract.device_extractor import compiler
+from livectr.ingest.extract.device_features import Brought
 from livectr.ingest.extract.extractor import Extract
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.materialized.features import ExampleFeatures
+from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.ingest.plan.features import Features
+from livectr.trainer.options import TrainOptions
 from livectr.trainer.setup import Setup
+
+
+def brought_to_host(pipeline: Pipeline, options: TrainOptions, world: int) -> Brought:
+    """Features that come to the host with their batch; the step reads the others where a device has them.
+
+    Only the number of waits depends on it: features that are missing on the host are copied then.
+    """
+    merged = options.materialized is not None  # with features that are read
+    sent = world > 1 and options.aggregate == "allreduce"  # dense features, too
+    if merged or sent or pipeline.log.finals:  # which leave the batch on the host
+        return "all"
+    on_device = world == 1 and options.gpu_rows != 0 and options.spill is None and not pipeline.content
+    return "nothing" if on_device else "ids"
 
 
 @dataclass(frozen=True)
@@ -29,13 +44,20 @@ class Extraction:
 
     compiled: Callable[[FeaturePlan], Extract]
     examples: ExampleFeatures
-    features: Callable[[Examples, Statistics], Features | CommonFeatures]
+    features: Callable[[Examples, Statistics], AnyFeatures]
 
     @staticmethod
     def open(setup: Setup) -> Extraction:
         """Compile the plan, and open materialized features. Raises ConfigError if these are of others."""
         pipeline, options = setup.pipeline, setup.options
-        compiled = cache(compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size))
+        compiled = cache(
+            compiler(
+                options.device,
+                budget_bytes=options.gpu_budget,
+                rows=options.batch_size,
+                brought=brought_to_host(pipeline, options, setup.world),
+            )
+        )
         examples = setup.closed(ExampleFeatures.open(pipeline, options.materialized, compiled))
         features = sharing(pipeline, examples, compiled) if options.common_features else examples.features
         return Extraction(compiled, examples, features)

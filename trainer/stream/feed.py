@@ -25,12 +25,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
-from livectr.ingest.plan.features import Features
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.losses import LATE
 from livectr.trainer.comm.control import Control
@@ -65,7 +64,7 @@ class Batch:
         cut: number of examples of the cut, those that could not be extracted included.
     """
 
-    features: Features | CommonFeatures
+    features: AnyFeatures
     label: F32
     sequence: I64
     instance: I64
@@ -108,7 +107,7 @@ class _Flight:
 
     cut: Cut
     own: Examples
-    features: Future[Features | CommonFeatures]
+    features: Future[AnyFeatures]
 
 
 class Feed:
@@ -127,7 +126,7 @@ class Feed:
     def __init__(
         self,
         source: ExampleSource,
-        extract: Callable[[Examples, Statistics], Features | CommonFeatures],
+        extract: Callable[[Examples, Statistics], AnyFeatures],
         control: Control,
         *,
         statistics: Statistics,
@@ -200,7 +199,7 @@ class Feed:
         """Wait for the worker; what is in flight is dropped."""
         self._worker.shutdown(wait=True, cancel_futures=True)
 
-    def _features(self, own: Examples, statistics: Statistics) -> Features | CommonFeatures:
+    def _features(self, own: Examples, statistics: Statistics) -> AnyFeatures:
         """In the worker thread."""
         with telemetry.EXTRACT_SECONDS.time():
             return self._extract(own, statistics)
@@ -221,7 +220,7 @@ class Feed:
             )
 
 
-def _words(own: Examples, features: Features | CommonFeatures) -> I64:
+def _words(own: Examples, features: AnyFeatures) -> I64:
     """Columns of own examples that all ranks get, int64[b, 5 + S].
 
     They are instance, user, event time, item, marks, and the observations of S statistics.

@@ -53,6 +53,7 @@ class RankTables:
     Attributes:
         tables: name → table of the host; read it after a `flush`
         cache: rows on the GPU; None: no rows on a GPU
+        resident: rows are found by keys on the GPU alone: keys need not come to the host
         tiered: True with tiers beside DRAM, on every rank, whether it has tables or not
     """
 
@@ -76,6 +77,7 @@ class RankTables:
         self.cache: GpuCache | None = None
         if isinstance(gpu, GpuTables):
             self.cache = gpu.cache(self.tables, policies, device)
+        self.resident = self.cache is not None and self.tiers is None
 
     def front(
         self, fields: Sequence[tuple[str, str]], blocks: Sequence[int] | None = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -225,6 +225,8 @@ class CommonExtractor:
     ) -> None:
         self._plan = plan = pipeline.plan
         self._full, self._compile = full, extractor
+        self._compiled: _Sides | None = None
+        self._compiling = Lock()
         self._common = {
             name for name, node in (*plan.sparse.items(), *plan.dense.items()) if _is_common(pipeline, node)
         }
@@ -267,8 +269,13 @@ class CommonExtractor:
         if self.groups:
             _ = self._sides
 
-    @cached_property
+    @property
     def _sides(self) -> _Sides:
+        with self._compiling:  # batches that are extracted at the same time
+            self._compiled = self._compiled or self._compile_sides()
+            return self._compiled
+
+    def _compile_sides(self) -> _Sides:
         plans = []
         for side in (True, False):
             parts = (

@@ -1,7 +1,7 @@
 """Stages of a rank, in one pipeline: batches on their way into the model, and versions on their way out.
 
     Flags ─► cut ─► Cut ─► extract ─► Batch ─► exchange ─► fetch ─► Exchanged ─► learn ─► Learned ─► report
-    depth     0              1                 0 or 1      0 or 1                  0                   0
+    depth     0           1 or 2               0 or 1      0 or 1                  0                   0
 
     CommitState ─► commit ─► Share ─► push ─► Redis
     depth             0                 1
@@ -9,7 +9,8 @@
 A stage's depth is the number of batches or versions that it holds between two calls. Nothing else of a rank
 is in flight:
 
-    extract   a thread computes features of the next batch while the batch before is learned;
+    extract   a thread computes features of the next batch while the batch before is learned; on a device, two
+              threads, so that a batch is staged while another is computed;
     exchange  with several ranks, a thread sends keys of the next batch, over connections of its own;
     fetch     with tables on SSD, a thread reads rows of the next batch (trainer.tables.tiers); with tables on
               a GPU, rows that it lacks are brought there (kernels.gpu_table.gpu_cache);

@@ -19,8 +19,7 @@ resources (dictionaries, vectors) are on the device once.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -157,21 +156,6 @@ class DeviceExtractor:
             np.empty((len(self.plan.statistics), 0), np.int64),
             np.zeros(0, bool),
         )
-
-    def stream(self, batches: Iterable[pa.RecordBatch], *, ahead: int = 2) -> Iterator[Features]:
-        """Compute the features of batches, in their order, as before any statistics.
-
-        Args:
-            batches: read as far as `ahead` allows.
-            ahead: most batches that are staged and queued before the features of an earlier one are taken.
-        """
-        flights: deque[Flight] = deque()
-        for batch in batches:
-            flights.append(self.begin(batch))
-            if len(flights) > ahead:
-                yield flights.popleft().result().host()
-        while flights:
-            yield flights.popleft().result().host()
 
     def begin(
         self, batch: pa.RecordBatch, statistics: Statistics | None = None, brought: Brought = "all"

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from kafka import KafkaProducer
@@ -76,6 +77,13 @@ def ad_pipeline(prefix: str = "", delayed: Delayed = "wait", *, changing: bool =
         ),
         items=ads,
     )
+
+
+def without_statistics() -> Pipeline:
+    """Some features of `ad_pipeline`, which need no running statistics."""
+    whole = ad_pipeline()
+    kept = {name: whole.sparse[name] for name in ("user", "ad", "behaviors", "tag_pairs")}
+    return replace(whole, sparse=kept, dense={"price": whole.dense["price"]}, prerank=None)
 
 
 def events(

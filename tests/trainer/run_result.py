@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
@@ -17,13 +18,13 @@ from tests.trainer.ad_logs import ad_pipeline
 
 
 class Result:
-    """Final state of a finished run, from its checkpoint."""
+    """Final state of a finished run, from its checkpoint. `pipeline`: None is `ad_pipeline`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, pipeline: Pipeline | None = None) -> None:
         manifest = newest_manifest(root)
         assert manifest is not None
         restored = Restored(root, manifest)
-        step = DesStep(ad_pipeline(), seed=1)
+        step = DesStep(pipeline or ad_pipeline(), seed=1)
         restored.load_tables(step.tables)
         tables = dict(step.tables)
         if any(name.startswith(PREFIX) for name in manifest.table_rows):
@@ -48,15 +49,15 @@ def by_key(table: DynamicTable) -> tuple[np.ndarray, np.ndarray]:
     return keys[order], rows[order]
 
 
-def assert_same(got: Result, want: Result) -> None:
-    """Bit for bit."""
+def assert_same(got: Result, want: Result, *, statistics: int = 3) -> None:
+    """Bit for bit; the pipeline has so many statistics."""
     assert got.step == want.step
     assert got.predictions.tobytes() == want.predictions.tobytes()
     assert got.items == want.items and want.items.keys() == {"items", "counts"}
     for name, (keys, rows) in want.tables.items():
         assert (got.tables[name][0] == keys).all(), name
         assert got.tables[name][1].tobytes() == rows.tobytes(), name
-    assert got.statistics == want.statistics and len(want.statistics) == 3
+    assert got.statistics == want.statistics and len(want.statistics) == statistics
     assert got.dense.keys() == want.dense.keys()
     for name, tensor in want.dense.items():
         assert got.dense[name].tobytes() == tensor.tobytes(), name

@@ -17,6 +17,7 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
+from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
@@ -28,9 +29,9 @@ from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stream.batcher import Batcher
 from livectr.trainer.stream.cut import Cut
-from livectr.trainer.stream.feed import Feed
+from livectr.trainer.stream.feed import Batch, Feed
 from livectr.trainer.stream.header import Flags
-from tests.trainer.ad_logs import ad_pipeline, events, write_files
+from tests.trainer.ad_logs import ad_pipeline, events, without_statistics, write_files
 from tests.trainer.processes import finish, start
 from tests.waiting import left_s
 
@@ -54,20 +55,25 @@ class SlowExtractor:
 
 @contextmanager
 def opened(
-    source: str, extract: Callable[[Examples, Statistics], Features]
+    source: str,
+    extract: Callable[[Examples, Statistics], Features],
+    pipeline: Pipeline | None = None,
+    depth: int = 1,
 ) -> Iterator[tuple[Feed, ExampleSource, Batcher]]:
+    pipeline = pipeline or ad_pipeline()
     with ExitStack() as stack:
         letters = DeadLetters(None)
         examples = ExampleSource(
-            ad_pipeline(), source, ReadOptions(until_end=True), rank=0, world=1, dead_letters=letters
+            pipeline, source, ReadOptions(until_end=True), rank=0, world=1, dead_letters=letters
         )
         stack.callback(examples.close)
         feed = Feed(
             examples,
             extract,
             Control(),
-            statistics=Statistics(ad_pipeline().plan),
+            statistics=Statistics(pipeline.plan),
             dead_letters=letters,
+            depth=depth,
         )
         stack.callback(feed.close)
         yield feed, examples, Batcher(examples, Control(), ramp=BatchRamp(BATCH))
@@ -94,6 +100,35 @@ def test_a_batch_is_extracted_while_its_caller_continues(tmp_path: Path) -> None
         assert batch is not None and len(batch) == batch.features.rows == BATCH and feed.in_flight == 0
         assert extract.begun == [BATCH]
         assert feed.statistics is not before and before.arrays[0][0] == 0, "a snapshot stays what it was"
+
+
+def test_two_batches_are_extracted_at_a_time(tmp_path: Path) -> None:
+    """Where no statistics tie a batch to the one before: the same batches, in the same order."""
+    source, pipeline = write_files(tmp_path, 400), without_statistics()
+    host, both = Extractor(pipeline.plan), threading.Barrier(2)
+
+    def alone(examples: Examples, statistics: Statistics) -> Features:
+        return host(examples.columns, statistics)
+
+    def meeting(examples: Examples, statistics: Statistics) -> Features:
+        both.wait(left_s())  # for the thread that extracts the other batch
+        return host(examples.columns, statistics)
+
+    found: list[list[Batch]] = []
+    for depth, extract in ((1, alone), (2, meeting)):
+        with opened(source, extract, pipeline, depth) as (feed, _, batcher):
+            batches, held = [], []
+            for turn in range(8):
+                batches.append(feed(next_cut(batcher) if turn < 6 else None))
+                held.append(feed.in_flight)
+            assert held == ([1] * 6 + [0, 0] if depth == 1 else [1] + [2] * 5 + [1, 0])
+            found.append([batch for batch in batches if batch is not None])
+    assert [len(batches) for batches in found] == [6, 6]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one.instance, other.instance)
+        np.testing.assert_array_equal(one.features.host().keys, other.features.host().keys)
+    with pytest.raises(ValueError, match="statistics after the batch before"), opened(source, alone, depth=2):
+        pass
 
 
 def test_an_extractor_that_fails_fails_the_run(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.setup import Setup
 
+AHEAD = 2
+"""Batches that are extracted on a device at a time: one is staged while another is computed."""
+
 
 def brought_to_host(pipeline: Pipeline, options: TrainOptions, world: int) -> Brought:
     """Features that come to the host with their batch; the step reads the others where a device has them.
@@ -38,6 +41,7 @@ class Extraction:
 
     Attributes:
         compiled: extractor of a plan, which all users of the plan share: a device loads its kernels once.
+        depth: batches that are extracted at a time.
         examples: reads materialized features and computes the others.
         features: features of a batch's examples, common features shared if the options say so.
     """
@@ -45,6 +49,7 @@ class Extraction:
     compiled: Callable[[FeaturePlan], Extract]
     examples: ExampleFeatures
     features: Callable[[Examples, Statistics], AnyFeatures]
+    depth: int
 
     @staticmethod
     def open(setup: Setup) -> Extraction:
@@ -60,4 +65,5 @@ class Extraction:
         )
         examples = setup.closed(ExampleFeatures.open(pipeline, options.materialized, compiled))
         features = sharing(pipeline, examples, compiled) if options.common_features else examples.features
-        return Extraction(compiled, examples, features)
+        on_host = options.device == "cpu" or options.materialized is not None
+        return Extraction(compiled, examples, features, 1 if on_host or pipeline.plan.statistics else AHEAD)

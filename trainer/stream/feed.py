@@ -1,16 +1,16 @@
-"""Extraction: from a cut to a batch that can be learned, while the batch before it is learned.
+"""Extraction: from a cut to a batch that can be learned, while batches before it are learned.
 
-    feed(cut)     finish the previous batch: wait for its features ─► all-gather of its examples' ids ─► Batch
+    feed(cut)     finish the oldest: wait for its features ─► all-gather of its examples' ids ─► Batch
                   begin the next: source.take ─► a worker thread ─► features      the caller: the step before
 
-One batch is in flight at most, so memory is bounded, and without a cut nothing more is taken from the source.
-The source is not popped where the cut is made: a commit between them, which drains the stages, takes the
-source's position as that of what was learned.
+At most `depth` batches are in flight, so memory is bounded, and without a cut nothing more is taken from the
+source. The source is not popped where the cut is made: a commit between them, which drains the stages, takes
+the source's position as that of what was learned.
 Collectives and the source stay in the caller's thread.
 
 Finishing a batch also updates the running statistics: by the whole batch, in the global sequence. So they are
 the same on every rank and for any number of ranks. A batch is extracted with the statistics after the
-previous batch.
+previous batch, so that a plan with statistics has one batch in flight.
 
 An example that could not be extracted goes to the dead letters, and its batch continues without it.
 """
@@ -18,6 +18,7 @@ An example that could not be extracted goes to the dead letters, and its batch c
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -114,14 +115,13 @@ class Feed:
     """Stage that turns cuts of one rank's source into batches.
 
     Args:
-        extract: features of examples (ingest.materialized.features, ingest.common_features); one thread calls
-            it in training order.
+        extract: features of examples (ingest.materialized.features, ingest.common_features); `depth` threads
+            call it, one in training order.
+        depth: most batches in flight; 1 for plans with statistics.
 
     Attributes:
         statistics: of the plan, after the finished batches.
     """
-
-    depth = 1
 
     def __init__(
         self,
@@ -131,23 +131,31 @@ class Feed:
         *,
         statistics: Statistics,
         dead_letters: DeadLetters,
+        depth: int = 1,
     ) -> None:
-        self.statistics = statistics
+        if depth > 1 and statistics.nodes:
+            raise ValueError("a batch is extracted with the statistics after the batch before it")
+        self.statistics, self.depth = statistics, depth
         self._source = source
         self._extract = extract
         self._control = control
         self._dead_letters = dead_letters
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="extract")
-        self._flight: _Flight | None = None
+        self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
+        self._flights: deque[_Flight] = deque()
 
     @property
     def in_flight(self) -> int:
-        """Batches that were begun and not finished: 0 or 1."""
-        return int(self._flight is not None)
+        """Batches that were begun and not finished, at most `depth`."""
+        return len(self._flights)
 
     def __call__(self, cut: Cut | None) -> Batch | None:
-        """Return the batch in flight (or None), and begin the next if there is a cut. Collective."""
-        batch = self._finish()
+        """Begin the next batch if there is a cut. Collective.
+
+        Returns:
+            The oldest batch in flight, where there is no cut or no room for the next; else None.
+        """
+        room = cut is not None and self.in_flight < self.depth
+        batch = None if room or not self._flights else self._finish(self._flights.popleft())
         if cut is not None:
             self._begin(cut)
         return batch
@@ -156,13 +164,10 @@ class Feed:
         """Take a batch and start to extract it."""
         count, last = int(cut.counts[self._control.rank]), int(cut.order[-1])
         own = self._source.pop(count, last, cut.decided)
-        self._flight = _Flight(cut, own, self._worker.submit(self._features, own, self.statistics))
+        self._flights.append(_Flight(cut, own, self._worker.submit(self._features, own, self.statistics)))
 
-    def _finish(self) -> Batch | None:
-        """Wait for the features of the batch in flight; None: no batch is in flight. Collective."""
-        if self._flight is None:
-            return None
-        flight, self._flight = self._flight, None
+    def _finish(self, flight: _Flight) -> Batch:
+        """Wait for the features of a batch in flight. Collective."""
         with telemetry.EXTRACT_WAIT_SECONDS.time():
             features = flight.features.result()
         own, cut = flight.own, flight.cut
@@ -200,7 +205,7 @@ class Feed:
         self._worker.shutdown(wait=True, cancel_futures=True)
 
     def _features(self, own: Examples, statistics: Statistics) -> AnyFeatures:
-        """In the worker thread."""
+        """In a worker thread."""
         with telemetry.EXTRACT_SECONDS.time():
             return self._extract(own, statistics)
 

@@ -77,7 +77,8 @@ class RankStream:
             resumed=restored is not None,
         )
         features, control = extraction.features, setup.control
-        feed = Feed(source, features, control, statistics=statistics, dead_letters=letters)
+        depth = extraction.depth
+        feed = Feed(source, features, control, statistics=statistics, dead_letters=letters, depth=depth)
         return RankStream(extraction, letters, follows, source, watch, setup.closed(feed))
 
 

@@ -23,6 +23,7 @@ from livectr.models.base import CTRModel
 from livectr.models.inputs import Columns, Gathered, Gathers, Ragged
 from livectr.models.ragged import SharedLists, gather_rows, list_columns
 from livectr.trainer.groups import Groups
+from livectr.trainer.host_copies import to_device
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def to_tensor(array: NDArray[np.float32] | Tensor | None, device: torch.device) 
     """The array on a device; a tensor that is there, and None, stay as they are."""
     if array is None or isinstance(array, Tensor):
         return None if array is None else array.to(device)
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+    return to_device(np.ascontiguousarray(array), device)
 
 
 def rows_at(values: Tensor, index: NDArray[np.int32] | NDArray[np.int64]) -> Tensor:
@@ -112,7 +113,7 @@ def rows_at(values: Tensor, index: NDArray[np.int32] | NDArray[np.int64]) -> Ten
 
     Its backward adds in a fixed order on every device (`models.ragged.gather_rows`).
     """
-    at = torch.from_numpy(index.astype(np.int64, copy=False)).to(values.device)
+    at = to_device(index.astype(np.int64, copy=False), values.device)
     return gather_rows(values, at)
 
 
@@ -126,11 +127,11 @@ def ragged(values: Tensor, lengths: NDArray[np.int32] | Tensor, group_of: NDArra
     if isinstance(lengths, Tensor):
         offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int64), (1, 0))
     else:
-        offsets = torch.from_numpy(np.r_[0, np.cumsum(lengths)].astype(np.int64))
-    lists = Ragged(values, offsets.to(values.device))
+        offsets = to_device(np.r_[0, np.cumsum(lengths)].astype(np.int64), values.device)
+    lists = Ragged(values, offsets)
     if group_of is None:
         return lists
-    return SharedLists(lists, torch.from_numpy(group_of.astype(np.int64)).to(values.device))
+    return SharedLists(lists, to_device(group_of.astype(np.int64), values.device))
 
 
 def join_dense(
@@ -145,7 +146,7 @@ def join_dense(
     width = common.shape[1] + own.shape[1]
     order = np.argsort([*which.dense, *(d for d in range(width) if d not in which.dense)])
     both = torch.cat([per_example(common, group_of), own], dim=1)
-    return both[:, torch.from_numpy(order).to(own.device)]
+    return both[:, to_device(order, own.device)]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from livectr.trainer.host_copies import to_device
+
 
 class Groups:
     """G groups of B examples.
@@ -23,9 +25,9 @@ class Groups:
 
     def __init__(self, index: NDArray[np.int32], groups: int, device: torch.device) -> None:
         counts = np.bincount(index, minlength=groups)
-        self.index = torch.from_numpy(index).to(device)
-        self.order = torch.from_numpy(np.argsort(index, kind="stable").astype(np.int32)).to(device)
-        self.starts = torch.from_numpy((np.cumsum(counts) - counts).astype(np.int32)).to(device)
+        self.index = to_device(index, device)
+        self.order = to_device(np.argsort(index, kind="stable").astype(np.int32), device)
+        self.starts = to_device((np.cumsum(counts) - counts).astype(np.int32), device)
 
     def add(self, rows: Tensor, groups: Tensor) -> Tensor:
         """Add groups f32[G, S] to the examples' rows f32[B, S], in place."""

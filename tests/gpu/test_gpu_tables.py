@@ -28,6 +28,10 @@ def test_host_tables_get_ids_alone(case: str) -> None:
     checks.host_tables_get_ids_alone(TARGET, TORCH, case)
 
 
+def test_networks_wait_once() -> None:
+    checks.networks_wait_once(TARGET, TORCH)
+
+
 def test_a_step_waits_once() -> None:
     checks.a_step_waits_once(TARGET, TORCH)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.planted import pipeline
 from livectr.ingest.common_features import AnyFeatures, CommonFeatures
@@ -210,6 +211,45 @@ def a_step_waits_once(target: Target, device: str) -> None:
     assert cache.evicted == 0 and laid.device.waits == 0
     # an empty batch is not learned; a wait is for the batch before it, whose successor is prefetched
     assert set(taken[2 * STEPS :]) <= {(1, 0), (0, 0)} and sum(waits for waits, _ in taken[2 * STEPS :]) >= 20
+
+
+class HostReads(TorchDispatchMode):
+    """Notes operations of PyTorch for which the host waits where tensors are on a GPU."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "unique")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in self.WAITING:
+            self.found.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def networks_wait_once(target: Target, device: str) -> None:
+    """Logits, and whether gradients are finite, come to the host in one wait; on a GPU nothing else waits."""
+    step = step_of("both", device, GpuTables(20_000, target))
+    assert step.storage.cache is not None
+    laid, waits = Laid(step.storage.cache.device.device), [0]
+    given = [(laid(features), label) for features, label in batches("both", 0) if len(label)]
+    results = learned(step, given, prefetch=True)
+    next(results)  # the first step reads its scores early, for its biases
+    first = step.copies.waits
+    mode = torch.cuda.get_sync_debug_mode() if device != "cpu" else 0
+    try:
+        with HostReads() as reads:
+            if device != "cpu":
+                torch.cuda.set_sync_debug_mode("error")
+            for _ in results:
+                waits.append(step.copies.waits - first)
+    finally:
+        if device != "cpu":
+            torch.cuda.set_sync_debug_mode(mode)
+    assert waits == list(range(len(given)))
+    # of the check over ranks, whose tensor is on the host
+    assert reads.found == ["_local_scalar_dense"] * (len(given) - 1)
 
 
 def a_resumed_step_continues(target: Target, device: str) -> None:

@@ -100,6 +100,10 @@ def test_host_tables_get_ids_alone(case: str) -> None:
     checks.host_tables_get_ids_alone(EmulatedDevice, "cpu", case)
 
 
+def test_networks_wait_once() -> None:
+    checks.networks_wait_once(EmulatedDevice, "cpu")
+
+
 def test_a_step_waits_once() -> None:
     checks.a_step_waits_once(EmulatedDevice, "cpu")
 

@@ -102,6 +102,7 @@ class DenseAdam:
             self._add(f"content.{name}", list(module.parameters()), config.lr)
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
         self.parameters = [p for group in self._groups for p in group.parameters]
+        self._count = 0  # as `_steps` of the clock, which may be on a device
         self._steps = {p: torch.zeros((), device=p.device) for p in self.parameters}
         self._moments = {moment: {p: torch.zeros_like(p) for p in self.parameters} for moment in MOMENTS}
         self._scales = {role: list(self._find_scales(role)) for role in models}
@@ -125,7 +126,7 @@ class DenseAdam:
     @property
     def steps(self) -> int:
         """Number of updates, with those before a restore."""
-        return int(self._steps[self._clock].item())
+        return self._count
 
     def set_rate(self, role: str, factor: float) -> None:
         """Set the rate of a role's network, or of "content.<name>", to `factor` times its base rate."""
@@ -133,11 +134,10 @@ class DenseAdam:
             if group.role == role:
                 group.rate = group.base * factor
 
-    @property
-    def finite(self) -> bool:
-        """True if all gradients are finite numbers."""
+    def sums(self) -> list[Tensor]:
+        """Sum of all gradients' absolute values, f32[]; not finite where a gradient is not."""
         grads = [p.grad for p in self.parameters if p.grad is not None]
-        return not grads or math.isfinite(torch.stack(torch._foreach_norm(grads, 1)).sum().item())
+        return [torch.stack(torch._foreach_norm(grads, 1)).sum()] if grads else []
 
     def reduce(self, begin: Callable[[Tensor], Callable[[], Tensor]]) -> Callable[[], None]:
         """Begin to all-reduce the gradients of replicated parameters as one tensor; the result waits."""
@@ -196,6 +196,7 @@ class DenseAdam:
                 size = square.addcmul_(grad, grad).add(1.0).sqrt_().div_(group.rate)
                 bias.sub_(grad / size.clamp_(min=curvature[group.role]))
                 self._steps[bias] += 1
+                self._count += bias is self._clock
                 continue
             if group.kind == "scale":
                 torch._foreach_addcmul_(squares, grads, grads)
@@ -262,6 +263,7 @@ class DenseAdam:
             ) from None
         except ValueError as error:
             raise MismatchError(f"the saved model belongs to another pipeline: {error}") from None
+        self._count = int(state["adam.step"])
         for step in self._steps.values():
             step.copy_(state["adam.step"])
 

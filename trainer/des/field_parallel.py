@@ -43,9 +43,9 @@ class FieldParallel:
         total = self.collectives.aggregate(own, "sum") if sum(widths) else own
         return split_roles(total, widths), self._gathered(leaves, batch)
 
-    def scores(self, own: Mapping[str, F32], batch: GlobalBatch) -> Callable[[], Scores]:
+    def scores(self, own: Callable[[], Mapping[str, F32]], batch: GlobalBatch) -> Callable[[], Scores]:
         """Every rank has all logits and labels. See `Strategy`."""
-        return lambda: (dict(own), np.minimum(batch.label, np.float32(1)))
+        return lambda: (dict(own()), np.minimum(batch.label, np.float32(1)))
 
     def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
         """Sum the gradients of sub-models alone: all others are equal on all ranks. See `Strategy`.

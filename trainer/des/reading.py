@@ -67,10 +67,9 @@ class Leaves:
                 for column in columns:
                     leaf.grad.select(-1, column).zero_()
 
-    @property
-    def finite(self) -> bool:
-        """True if all gradients are finite numbers."""
-        return all(leaf.grad is None or bool(torch.isfinite(leaf.grad.sum())) for leaf in self)
+    def sums(self) -> list[Tensor]:
+        """Sums of gradients, f32[] each; not finite where a gradient is not."""
+        return [leaf.grad.sum() for leaf in self if leaf.grad is not None]
 
 
 @dataclass(frozen=True, eq=False)

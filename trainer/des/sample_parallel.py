@@ -43,6 +43,7 @@ from livectr.trainer.feature_parts import (
     split_roles,
     to_tensor,
 )
+from livectr.trainer.host_copies import to_device
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,9 @@ class SampleParallel:
         assert aggregated is not None, "a pipeline has fields"
         return aggregated, self._gathered(parts, received.rows, batch)
 
-    def scores(self, own: Mapping[str, F32], batch: GlobalBatch) -> Callable[[], Scores]:
+    def scores(self, own: Callable[[], Mapping[str, F32]], batch: GlobalBatch) -> Callable[[], Scores]:
         """All-gather of own logits and labels. See `Strategy`."""
-        return all_gather_scores(own, batch.label, batch.rows, self.collectives)
+        return all_gather_scores(own(), batch.label, batch.rows, self.collectives)
 
     def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
         """All-reduce of the gradients of all replicated parameters. See `Strategy`."""
@@ -270,7 +271,7 @@ def _pooled(rows: Tensor, lists: list[tuple[I32, I64]], cells: int) -> Tensor:
     if (lengths == 1).all():
         by_cell = np.stack([index for _, index in lists], axis=1).reshape(-1)
         return rows_at(rows, by_cell).view(cells, len(lists), rows.shape[1])
-    index = torch.from_numpy(np.concatenate([part for _, part in lists])).to(rows.device)
-    starts = torch.from_numpy(np.cumsum(lengths, dtype=np.int64) - lengths).to(rows.device)
+    index = to_device(np.concatenate([part for _, part in lists]), rows.device)
+    starts = to_device(np.cumsum(lengths, dtype=np.int64) - lengths, rows.device)
     sums = embedding_bag(index, rows, starts, mode="sum")
     return sums.view(len(lists), cells, rows.shape[1]).transpose(0, 1)

@@ -56,6 +56,7 @@ from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_less
 from livectr.trainer.des.route import Route, gathers_of
 from livectr.trainer.des.routed import Routed
 from livectr.trainer.des.spec import StepSpec
+from livectr.trainer.host_copies import HostCopies, to_device
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import FieldExchange, StepSettings
 from livectr.trainer.tables.rank_tables import RankTables, Tier
@@ -90,6 +91,7 @@ class DesStep:
         ams: content that models read; None where they read none
         choice: decides the exchange of every field
         routed: networks, optimizer and collectives for this exchange
+        copies: of logits and checks from the networks' device, and the waits for them
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class DesStep:
     ) -> None:
         self.collectives = self._ahead = collectives or Collectives()
         self.rank, self.device = self.collectives.rank, self.collectives.device
+        self.copies = HostCopies(self.device)
         self._loss = LOSSES[pipeline.log.delayed]
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.precision = arithmetic_name(settings.precision, self.device)
@@ -251,10 +254,11 @@ class DesStep:
         reading, strategy, dense = self.routed.reading, self.routed.strategy, self.routed.dense
         leaves = reading.forward(batch)  # 1 keys → rows
         # 2 rows → partials → logits, of all examples or of own examples
-        label = torch.from_numpy(batch.label).to(self.device)
+        label = to_device(batch.label, self.device)
         self._online.announce(prepared.online)
         logits, losses = self._forward(leaves, batch, prepared.content, label)
-        scores = strategy.scores({role: z.detach().cpu().numpy() for role, z in logits.items()}, batch)
+        scored, roles = self.copies.begin(*logits.values()), tuple(logits)
+        scores = strategy.scores(lambda: dict(zip(roles, scored(), strict=True)), batch)
         # 3 logits → gradients
         shift = 0.0 if dense.steps or self._biases_trained else first_shift(self.models, scores()[1])
         passed = None
@@ -265,7 +269,8 @@ class DesStep:
         losses += [self._loss(z + shift, own.get(role, label)) for role, z in logits.items()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
-        finite = leaves.finite and dense.finite
+        sums = torch.stack([*leaves.sums(), *dense.sums()])
+        finite = bool(self.copies.begin(torch.isfinite(sums).all())()[0])  # the wait for logits, too
         reduced = strategy.reduce_gradients(dense)
         learned = float(self.collectives.all_reduce(torch.tensor([float(not finite)]), "check")) == 0
         before, labels = scores()

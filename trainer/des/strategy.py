@@ -30,8 +30,11 @@ class Strategy(Protocol):
             own examples (n = b).
         """
 
-    def scores(self, own: Mapping[str, F32], batch: GlobalBatch) -> Callable[[], Scores]:
-        """Start to give all ranks the logits f32[n] by role; the result waits for them."""
+    def scores(self, own: Callable[[], Mapping[str, F32]], batch: GlobalBatch) -> Callable[[], Scores]:
+        """Start to give all ranks the logits f32[n] by role; the result waits for them.
+
+        `own` waits for the own, which other ranks need at once.
+        """
 
     def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
         """Start to sum the gradients of replicated parameters that differ between ranks; the result waits."""

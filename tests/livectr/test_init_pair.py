@@ -243,6 +243,32 @@ def test_topics_are_read_from_where_both_have_messages(
     assert "on view_id; both are keyed by visitor." in capsys.readouterr().out
 
 
+def test_topics_that_cannot_be_looked_at_are_a_sentence(
+    here: Path, kafka_url: str, topic_name: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    views, clicks = feed(300)
+    shown = send(kafka_url, here / "views.jsonl", views, topic_name("seen"), "visitor")
+    names = {name: topic_name(name) for name in ("none", "registered", "half", "iso")}
+    create_topics(kafka_url, dict.fromkeys(names.values(), 2))
+    producer = KafkaProducer(bootstrap_servers=kafka_servers(kafka_url))
+    for click in clicks:
+        key = f"{click['visitor']}".encode()
+        producer.send(names["registered"], b"\0\0\0\0\1" + key, key)
+        producer.send(names["half"], json.dumps(click).encode(), key)
+        producer.send(names["iso"], json.dumps(click | {"at": "2026-01-05T08:00:00Z"}).encode(), key)
+    producer.close()
+
+    def says(name: str) -> str:
+        return refused(capsys, "--impressions", shown, "--clicks", f"{kafka_url}/{names[name]}")
+
+    capsys.readouterr()
+    assert f"topic {names['none']} has no message yet" in says("none")
+    assert "are Avro or Protobuf of a schema registry" in says("registered")
+    assert f"has 4 partitions, {names['half']} 2: a click must be in the partition" in says("half")
+    assert "the times of at are ISO 8601 texts; a topic must hold whole numbers" in says("iso")
+    assert f"joined by --impressions {shown} --clicks kafka:" in refused(capsys, "--from", shown)
+
+
 def test_durations_are_those_that_people_write() -> None:
     assert [written(nice_s(ms)) for ms in (0, 1_000, 1_001, 61_000, 3_600_001, 40 * 86_400_000)] == [
         *("1s", "1s", "2s", "2m", "2h", "40d"),

@@ -114,6 +114,11 @@ def _guess(given: argparse.Namespace) -> int:
         from livectr.guess.roles import Wanted
 
     path = Path(given.file)
+    if given.file.startswith("kafka:"):
+        raise ConfigError(
+            "--from takes a file or a folder. Topics of impressions and clicks are joined by "
+            f"--impressions {given.file} --clicks kafka://HOST:PORT/TOPIC."
+        )
     if not path.exists():
         raise ConfigError(f"there is no file {path}; --from names the log.")
     wanted = Wanted(given.label or "", given.time, _names(given.user), given.item)

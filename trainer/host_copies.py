@@ -29,7 +29,7 @@ class HostCopies:
     def __init__(self, device: torch.device) -> None:
         self.waits = 0
         self._queued = self._done = 0
-        self._end = None if device.type == "cpu" else torch.cuda.Event()
+        self._end = None if device.type == "cpu" else torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def begin(self, *tensors: Tensor) -> Callable[[], list[NDArray[Any]]]:
         """Queue copies of tensors; the result waits for them, unless a later wait has passed."""

@@ -213,13 +213,13 @@ def a_step_waits_once(target: Target, device: str) -> None:
     assert set(taken[2 * STEPS :]) <= {(1, 0), (0, 0)} and sum(waits for waits, _ in taken[2 * STEPS :]) >= 20
 
 
-class HostReads(TorchDispatchMode):
+class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes operations of PyTorch for which the host waits where tensors are on a GPU."""
 
     WAITING = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "unique")
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -34,6 +34,7 @@ def steps(*, dry: bool) -> list[Step]:
     """All steps in their order."""
     sizes = DRY_SIZES if dry else SIZES
     return [
+        Step("kernel library", _python("bench.gpu_kit.library"), 120),
         Step("smoke", _python("bench.gpu_kit.smoke"), 60),
         Step("tests", _tests("tests/gpu", "--ignore=tests/gpu/test_ranks.py", workers=_workers()), 150),
         *(Step(f"bench, {rows:,} rows", _figures("rows", str(rows)), 100) for rows in sizes),

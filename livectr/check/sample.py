@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,9 @@ class Sample:
 
 
 def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
-    """Read the first rows of a log, up to its end at the start.
+    """Read the first rows of a log, up to its end at the start, each once and with its final label.
+
+    A log is judged alike whatever way its labels are learned in (`delayed=`).
 
     Args:
         pipeline: its columns, joins and features.
@@ -107,6 +109,8 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         ConfigError: the log is not there, or a feature does not compile.
         ConnectError: no broker answers.
     """
+    if pipeline.log.provisional:
+        pipeline = replace(pipeline, log=replace(pipeline.log, delayed="wait", wait_ms=0))
     letters = FirstLetters()
     extract = Extractor(pipeline.plan, engine="calls")  # a few rows
     options = ReadOptions(until_end=True, min_usable=0.0)
@@ -134,18 +138,16 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
     finally:
         examples.close()
     kept = [part for part in parts if len(part)]
-    examples_only = np.concatenate([*(~part.final for part in kept), np.empty(0, np.bool_)])
     leaves_ms = pipeline.log.leaves_ms
     none_batch = _no_columns(pipeline)
     none = pa.Table.from_batches([none_batch])
     columns = pa.concat_tables([_plain(part.columns) for part in kept]) if kept else none
-    columns = columns.filter(pa.array(examples_only))
     features = extract(columns.combine_chunks().to_batches()[0] if len(columns) else none_batch)
     return Sample(
         columns=columns,
-        label=_joined([part.label for part in kept], np.float32)[examples_only],
-        time_ms=_joined([part.time_ms for part in kept], np.int64)[examples_only],
-        late_ms=_joined([part.order - leaves_ms - part.time_ms for part in kept], np.int64)[examples_only],
+        label=_joined([part.label for part in kept], np.float32),
+        time_ms=_joined([part.time_ms for part in kept], np.int64),
+        late_ms=_joined([part.order - leaves_ms - part.time_ms for part in kept], np.int64),
         keys=_keys_of(pipeline, features),
         dense=features.dense,
         replaced=extract.replaced,

@@ -222,6 +222,18 @@ def test_clicks_before_their_impressions_are_called_so(check: Checker, rows: int
     )
 
 
+@pytest.mark.parametrize("delayed", ["vanilla", "fnw", "es_dfm"])
+def test_a_log_is_judged_alike_whatever_way_its_labels_are_learned_in(check: Checker, delayed: str) -> None:
+    """Late positives and finals are no rows of their own: disorder, click rate and look-ups are the log's."""
+    late = [request(number, ts=request(number)["ts"] + 100 * (number % 10)) for number in range(0, ROWS, 3)]
+    joined(check, clicks=sorted(late, key=lambda one: int(one["ts"])))
+    _, wanted, _ = check.json(JOINED)
+    assert wanted["order of times"][1] == "no row comes behind a later row"
+    ways = JOINED.replace('window="1s"', f'window="1s", wait="200ms", delayed="{delayed}"')
+    _, found, _ = check.json(ways)
+    assert found == wanted
+
+
 def test_repeats_are_counted(check: Checker) -> None:
     shown(check, [row(number // 2) for number in range(ROWS)])
     pipeline = LABELLED.replace('label="click")', 'label="click", dedup=("user", "campaign"), window="5ms")')

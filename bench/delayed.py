@@ -7,8 +7,8 @@ impressions' time, over the last half:
     pretrained  cross entropy on final labels of the first half; then it learns nothing more
     wait        cross entropy on final labels, when they are final: a model of a window ago
     vanilla     cross entropy on provisional negatives and late positives
-    fnw         the fake-negative weighted loss (models.fnw)
-    es_dfm      ES-DFM (models.es_dfm)
+    fnw         the fake-negative weighted loss, completed by final labels (models.fnw)
+    es_dfm      ES-DFM, completed by final labels (models.es_dfm)
     oracle      cross entropy on final labels, each known at once: an example is scored before the next
 
 R-AUC and R-NLL are a loss's shares of the oracle's gain over vanilla, as in Yang et al. (AAAI 2021). Their
@@ -45,7 +45,7 @@ from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.quality.seen import is_cold
 from livectr.trainer.run import TrainOptions, train
 
-SEEDS, SECONDS, RATE, BATCH = 5, 3600, 60, 256
+SEEDS, SECONDS, RATE, BATCH = 3, 3600, 60, 256
 WINDOW_S, WAIT_S = 600, 10
 BASE = -0.9
 DELAYS = ClickDelays(mean=0.06, spread=2.0, period_s=7200)

@@ -4,8 +4,14 @@ A label is 0, 1, or `LATE` for a late positive: an impression that was learned b
 negative, and has got its click since. Each loss is a sum over the examples of a batch.
 
     wait, vanilla    binary cross entropy, as `torch.nn.functional` has it
-    fnw              models.fnw
-    es_dfm           models.es_dfm: its heads give each example a target and a weight
+    fnw, es_dfm      models.fnw and models.es_dfm give each row a target and a weight
+
+**Keys that stop.** The papers' losses are right where late positives and the negatives that answer them come
+side by side, as for a key that is shown evenly. When its impressions stop, its late positives come alone for
+a window, and push it far above its click rate. So both losses are completed here: an impression is learned
+once more, with its final label, when its window has passed. Whatever a key does, running, starting, pausing,
+stopping, its finals are its impressions of a window ago, each with its true label, so their mean gradient is
+p − c. Finals weigh 1. What is learned before them weighs less, or has no mean of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +22,16 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from livectr.models.fnw import LATE, fake_negative_weighted
-
-__all__ = ["LATE", "LOSSES", "Lesson", "cross_entropy", "fake_negative_weighted", "weighted_cross_entropy"]
+LATE = 2.0
+"""Label of a late positive."""
 
 
 class Lesson(NamedTuple):
-    """Targets f32[n] in {0, 1} and weights f32[n] of at least 0 of examples; weight 0 teaches nothing."""
+    """Targets f32[n] in [0, 1] and weights f32[n] of at least 0 of rows.
+
+    Weight 0 teaches nothing. Weight 1 is for labels that are sure: the bias is fitted to the first of them
+    (`trainer.des.biases`).
+    """
 
     target: Tensor
     weight: Tensor
@@ -45,14 +54,14 @@ def weighted_cross_entropy(logit: Tensor, lesson: Lesson) -> Tensor:
         TypeError: labels came in place of a lesson.
     """
     if not isinstance(lesson, Lesson):
-        raise TypeError("the loss of es_dfm needs a lesson, which its heads give")
+        raise TypeError("the losses of fnw and es_dfm need a lesson in place of labels")
     return binary_cross_entropy_with_logits(logit, lesson.target, lesson.weight, reduction="sum")
 
 
 LOSSES: Mapping[str, Loss] = {
     "wait": cross_entropy,
     "vanilla": cross_entropy,
-    "fnw": fake_negative_weighted,
+    "fnw": weighted_cross_entropy,
     "es_dfm": weighted_cross_entropy,
 }
-"""`View.delayed` → loss. That of "es_dfm" takes a `Lesson`, the others labels."""
+"""`View.delayed` → loss. Those of "fnw" and "es_dfm" take a `Lesson`, the others labels."""

@@ -106,7 +106,7 @@ def build(
     )
     refreshes = refreshes_of(pipeline, contents.stores, control, options.content_rule)
     step = main_step(placed, tiers, restored, contents.stores)
-    heads = Heads(pipeline, step) if pipeline.log.finals else None
+    heads = Heads(pipeline, step) if pipeline.log.delayed == "es_dfm" else None
     main = Learner.of(pipeline, step)
     learners = [main] if heads is None else [main, heads.learner]
     stream = RankStream.open(setup, extraction, restored, warm)
@@ -199,7 +199,7 @@ def build(
         extract=stream.feed,
         exchange=setup.closed(ExchangeStage(step, heads, ahead=setup.world > 1 and tiers is None)),
         fetch=FetchStage(step),
-        learn=LearnStage(main, heads),
+        learn=LearnStage(main, heads, weighted=pipeline.log.delayed == "fnw"),
         report=ReportStage(progress, evaluation, publisher),
         commits=_commits(assembled),
         push=publisher.push if publisher is not None else None,

@@ -10,11 +10,10 @@ import torch
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.table import DynamicTable
-from livectr.models.losses import Lesson
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
-from livectr.trainer.des.step import DesStep
+from livectr.trainer.des.step import DesStep, Teach
 from livectr.trainer.tables.policies import I64, Policies, State
 
 T = TypeVar("T")
@@ -45,18 +44,16 @@ class Learner:
         )
         return Learner(step, policies, prefix)
 
-    def learn(
-        self, prepared: PreparedBatch, time_ms: I64, lessons: Mapping[str, Lesson] | None = None
-    ) -> StepResult:
+    def learn(self, prepared: PreparedBatch, time_ms: I64, teach: Teach | None = None) -> StepResult:
         """Admit keys, score and learn a batch, then expire and evict rows. Collective.
 
         Args:
             prepared: see `DesStep.learn`.
-            lessons: see `DesStep.learn`.
+            teach: see `DesStep.learn`.
             time_ms: int64[B], event times of the global batch.
         """
         self.policies.before(time_ms)
-        result = self.step.learn(prepared, lessons)
+        result = self.step.learn(prepared, teach)
         self.policies.after()
         return result
 

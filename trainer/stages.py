@@ -33,13 +33,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import torch
 
+from livectr.kernels.stream.join import FINAL_NEGATIVE
+from livectr.models.fnw import fake_negative_weighted
 from livectr.trainer import telemetry
 from livectr.trainer.commits import Committer
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
-from livectr.trainer.des.step import DesStep
+from livectr.trainer.des.step import DesStep, Teach
 from livectr.trainer.learner import Learner
 from livectr.trainer.progress import Progress
 from livectr.trainer.quality.evaluation import Evaluation
@@ -74,13 +77,12 @@ class Exchanged:
     """Batch whose keys are at the ranks of their tables, and what this rank does with it.
 
     Attributes:
-        batch: without its finals.
-        finals: the same batch with its finals, and what the heads do with it; None without heads.
+        heads: what the heads do with it; None without heads.
     """
 
     batch: Batch
     prepared: PreparedBatch
-    finals: tuple[Batch, PreparedBatch] | None = None
+    heads: PreparedBatch | None = None
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,8 @@ class ExchangeStage:
             self._worker.shutdown(wait=True, cancel_futures=True)
 
     def _exchange(self, batch: Batch) -> Exchanged:
-        finals = None if self._heads is None else (batch, self._heads.prepare(batch))
-        batch = batch.without_finals()
-        prepared = self._step.prepare(batch.features, batch.label, batch.sequence)
-        return Exchanged(batch, prepared, finals)
+        heads = None if self._heads is None else self._heads.prepare(batch)
+        return Exchanged(batch, self._step.prepare(batch.features, batch.clicked, batch.sequence), heads)
 
 
 class FetchStage:
@@ -161,23 +161,34 @@ class FetchStage:
 
 
 class LearnStage:
-    """Learns a batch: the heads first, whose scores weigh the main model's examples. Collective."""
+    """Learns a batch: the heads first, whose scores weigh the main model's examples. Collective.
+
+    Args:
+        weighted: the loss is fake-negative weighted (`models.fnw`).
+    """
 
     depth = in_flight = 0
 
-    def __init__(self, main: Learner, heads: Heads | None = None) -> None:
-        self._main, self._heads = main, heads
+    def __init__(self, main: Learner, heads: Heads | None = None, *, weighted: bool = False) -> None:
+        self._main, self._heads, self._weighted = main, heads, weighted
 
     def __call__(self, ready: Exchanged | None) -> Learned | None:
         """Learn a batch, and return it with the scores that it got before; None: nothing to learn."""
         if ready is None:
             return None
-        lessons = None
-        if self._heads is not None and ready.finals is not None:
-            batch, prepared = ready.finals
-            lessons = dict.fromkeys(self._main.step.models, self._heads.learn(prepared, batch))
-        result = self._main.learn(ready.prepared, ready.batch.time_ms, lessons)
-        return Learned(ready.batch, result)
+        batch = ready.batch
+        result = self._main.learn(ready.prepared, batch.time_ms, self._teach(ready))
+        return Learned(batch.without_finals(), result.of(batch.outcome < FINAL_NEGATIVE))
+
+    def _teach(self, ready: Exchanged) -> Teach | None:
+        """Lessons of a batch for the main model; None: its labels are all that it learns from."""
+        if self._heads is not None and ready.heads is not None:
+            lesson = self._heads.learn(ready.heads, ready.batch)
+            return lambda logits: dict.fromkeys(logits, lesson)
+        if self._weighted:
+            outcome = torch.from_numpy(ready.batch.outcome.astype(np.float32))
+            return lambda logits: {role: fake_negative_weighted(z, outcome) for role, z in logits.items()}
+        return None
 
 
 @dataclass(frozen=True)

@@ -381,4 +381,5 @@ class LabelJoin:
         leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
         open_ = self._finals | ~np.isin(join["clicked"], (IN_WINDOW, AFTER_WAIT))
         leaves |= (join["state"] == PROVISIONAL) & open_
-        return leaves
+        # A state of a join without finals has no columns of what has got its click: it leaves no more.
+        return leaves & (join["slot"] >= 0)

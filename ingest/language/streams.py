@@ -174,8 +174,8 @@ class View:
 
     @property
     def finals(self) -> bool:
-        """True when impressions leave once more when their window has passed, as finals (models.es_dfm)."""
-        return self.delayed == "es_dfm"
+        """True when impressions leave once more when their window has passed, as finals (models.losses)."""
+        return self.delayed in ("fnw", "es_dfm")
 
     @property
     def leaves_ms(self) -> int:
@@ -251,11 +251,12 @@ def label_join(
         window: duration of event time after the impression, such as "30m".
         delayed: "wait": an impression leaves once, when its window has passed. "fnw", "es_dfm" and
             "vanilla": after `wait` an impression without a click leaves as a provisional negative; a click
-            that comes later, but inside the window, emits it once more as a late positive. "fnw" and
-            "es_dfm" learn both without bias (models.fnw, models.es_dfm). "es_dfm" also learns click rates
-            of final labels; for this an impression leaves a last time when its window has passed.
-            "vanilla" learns them as they are: it predicts p / (1 + p s), with s the share of clicks that
-            come after the wait.
+            that comes later, but inside the window, emits it once more as a late positive. With "fnw" and
+            "es_dfm" it leaves a last time, with its final label, when its window has passed. They learn
+            all of these without bias, whether a key is still shown or not (models.fnw, models.es_dfm).
+            "vanilla" learns provisional negatives and late positives as they are: it predicts
+            p / (1 + p s), with s the share of clicks that come after the wait, and far more for a key that
+            is shown no longer.
         wait: duration after the impression, shorter than the window; "10s" if not given. With
             `delayed="wait"` it cannot be given, and with "es_dfm" it must be.
         clock_slack: duration by which a click's time may be before that of its impression, for their clocks

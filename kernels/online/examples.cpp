@@ -10,13 +10,8 @@
 
 namespace {
 
-// Gradient of an example's loss by its logit: that of models/losses.py, cross entropy or, if `fake_negative`,
-// models/fnw.py.
-inline float slope(float logit, float label, bool fake_negative) {
-    const float p = 1.0f / (1.0f + expf(-logit));
-    if (!fake_negative) return p - fminf(label, 1.0f);
-    return (1.0f + p) * (1.0f - p) * ((label < 2.0f ? p : 0.0f) - (label > 0.0f ? 1.0f : 0.0f));
-}
+// Gradient of an example's cross entropy by its logit; a label above 1 is a late positive (models/losses.py).
+inline float slope(float logit, float label) { return 1.0f / (1.0f + expf(-logit)) - fminf(label, 1.0f); }
 
 // The U unique rows, learned in place: state[U, 4] has w, then FTRL's state; w is NaN where there is no row.
 // vectors[U, 2 * dim] has v, then AdaGrad's state; dim 0: no second order.
@@ -82,8 +77,8 @@ extern "C" {
 // weight[B]: of the examples' losses, or null.
 void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, const int32_t* offsets,
                     const uint32_t* slots, float* scale, float rate, int64_t unique, float* state, const float* ftrl,
-                    int64_t dim, float* vectors, const float* adagrad, const float* label, int32_t fake_negative,
-                    const float* weight, const float* logits, float* out) {
+                    int64_t dim, float* vectors, const float* adagrad, const float* label, const float* weight,
+                    const float* logits, float* out) {
     const Rows rows{state, ftrl, dim, vectors, adagrad};
     std::vector<float> first_scale(fields), first_w(unique), first_v(unique * dim);
     std::vector<float> sums(fields), times(unique), by_vector(unique * dim);
@@ -123,7 +118,7 @@ void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, c
             times[u] += scale[2 * f];
         });
         out[i] = logits[i] + moved + (now.pairs() - before.pairs());
-        const float g = slope(out[i], label[i], fake_negative) * (weight ? weight[i] : 1.0f);
+        const float g = slope(out[i], label[i]) * (weight ? weight[i] : 1.0f);
         each([&](int64_t f, uint32_t u) {
             for (int64_t k = 0; k < dim; ++k) by_vector[dim * u + k] += now.total[k] - now.p[f * dim + k];
         });

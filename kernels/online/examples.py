@@ -18,16 +18,14 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of B examples, and their loss: cross entropy, if nothing else is said.
+    """Labels of B examples, whose loss is cross entropy.
 
     Args:
-        label: f32[B], as the loss takes them.
-        fake_negative: the loss is fake-negative weighted (`models.fnw`).
+        label: f32[B], targets in [0, 1]; above 1 (`models.losses.LATE`) is 1.
         weight: f32[B], of the examples' losses; None: 1.
     """
 
     label: F32
-    fake_negative: bool = False
     weight: F32 | None = None
 
 
@@ -119,7 +117,7 @@ def learn_examples(
     out = np.empty(n, np.float32)
     scales = address(scale.state), scale.rate
     rows = unique, address(first.state), address(ftrl), dim, address(second.state), address(adagrad)
-    given = address(label), labels.fake_negative, None if weight is None else address(weight), address(logits)
+    given = address(label), None if weight is None else address(weight), address(logits)
     _library().learn_examples(
         n,
         address(sequence),
@@ -147,6 +145,6 @@ def _library() -> ctypes.CDLL:
     library.learn_examples.restype = None
     library.learn_examples.argtypes = [
         size, array, size, array, array, array, ctypes.c_float, size, array, array, size, array, array,
-        array, ctypes.c_int32, array, array, array,
+        array, array, array, array,
     ]  # fmt: skip
     return library

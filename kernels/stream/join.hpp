@@ -214,7 +214,7 @@ class JoinIndex {
         while (provisional_.due(wm)) {
             const Agenda::Item item = provisional_.pop();
             const Entry& e = entries_[item.entry];
-            if (finals_) {
+            if (finals_ && e.slot >= 0) {  // without a slot: from a state of a join without finals
                 const Label label = e.clicked == kInWindow    ? kFinalPositive
                                     : e.clicked == kAfterWait ? kFinalLate
                                                               : kFinalNegative;

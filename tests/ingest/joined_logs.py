@@ -170,7 +170,7 @@ def expected_partition(
     sequence = [(kind, key, row["ts"]) for kind, key, (_, row) in zip(kinds, keys, events, strict=True)]
     wait = None if delayed == "wait" else WAIT_MS
     joined = brute_force(
-        sequence, WINDOW_MS, LEAST_DEDUP_MS, wait, finals=delayed == "es_dfm", slack=CLOCK_SLACK_MS
+        sequence, WINDOW_MS, LEAST_DEDUP_MS, wait, finals=delayed in ("fnw", "es_dfm"), slack=CLOCK_SLACK_MS
     )
 
     history: dict[int, list[tuple[int, int]]] = {}

@@ -56,7 +56,7 @@ def test_columns_of_the_released_are_forgotten() -> None:
         log = reader.partition.joiner._columns  # type: ignore[attr-defined]
         kept = sum(part.batch.num_rows for part in log._parts)
         assert kept <= WINDOW_MS / 1000 + 2 * 16_384
-        assert len(reader.rest()) == 50_000 * (2 if delayed == "es_dfm" else 1)
+        assert len(reader.rest()) == 50_000 * (1 if delayed == "wait" else 2)
 
 
 CLICK_LOG: dict[str, Any] = dict(

@@ -115,6 +115,22 @@ def test_finals_change_nothing_else_and_come_last(events: list[Event], wait: int
     assert orders == sorted(orders)
 
 
+def test_a_state_of_a_join_without_finals_ends_with_finals_of_what_has_columns() -> None:
+    """A clicked impression that had left has no slot in it: its columns were not kept."""
+    kinds, keys = np.array([IMPRESSION, IMPRESSION, CLICK], np.uint8), np.array([1, 2, 1])
+    times = np.array([0, 0, 1])
+    before, after = JoinIndex(WINDOW, DEDUP, wait_ms=2), JoinIndex(WINDOW, DEDUP, wait_ms=2, finals=True)
+    before.push(kinds, keys, times, times)
+    assert before.release(3).label.tolist() == [POSITIVE, NEGATIVE]
+    state = before.export()
+    clicked = state["clicked"] == 1
+    state["slot"] = np.where(clicked, -1, 0)
+    after.restore(state, before.known())
+    released = after.release(10 * WINDOW)
+    assert released.label.tolist() == [FINAL_NEGATIVE] and released.slot.tolist() == [0]
+    assert after.pending == 0
+
+
 def test_finals_need_a_wait() -> None:
     with pytest.raises(ValueError, match="without a shorter wait every label is final"):
         JoinIndex(WINDOW, DEDUP, finals=True)

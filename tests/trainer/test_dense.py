@@ -135,7 +135,9 @@ def test_the_curvature_is_that_of_the_cross_entropy(shift: float) -> None:
     moved = {"rank": logits, "shadow": logits[::-1].copy()}
     p = torch.sigmoid(torch.from_numpy(logits).double() + shift).numpy()
     wanted = float((p * (1 - p)).sum())
-    assert curvatures(moved, shift, None) == pytest.approx({"rank": wanted, "shadow": wanted}, rel=1e-6)
+    assert curvatures(moved, dict.fromkeys(moved, shift), None) == pytest.approx(
+        {"rank": wanted, "shadow": wanted}, rel=1e-6
+    )
     assert curvature(logits + np.float32(shift), weight) == pytest.approx(
         (weight * p * (1 - p)).sum(), rel=1e-6
     )

@@ -1,12 +1,19 @@
-"""Biases of a new model: the log's own CTR from the first batch on.
+"""Biases of a new model: the log's own CTR from the first labels on.
 
 Where clicks are rare, a bias would need hundreds of steps from the prior CTR to the log's, and every row
-would meanwhile learn the bias' error. So the first batch, once scored, moves the biases to its CTR before it
-is learned. All ranks see all labels, and a sum of labels is exact: all ranks compute the same bits.
+would meanwhile learn the bias' error. So a bias is moved to what labels say before rows learn from them:
+
+    first batch    to its CTR
+    sure labels    the first `ENOUGH` labels that are final (weight 1 of a `models.losses.Lesson`) move it to
+                   the mean of all of them so far, and its optimiser leaves it alone meanwhile. Labels of the
+                   first batch may be provisional: their CTR lacks late clicks.
+
+All ranks see all logits and labels in the same order, so they compute the same bits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,21 +21,46 @@ import torch
 from numpy.typing import NDArray
 
 from livectr.models.base import CTRModel, prior_log_odds
+from livectr.models.losses import Lesson
 
 BIASES_TRAINED_KEY = "des.trained"
 """Checkpoint key: biases were warm-started and no step has run yet (trainer.checkpoint.warm_start)."""
+SURE_KEY = "des.sure."
+"""Begin of a checkpoint key: sure labels that a role's bias has been fitted to."""
+ENOUGH, HELD = 4096, 20
+"""Sure labels after which the bias is left to its optimiser, and those that its first value counts for."""
+
+F32 = NDArray[np.float32]
 
 
-def first_shift(models: Mapping[str, CTRModel], label: NDArray[np.float32]) -> float:
-    """Move every bias to the CTR of the first batch's labels f32[B]; returns the shift in log odds."""
+def first_shift(label: F32) -> float:
+    """Shift in log odds from the prior CTR to that of the first batch's labels f32[B]."""
     clicks = float(label.sum(dtype=np.float64))
-    shift = prior_log_odds(clicks, len(label) - clicks) - prior_log_odds()
-    move_biases(models, shift)
-    return shift
+    return prior_log_odds(clicks, len(label) - clicks) - prior_log_odds()
+
+
+def fitted_shift(bias: float, lesson: Lesson, seen: int) -> tuple[float, int]:
+    """Shift of a bias to the mean of the sure labels so far.
+
+    Args:
+        bias: log odds; stands for the `seen` sure labels before, and `HELD` more.
+        lesson: of a batch.
+        seen: sure labels before.
+
+    Returns:
+        Shift in log odds, 0 after `ENOUGH`; number of the batch's sure labels.
+    """
+    sure = lesson.weight.numpy() == 1
+    count, clicks = int(np.count_nonzero(sure)), float(lesson.target.numpy()[sure].sum(dtype=np.float64))
+    if not count or seen >= ENOUGH:
+        return 0.0, count
+    held = HELD + seen
+    clicks += held / (1 + math.exp(-bias))
+    return math.log(clicks / (held + count - clicks)) - bias, count
 
 
 @torch.no_grad()
-def move_biases(models: Mapping[str, CTRModel], shift: float) -> None:
-    """Add a shift to the bias of every model."""
-    for model in models.values():
-        model.bias.add_(shift)
+def move_biases(models: Mapping[str, CTRModel], shift: Mapping[str, float]) -> None:
+    """Add a role's shift to the bias of its model."""
+    for role, model in models.items():
+        model.bias.add_(shift[role])

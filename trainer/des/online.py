@@ -129,7 +129,6 @@ class OnlineOrders:
         common: features that a group shares.
         collectives: of this rank.
         exact: rows hold float32.
-        weighted: the loss is fake-negative weighted.
 
     Attributes:
         ahead: collectives of `prepare`
@@ -144,7 +143,6 @@ class OnlineOrders:
         collectives: Collectives,
         *,
         exact: bool,
-        weighted: bool,
     ) -> None:
         self._configs = configs
         found = {
@@ -152,7 +150,7 @@ class OnlineOrders:
             for role, config in configs.items()
         }
         self._orders = {role: orders for role, orders in found.items() if orders is not None}
-        self._common, self._collectives, self._weighted = common, collectives, weighted
+        self._common, self._collectives = common, collectives
         self.ahead = collectives
         self._place = {name: number for number, name in enumerate(table_of)}
         self._tables = tuple(dict.fromkeys(table_of.values()))
@@ -240,7 +238,7 @@ class OnlineOrders:
         tables: FieldTables,
         logits: Mapping[str, F32],
         step: int,
-        shift: float,
+        shift: Mapping[str, float],
         lessons: Mapping[str, Lesson] | None = None,
     ) -> Passed:
         """Score and learn a batch; its rows are in the tables and do not change yet. Collective.
@@ -250,13 +248,12 @@ class OnlineOrders:
             tables: own tables.
             logits: role → f32[B], with the weights that the rows have, rank-major.
             step: number of steps before.
-            shift: of the biases, after these logits.
+            shift: role → shift of its bias, after these logits.
             lessons: role → targets and weights of all B examples, rank-major; None: the batch's labels.
         """
         mine, bounds = self._own(batch.unique, tables)
         keys = batch.unique.keys if mine is None else batch.unique.keys[mine]
         found, own = dict(logits), {}
-        moved = np.float32(shift)
         scales = self._scales()
         for role, orders in self._orders.items():
             factor = self._configs[role].schedule.factor(step)
@@ -268,6 +265,7 @@ class OnlineOrders:
                 state = values if mine is None else self._states(values, mine, batch.unique)
                 learned.append(Learned(state, optimiser(segment.optimiser).hyper(factor)))
                 rows.append((segment.name, at))
+            moved = np.float32(shift[role])
             labels = self._labels(batch, None if lessons is None else lessons[role])
             found[role] = (
                 learn_examples(logits[role] + moved, labels, batch.occurrences, scales[role], *learned)
@@ -295,7 +293,7 @@ class OnlineOrders:
 
     def _labels(self, batch: OnlineBatch, lesson: Lesson | None) -> Labels:
         if lesson is None:
-            return Labels(batch.label, self._weighted)
+            return Labels(batch.label)
         return Labels(lesson.target.numpy(), weight=lesson.weight.numpy())
 
     def store(self, passed: Passed, tables: FieldTables) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -37,6 +38,19 @@ class StepResult:
         none = np.empty(0, np.float32)
         return StepResult(dict.fromkeys(roles, none), none, 0.0, rows)
 
+    def of(self, rows: NDArray[np.bool_]) -> StepResult:
+        """Result of some rows, bool[B], rank-major."""
+        if rows.all():
+            return self
+        bounds = np.cumsum([0, *self.rows])
+        counts = tuple(int(np.count_nonzero(rows[a:b])) for a, b in itertools.pairwise(bounds))
+        return replace(
+            self,
+            logits={role: z[rows] for role, z in self.logits.items()},
+            label=self.label[rows],
+            rows=counts,
+        )
+
     def own(self, rank: int) -> slice:
         """Slice of a rank's own examples."""
         start = sum(self.rows[:rank])
@@ -50,16 +64,16 @@ def curvature(logits: F32, weight: F32 | float = 1.0) -> float:
 
 
 def curvatures(
-    logits: Mapping[str, F32], shift: float, lessons: Mapping[str, Lesson] | None
+    logits: Mapping[str, F32], shift: Mapping[str, float], lessons: Mapping[str, Lesson] | None
 ) -> dict[str, float]:
-    """Role → `curvature` of its logits f32[B], moved by `shift`."""
+    """Role → `curvature` of its logits f32[B], moved by its `shift`."""
     weights = {} if lessons is None else {role: lesson.weight.numpy() for role, lesson in lessons.items()}
-    return {role: curvature(z + shift, weights.get(role, 1.0)) for role, z in logits.items()}
+    return {role: curvature(z + shift[role], weights.get(role, 1.0)) for role, z in logits.items()}
 
 
-def loss_of(scores: Mapping[str, F32], label: F32, shift: float) -> float:
-    """Mean cross entropy of logits f32[B] moved by `shift`, summed over roles."""
-    moved = (z.astype(np.float64) + shift for z in scores.values())
+def loss_of(scores: Mapping[str, F32], label: F32, shift: Mapping[str, float]) -> float:
+    """Mean cross entropy of logits f32[B] moved by their role's `shift`, summed over roles."""
+    moved = (z.astype(np.float64) + shift[role] for role, z in scores.items())
     return float(sum((np.logaddexp(0, z) - label * z).mean() for z in moved))
 
 

@@ -29,7 +29,8 @@ A batch whose gradients are not finite is scored, counted and not learned: no ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -40,14 +41,21 @@ from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
-from livectr.models.losses import LATE, LOSSES, Lesson, fake_negative_weighted
+from livectr.models.losses import LATE, LOSSES, Lesson, weighted_cross_entropy
 from livectr.models.precision import arithmetic_name, precision
 from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.content.ams import ContentRequest, Features16, ams_of
 from livectr.trainer.des.batch import GlobalBatch, PreparedBatch
-from livectr.trainer.des.biases import BIASES_TRAINED_KEY, first_shift, move_biases
+from livectr.trainer.des.biases import (
+    BIASES_TRAINED_KEY,
+    ENOUGH,
+    SURE_KEY,
+    first_shift,
+    fitted_shift,
+    move_biases,
+)
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.exchange_choice import ExchangeChoice, exchange_state, gather_state, saved_exchange
 from livectr.trainer.des.online import OnlineOrders
@@ -64,6 +72,10 @@ from livectr.trainer.tables.rank_tables import RankTables, Tier
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 LOG = logging.getLogger(__name__)
+
+Teach = Callable[[Mapping[str, Tensor]], Mapping[str, Lesson]]
+"""Function of the logits f32[B] of every role, from before a batch is learned; returns role → lesson of the B
+rows, all rank-major."""
 
 
 class DesStep:
@@ -128,9 +140,9 @@ class DesStep:
             spec.common,
             self.collectives,
             exact=spec.layout.values == "fp32",
-            weighted=self._loss is fake_negative_weighted,
         )
         self._biases_trained = False
+        self._sure = dict.fromkeys(spec.configs, 0)
         try:
             content_fields = gathers_of(spec.configs, spec.fields).content
             self.ams = ams_of(
@@ -232,24 +244,21 @@ class DesStep:
         """
         self.routed.reading.prefetch(prepared.batch)
 
-    def learn(self, prepared: PreparedBatch, lessons: Mapping[str, Lesson] | None = None) -> StepResult:
+    def learn(self, prepared: PreparedBatch, teach: Teach | None = None) -> StepResult:
         """Score and learn a prepared batch; second half of `step`, in the order of `prepare`. Collective.
 
         Args:
             prepared: batch of `prepare`.
-            lessons: role → targets and weights f32[B] of all ranks' examples, rank-major, in place of the
-                labels; None: the pipeline's loss of the labels.
+            teach: gives targets and weights in place of the labels; None: the pipeline's loss of the labels.
         """
         if not len(prepared.batch):
             return StepResult.empty(self.models, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
         settings = self.spec.settings
         with precision(settings.precision, products=settings.library):
-            return self._learn(prepared, prepared.batch, lessons)
+            return self._learn(prepared, prepared.batch, teach)
 
-    def _learn(
-        self, prepared: PreparedBatch, batch: GlobalBatch, lessons: Mapping[str, Lesson] | None
-    ) -> StepResult:
+    def _learn(self, prepared: PreparedBatch, batch: GlobalBatch, teach: Teach | None) -> StepResult:
         self._set_rates()
         reading, strategy, dense = self.routed.reading, self.routed.strategy, self.routed.dense
         leaves = reading.forward(batch)  # 1 keys → rows
@@ -260,13 +269,16 @@ class DesStep:
         scored, roles = self.copies.begin(*logits.values()), tuple(logits)
         scores = strategy.scores(lambda: dict(zip(roles, scored(), strict=True)), batch)
         # 3 logits → gradients
-        shift = 0.0 if dense.steps or self._biases_trained else first_shift(self.models, scores()[1])
+        lessons = (
+            None if teach is None else teach({role: torch.from_numpy(z) for role, z in scores()[0].items()})
+        )
+        shift, sure = self._shifts(scores, lessons)
         passed = None
         if (online := prepared.online) is not None:
             passed = self._online.learn(online, reading.host, scores()[0], dense.steps, shift, lessons)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
         own = own_lessons(lessons or {}, batch.rows, self.rank, len(label), self.device)
-        losses += [self._loss(z + shift, own.get(role, label)) for role, z in logits.items()]
+        losses += [self._loss(z + shift[role], own.get(role, label)) for role, z in logits.items()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         sums = torch.stack([*leaves.sums(), *dense.sums()])
@@ -284,11 +296,29 @@ class DesStep:
         if learned:
             if passed is not None:
                 self._online.store_scales(passed)
-            dense.step(len(batch), curvatures(all_logits, shift, lessons))
+            fitted = [role for role, seen in self._sure.items() if sure[role] > seen < ENOUGH]
+            dense.step(len(batch), curvatures(all_logits, shift, lessons) | dict.fromkeys(fitted, math.inf))
+            self._sure = sure
         else:
             self._skip(shift)
         self.storage.evict()
         return StepResult(all_logits, labels, loss_of(all_logits, labels, shift), batch.rows)
+
+    def _shifts(
+        self, scores: Callable[[], tuple[dict[str, F32], F32]], lessons: Mapping[str, Lesson] | None
+    ) -> tuple[dict[str, float], dict[str, int]]:
+        """Move the biases before a batch is learned; returns role → shift, and role → sure labels so far."""
+        shift, sure = dict.fromkeys(self.models, 0.0), dict(self._sure)
+        first = not (self.dense.steps or self._biases_trained)
+        if first:
+            shift = dict.fromkeys(shift, first_shift(scores()[1]))
+        for role, lesson in (lessons or {}).items():
+            moved, count = fitted_shift(self.models[role].bias.item(), lesson, sure[role])
+            shift[role] = shift[role] if first else moved
+            sure[role] += count
+        if first or lessons:
+            move_biases(self.models, shift)
+        return shift, sure
 
     def _set_rates(self) -> None:
         """Set every role's learning rates by its schedule and the number of steps."""
@@ -312,8 +342,8 @@ class DesStep:
             losses += [] if loss is None else [loss]
         return logits, losses
 
-    def _skip(self, shift: float) -> None:
-        move_biases(self.models, -shift)
+    def _skip(self, shift: Mapping[str, float]) -> None:
+        move_biases(self.models, {role: -moved for role, moved in shift.items()})
         self.dense.clear()
         telemetry.SKIPPED_BATCHES.inc()
         LOG.warning(
@@ -336,6 +366,8 @@ class DesStep:
             state |= exchange_state(self.route.field_exchange, self.spec.placement.world)
         if self.rank == 0 and self._biases_trained and not self.dense.steps:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
+        if self.rank == 0 and self._loss is weighted_cross_entropy:
+            state |= {SURE_KEY + role: torch.tensor(seen) for role, seen in self._sure.items()}
         return state
 
     def load_dense(self, state: Mapping[str, Tensor]) -> None:
@@ -352,6 +384,7 @@ class DesStep:
             self._route_by(saved)
             self.choice.restored(self.route, saved)
         self._biases_trained = BIASES_TRAINED_KEY in state
+        self._sure = {role: int(state.get(SURE_KEY + role, ENOUGH)) for role in self._sure}
         self.dense.load(state)
 
     def start_from(self, weights: Mapping[str, Tensor], *, trained: bool) -> None:
@@ -362,4 +395,6 @@ class DesStep:
             trained: the biases are among them, so that the first batch does not move them.
         """
         self._biases_trained = trained
+        if trained:
+            self._sure = dict.fromkeys(self._sure, ENOUGH)
         self.dense.start_from(weights)

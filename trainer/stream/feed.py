@@ -54,8 +54,8 @@ class Batch:
 
     Attributes:
         features: of the own b rows.
-        label: f32[b], of the own rows: 0, 1, or 2 for a late positive (models.losses); of finals see
-            models.es_dfm.
+        label: f32[b], of the own rows: 0, 1, or 2 for a late positive (models.losses); of finals
+            FINAL_NEGATIVE, FINAL_POSITIVE or FINAL_LATE (kernels.stream.join).
         sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
             sequence.
         instance, user, time_ms, item: int64[B], in the global sequence.
@@ -84,6 +84,12 @@ class Batch:
     def examples(self) -> int:
         """Number of the B that are not late positives; not for a batch with finals."""
         return len(self) - int(np.count_nonzero(self.late))
+
+    @property
+    def clicked(self) -> F32:
+        """f32[b], labels of the own rows as `DesStep.prepare` takes them: of a final 0 or 1."""
+        final = self.label >= FINAL_NEGATIVE
+        return np.where(final, self.label > FINAL_NEGATIVE, self.label).astype(np.float32)
 
     def without_finals(self) -> Batch:
         """The same batch without its finals."""

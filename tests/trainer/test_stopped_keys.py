@@ -1,0 +1,114 @@
+"""Calibration of keys that start, stop and pause, where most clicks come after the wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import livectr
+from livectr.ingest.language.delays import Delayed
+from livectr.ingest.language.streams import Stream, label_join
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import LR
+from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.run import TrainOptions, train
+from tests.livectr.wrong_logs import write_json
+
+START_MS, HOUR_MS, WINDOW_MS, WAIT_MS = 1_764_000_000_000, 3_600_000, 300_000, 30_000
+RATE, LATE, SHOWN = 0.3, 0.6, 1_500
+"""Click rate, share of the clicks after the wait, and impressions of a key in an hour."""
+HOURS: dict[int, list[tuple[float, float]]] = {
+    0: [(0, 6)],
+    1: [(0, 2)],
+    2: [(0, 2), (4, 6)],
+    3: [(2, 6)],
+    4: [(1.5, 3.5)],
+    5: [(3, 3.5), (5.5, 6)],
+}
+"""Key → times at which it is shown."""
+
+
+def pipeline(delayed: Delayed) -> Pipeline:
+    ids = {"imp": "int64", "user": "int64", "ts": "int64"}
+    shown = Stream("shown", key="user", time="ts", columns={**ids, "campaign": "int64"})
+    clicked = Stream("clicked", key="user", time="ts", columns=ids)
+    wait = None if delayed == "wait" else WAIT_MS
+    log = label_join(shown, clicked, on="imp", window=WINDOW_MS, wait=wait, delayed=delayed)
+    return Pipeline(log, sparse={"campaign": log.campaign}, rank=LR())
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Log of the keys; late clicks come evenly up to the window's end.
+
+    Attributes:
+        key_of: time of an impression, which no other has → its key.
+    """
+
+    source: str
+    key_of: dict[int, int]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    random = np.random.default_rng(7)
+    key_of = {
+        START_MS + int(HOUR_MS * t): key
+        for key, spans in HOURS.items()
+        for begin, end in spans
+        for t in random.uniform(begin, end, int(SHOWN * (end - begin)))
+    }
+    shown, clicked = [], []
+    for number, ts in enumerate(sorted(key_of)):
+        row = {"imp": number, "user": number % 50, "ts": ts}
+        shown.append(row | {"campaign": key_of[ts]})
+        if random.random() < RATE:
+            late = random.random() < LATE
+            delay = random.integers(WAIT_MS, WINDOW_MS) if late else random.integers(WAIT_MS)
+            clicked.append(row | {"ts": ts + int(delay)})
+    root = tmp_path_factory.mktemp("logs")
+    write_json(root, "shown", shown)
+    write_json(root, "clicked", sorted(clicked, key=lambda row: row["ts"]))
+    return Planted(f"file:{root}", key_of)
+
+
+def calibrations(planted: Planted, root: Path, delayed: Delayed) -> dict[tuple[int, str], float]:
+    """Prediction by click rate: (key, "hour H") → mean of its impressions of the hour, when they are shown;
+    (key, "after H") → of the key itself when its impressions of H hours are learned, shown or not."""
+    of, found = pipeline(delayed), {}
+    for steps in (60, 120, 180, None):
+        options = TrainOptions(
+            planted.source,
+            until_end=True,
+            batch_size=128,
+            batch_ramp=0,
+            threads=1,
+            checkpoint=str(root),
+            max_steps=steps,
+        )
+        train(of, options).whole()
+        held = read_predictions(root / "predictions")
+        now = float(held["time_ms"].max() - START_MS) / HOUR_MS
+        begun = [key for key, spans in HOURS.items() if spans[0][0] + 0.5 < now]
+        rows = [{"imp": 0, "user": 0, "ts": START_MS, "campaign": key} for key in begun]
+        after = livectr.score(of, str(root), rows)
+        found |= {(key, f"after {now:.1f}"): float(x) for key, x in zip(begun, after, strict=True)}
+    p = 1 / (1 + np.exp(-held["rank"].astype(np.float64)))
+    key = np.array([planted.key_of[ts] for ts in held["time_ms"].tolist()])
+    hour = (held["time_ms"] - START_MS) // HOUR_MS
+    for one, at in {*zip(key.tolist(), hour.tolist(), strict=True)}:
+        found[one, f"hour {at}"] = float(p[(key == one) & (hour == at)].mean())
+    return {one: x / RATE for one, x in found.items()}
+
+
+@pytest.mark.parametrize("delayed", ["fnw", "es_dfm"])
+def test_keys_are_calibrated_in_every_hour_and_after(
+    planted: Planted, tmp_path: Path, delayed: Delayed
+) -> None:
+    """Late positives of a key that has stopped do not push it, though no negatives come to answer them."""
+    found = calibrations(planted, tmp_path, delayed)
+    assert len({at for _, at in found}) == 6 + 4
+    assert {one: x for one, x in found.items() if not 0.9 <= x <= 1.1} == {}

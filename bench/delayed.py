@@ -45,7 +45,7 @@ from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.quality.seen import is_cold
 from livectr.trainer.run import TrainOptions, train
 
-SEEDS, SECONDS, RATE, BATCH = 3, 3600, 60, 256
+SEEDS, SECONDS, RATE, BATCH = 5, 3600, 60, 256
 WINDOW_S, WAIT_S = 600, 10
 BASE = -0.9
 DELAYS = ClickDelays(mean=0.06, spread=2.0, period_s=7200)

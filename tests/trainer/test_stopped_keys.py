@@ -78,7 +78,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
 def calibrations(planted: Planted, root: Path, delayed: Delayed) -> dict[tuple[int, str], float]:
     """Prediction by click rate: (key, "hour H") → mean of its impressions of the hour, when they are shown;
     (key, "after H") → of the key itself when its impressions of H hours are learned, shown or not."""
-    of, found = pipeline(delayed), {}
+    of = pipeline(delayed)
+    found: dict[tuple[int, str], float] = {}
     for steps in (60, 120, 180, None):
         options = TrainOptions(
             planted.source,

@@ -143,6 +143,11 @@ def wrong_unit(name: str, unit: str) -> str:
     )
 
 
+def no_time(name: str, value: int) -> str:
+    """Sentence about an event time that no calendar has."""
+    return f"{name} is {value}: no time in milliseconds of the years 1 to 9999"
+
+
 def out_of_range(name: str, dtype: str) -> str:
     """Sentence about a whole number that the declared type cannot hold."""
     wider = "int64" if dtype == "int32" else "string"

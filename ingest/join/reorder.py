@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.chunks import BEGINNING, Chunk, Position
+from livectr.ingest.dead_letters.complaints import no_time
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream
 from livectr.kernels.stream.clock import (
@@ -276,7 +277,7 @@ class Topic:
 
     def _complaint(self, time: int, mark: int, verdict: int) -> str:
         if verdict == NO_TIME:
-            return f"{self.stream.time} is {time}: no time in milliseconds of the years 1 to 9999"
+            return no_time(str(self.stream.time), time)
         return (
             f"{self.stream.time} is {time}, {(time - mark) / 1000:.3f} s after the log, which stands at "
             f"{mark} and continues without it (max_ahead {self.stream.max_ahead_ms / 1000:g} s)"

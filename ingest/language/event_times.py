@@ -26,6 +26,8 @@ LIKELY = {unit: (_YEAR_2000_S * per, min(_YEAR_2100_S * per, 2**63 - 1)) for uni
 """Unit → range of numbers that are probably times in it and not in milliseconds, both ends included."""
 _MILLISECONDS_BELOW = LIKELY["us"][0]
 _MOST_S = (2**63 - 1) // 1000
+EARLIEST_MS, LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Milliseconds of the years 1 to 9999, both ends included; other numbers are no event times."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

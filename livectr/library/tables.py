@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from livectr.ingest.dead_letters.complaints import not_finite, null_inside, wrong_unit
+from livectr.ingest.dead_letters.complaints import empty, no_time, not_finite, null_inside, wrong_unit
 from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform
 from livectr.ingest.decode.clean import holey, nan_as_null
 from livectr.ingest.language.dtypes import element, is_list
-from livectr.ingest.language.event_times import milliseconds
+from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, milliseconds
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline, load_pipeline
@@ -158,8 +158,12 @@ def _as_in_training(batch: pa.RecordBatch, dtypes: Mapping[str, str], impression
     """Roots with the meaning that decoding gives them: NaN is null, and what it refuses is an error.
 
     Raises:
-        ConfigError: an infinite number, or a time in another unit.
+        ConfigError: an infinite number, a null key or time without a fill, or a time in another
+            unit or outside the years 1 to 9999.
     """
+    time = f"{impressions.topic}.{impressions.time}"
+    unfilled = {impressions.key, impressions.time} - {*impressions.fill}
+    needed = {f"{impressions.topic}.{name}" for name in unfilled}
     for place, name in enumerate(batch.schema.names):
         array = batch.column(place)
         if element(dtypes[name]) in ("float32", "float64"):
@@ -169,9 +173,21 @@ def _as_in_training(batch: pa.RecordBatch, dtypes: Mapping[str, str], impression
             batch = batch.set_column(place, name, array)
         if is_list(dtypes[name]) and (holes := holey(array)).any():
             raise ConfigError(f"row {int(np.argmax(holes))}: {null_inside(name)}")
-        if name == f"{impressions.topic}.{impressions.time}" and impressions.time_unit is None:
-            for unit, rows in milliseconds(array, None)[1].items():
-                raise ConfigError(f"row {int(np.argmax(rows))}: {wrong_unit(name.split('.')[-1], unit)}")
+        if name in needed and array.null_count:
+            missing = np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+            raise ConfigError(
+                f"row {int(np.argmax(missing))}: {empty(name.split('.', 1)[1], fills=name != time)}"
+            )
+        if name == time:
+            if impressions.time_unit is None:
+                for unit, rows in milliseconds(array, None)[1].items():
+                    raise ConfigError(
+                        f"row {int(np.argmax(rows))}: {wrong_unit(str(impressions.time), unit)}"
+                    )
+            times = array.fill_null(EARLIEST_MS).to_numpy(zero_copy_only=False)
+            if (beyond := (times < EARLIEST_MS) | (times > LATEST_MS)).any():
+                row = int(np.argmax(beyond))
+                raise ConfigError(f"row {row}: {no_time(str(impressions.time), int(times[row]))}")
     return batch
 
 

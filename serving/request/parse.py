@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from livectr.ingest.dead_letters.complaints import wrong_unit
-from livectr.ingest.language.event_times import likely_unit
+from livectr.ingest.dead_letters.complaints import no_time, wrong_unit
+from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, likely_unit
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
@@ -154,8 +154,12 @@ class RequestSchema:
         """Check the key, or the time, which no request may have as null. Raises RequestError."""
         if array.null_count:
             raise RequestError(where, "is null; send a value")
-        if name == self.time and self._stream.time_unit is None:
-            for value in array.to_pylist():
+        if name != self.time:
+            return
+        for value in array.to_pylist():
+            if not EARLIEST_MS <= value <= LATEST_MS:
+                raise RequestError(where, no_time(name, value))
+            if self._stream.time_unit is None:
                 if (unit := likely_unit(value)) is not None:
                     raise RequestError(where, wrong_unit(name, unit))
 

@@ -162,6 +162,28 @@ def test_timestamps_are_milliseconds() -> None:
     assert found["hour"].to_pylist() == [[12], [12]]
 
 
+@pytest.mark.parametrize(
+    ("ts", "sentence"),
+    [
+        (None, "row 1: column `ts` is null"),
+        (float("nan"), "row 1: column `ts` is null"),
+        (10**17, "row 1: ts is 100000000000000000: no time in milliseconds of the years 1 to 9999"),
+        (START_MS // 1000, "row 1: time `ts` is in seconds"),
+    ],
+)
+def test_a_time_that_training_refuses_has_no_features(ts: Any, sentence: str) -> None:
+    timed = Pipeline(log, sparse={"hour": ops.hour(log.ts)}, rank=LR())
+    with pytest.raises(ConfigError, match=sentence):
+        livectr.features(timed, [{"ts": START_MS}, {"ts": ts}])
+
+
+def test_a_fill_stands_for_a_missing_key() -> None:
+    columns = {"user": "int64", "ts": "int64", "click": "int32"}
+    known = labelled(Stream("seen", key="user", time="ts", columns=columns, fill={"user": 7}), label="click")
+    found = livectr.features(Pipeline(known, sparse={"user": known.user}, rank=LR()), {"user": [None, 3]})
+    assert found["user"].to_pylist() == [[7], [3]]
+
+
 def without(name: str) -> dict[str, list[Any]]:
     return {column: values for column, values in rows(3).items() if column != name}
 
@@ -182,6 +204,7 @@ def without(name: str) -> dict[str, list[Any]]:
         (rows(3), {"ads": {"ad": [1]}}, "table ads has no column category, price; its columns are ad"),
         ({**rows(3), "user": ["a", "b", "c"]}, {"ads": ADS}, "user"),
         ({**rows(3), "user": [1.5, 2.0, 3.0]}, {"ads": ADS}, "row 0: "),
+        ({**rows(3), "user": [1, None, 3]}, {"ads": ADS}, "row 1: column `user` is null; say fill="),
     ],
 )
 def test_features_say_what_is_wrong(given: Any, tables: Any, sentence: str) -> None:

@@ -97,6 +97,7 @@ def rank(
             "belongs into context",
         ),
         (rank(context={"ts": NOW_MS // 1000}), "context.ts", "time `ts` is in seconds"),
+        (rank(context={"ts": 10**17}), "context.ts", "no time in milliseconds of the years 1 to 9999"),
         (rank(bids=[1.0]), "bids", "holds 1 values for 2 candidates"),
         (rank(bids=[1.0, math.nan]), "bids", "value 1 is not a finite number"),
         (rank(bids=[-1.0, 1.0]), "bids", "value 0 is negative"),

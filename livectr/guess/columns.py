@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from livectr.guess.leaks import tells
 from livectr.logs.names import ID_NAME, REQUEST_NAME
 from livectr.logs.times import NAMED, form_of
+from livectr.logs.values import STRAY, with_null
 
 SAME = 0.9
 """Share of a number's commonest value above which it is not divided by its deviation."""
@@ -76,7 +77,7 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
         return _out(OTHER_TIME)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _list_use(kind)
+        return _list_use(values)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _out(f"holds {kind}, which is no number, text or list")
     if leak := tells(values, clicked):
@@ -145,8 +146,12 @@ def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
     return Use("id", "string", f"{distinct:,} different texts")
 
 
-def _list_use(kind: pa.DataType) -> Use:
-    item = kind.value_type
+def _list_use(values: pa.ChunkedArray) -> Use:
+    item = values.type.value_type
+    if not pc.sum(pc.list_value_length(values)).as_py():
+        return _out("every list is empty")
+    if (holed := int(np.count_nonzero(with_null(values)))) > STRAY * len(values):
+        return _out(f"a null is inside of {holed:,} of {len(values):,} lists: write lists without it")
     if pa.types.is_string(item) or pa.types.is_large_string(item):
         return Use("list", "list<string>", "lists of texts")
     if pa.types.is_integer(item):

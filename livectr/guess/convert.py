@@ -21,7 +21,7 @@ from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, log_rows
 from livectr.logs.fitting import fitting
 from livectr.logs.times import milliseconds
-from livectr.logs.values import missing, valued
+from livectr.logs.values import missing, valued, with_null
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import open_sink
 from livectr.system.errors import ConfigError
@@ -142,6 +142,8 @@ def _typed(values: pa.Array, name: str, facts: Facts) -> pa.Array:
         return milliseconds(valued(values, facts.sample.forms[name]), facts.form)
     kind = arrow_type(use.dtype)
     values = valued(values, facts.sample.forms[name])
+    if pa.types.is_list(values.type):
+        values = pc.if_else(pa.array(~with_null(values)), values, pa.scalar(None, values.type))
     try:
         return values.cast(kind)
     except pa.ArrowException:

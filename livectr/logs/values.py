@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -218,6 +219,14 @@ def _cast(value: pa.Scalar, kind: pa.DataType) -> object:
         return value.cast(kind).as_py()
     except pa.ArrowException:
         return None
+
+
+def with_null(lists: Texts) -> npt.NDArray[np.bool_]:
+    """bool[n], lists with a null inside: no column has a place for it."""
+    found = np.zeros(len(lists), np.bool_)
+    parents, items = pc.list_parent_indices(lists), pc.list_flatten(lists)
+    found[np.asarray(parents.filter(items.is_null()))] = True
+    return found
 
 
 def missing(values: Texts) -> pa.Array | pa.ChunkedArray:

@@ -159,9 +159,8 @@ class RequestSchema:
         for value in array.to_pylist():
             if not EARLIEST_MS <= value <= LATEST_MS:
                 raise RequestError(where, no_time(name, value))
-            if self._stream.time_unit is None:
-                if (unit := likely_unit(value)) is not None:
-                    raise RequestError(where, wrong_unit(name, unit))
+            if self._stream.time_unit is None and (unit := likely_unit(value)) is not None:
+                raise RequestError(where, wrong_unit(name, unit))
 
     def _check_known(self, name: str, where: str) -> None:
         """Check a column that no feature of this server needs. Raises RequestError if the stream has none."""

@@ -220,6 +220,26 @@ def test_stray_values_and_marks_for_nothing(here: Path, capsys: pytest.CaptureFi
     assert examples(here / "shop").num_rows == ROWS - 2
 
 
+def test_a_list_with_a_null_inside_is_in_no_log(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"seen": [i % 5, i % 7], "often": ["a", None if i % 3 else "b"], "never": [], **row}
+        for i, row in enumerate(shop_rows())
+    ]
+    rows[70]["seen"] = [3, None]
+    file = here / "shop.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert init(file) == 0
+    output = capsys.readouterr()
+    assert cells(output.out, "seen")[:2] == ["list<int64>", "list"]
+    assert cells(output.out, "often")[1:] == [
+        "left out",
+        "a null is inside of 400 of 600 lists: write lists without it",
+    ]
+    assert cells(output.out, "never")[1:] == ["left out", "every list is empty"]
+    assert "599 kept, 1 set aside (line 71: column 'seen' is [3, None], not list<int64>)" in output.err
+    assert examples(here / "shop").num_rows == ROWS - 1
+
+
 def test_a_query_without_items_has_candidates(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{name: row[name] for name in ("user_id", "seen_at", "price", "clicked")} for row in shop_rows()]
     assert init(write_csv(here / "shop.csv", rows)) == 0

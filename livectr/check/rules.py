@@ -244,7 +244,10 @@ def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     if unmatched <= SOME_UNMATCHED * clicks or clicks < FEW:
         yield Finding(RIGHT, "label join", found)
         return
-    advice = f"are {', '.join(log.on)} the same ids in both topics, and is the window long enough?"
+    advice = (
+        f"are {', '.join(log.on)} the same ids in both topics, are both clocks in one time zone, "
+        "and is the window long enough?"
+    )
     if 2 * ahead > unmatched:
         advice = (
             f"the clock that writes {log.clicks.topic} is behind: set it right, or give label_join "

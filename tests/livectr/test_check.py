@@ -195,6 +195,7 @@ def test_joins_and_tables(check: Checker) -> None:
     joined(check, clicks=[one | {"request": one["request"] + 10_000} for one in CLICKS])
     code, checks, _ = check.json(JOINED)
     assert code == 1 and "are request the same ids in both topics" in checks["label join"][2]
+    assert "are both clocks in one time zone" in checks["label join"][2]
     joined(check, clicks=[*CLICKS, *(one | {"request": one["request"] + 10_000} for one in CLICKS[::4])])
     code, checks, _ = check.json(JOINED)
     assert code == 0 and checks["label join"][0] == "doubtful"

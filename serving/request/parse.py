@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from livectr.ingest.dead_letters.complaints import no_time, wrong_unit
 from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, likely_unit
@@ -145,7 +146,10 @@ class RequestSchema:
             if spec.placement not in (placement, pb.PLACEMENT_EITHER):
                 right = "context" if spec.placement == pb.PLACEMENT_CONTEXT else "candidates"
                 raise RequestError(where, f"belongs into {right}")
-            arrays[name] = array = to_arrow(column, spec.dtype, size, where, self._limits)
+            array = to_arrow(column, spec.dtype, size, where, self._limits)
+            if array.null_count and name in self._stream.fill:
+                array = pc.coalesce(array, pa.scalar(self._stream.fill[name], array.type))
+            arrays[name] = array
             if name in (self._stream.key, self.time):
                 self._check_anchor(name, array, where)
         return arrays

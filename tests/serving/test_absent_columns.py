@@ -50,7 +50,9 @@ pipeline = Pipeline(
 )
 
 
-def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> None:
+@pytest.mark.parametrize("null", [False, True])
+def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str, null: bool) -> None:
+    """Or null, which the stream's fill replaces."""
     store = RedisStore(redis_url, "livectr")
     reader = Reader(redis_url, "livectr", pipeline.fingerprint)
     store.fence.take(store.manifest_text())
@@ -65,7 +67,9 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> Non
     schema = RequestSchema(pipeline, pipeline.plan.roots)
     optional = {name for name, spec in schema.columns.items() if not spec.required}
     assert optional == {"user_id", "shop", "pos", "ts"}  # n is also used as it is
-    columns = schema.parse([], [column_of("n", [1, 2])], 1_000)
+    context = [column_of("user_id", [None], "int64")] if null else []
+    shop_of = [column_of("shop", [None, None], "int64")] if null else []
+    columns = schema.parse(context, [column_of("n", [1, 2]), *shop_of], 1_000)
     enriched = Enricher(pipeline, pipeline.plan, reader, LookupRows(reader)).enrich(columns)
     features = written_out(Extractor(pipeline.plan).shared(enriched.shared, enriched.own, enriched.rows))
     assert enriched.complete and [features.field(field)[1].tolist() for field in range(6)] == [

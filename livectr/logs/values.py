@@ -31,6 +31,7 @@ NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*$"
 GROUPED = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$"
 LEADING_ZERO = r"^\s*[+-]?0\d"
+PLUS = r"^\s*\+"
 LIST = r"^\s*\[.*\]\s*$"
 KINDS = {
     **{"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()},
@@ -70,7 +71,7 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
     given = given_of(values)
     if len(given) and _share(given, LIST) >= 1 - STRAY:
         return Form(_list_kind(given))
-    if not len(given) or _share(given, LEADING_ZERO) > 0:
+    if not len(given) or _share(given, LEADING_ZERO) > 0 or (is_id and _share(given, PLUS) > 0):
         return Form()
     if _share(given, NUMBER) >= 1 - STRAY:
         whole = _share(given, WHOLE) == _share(given, NUMBER)

@@ -295,6 +295,11 @@ def test_a_columns_texts_have_one_form(texts: list[str], kind: str, values: list
     assert (form.kind, read(column, form).to_pylist()) == (kind, values)
 
 
+def test_an_id_with_a_plus_is_a_text() -> None:
+    column = pa.array(["+4917", "+33"])
+    assert form_of(column, is_id=True).kind == "string" and form_of(column).kind == "int64"
+
+
 def test_an_id_has_no_fraction() -> None:
     for column in (pa.array(["17.0", "", "3.0"]), pa.array([17.0, None, 3.0])):
         form = form_of_column(column, is_id=True)

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -36,8 +37,10 @@ def checkout(tmp_path: Path) -> Path:
     )
     (tmp_path / "CHANGELOG.md").write_text(CHANGES)
     (tmp_path / "protos").mkdir()
-    for name in ("livectr.proto", "buf.yaml", "released.binpb"):
+    for name in ("livectr.proto", "buf.yaml"):
         shutil.copy(ROOT / "protos" / name, tmp_path / "protos")
+    buf = [Path(sys.executable).with_name("buf"), "build", "--exclude-source-info", "--output=released.binpb"]
+    subprocess.run(buf, cwd=tmp_path / "protos", check=True)
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "--message=Release 1.2.3")

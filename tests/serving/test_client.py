@@ -234,7 +234,7 @@ def test_nobody_and_the_wrong_kind_of_server(apps: list[App]) -> None:
         ({"query": 7}, "query is 7, but must be string"),
         ({"tags": "red"}, "tags is 'red', but must be list<string>"),
         ({"user_id": 2**63}, f"user_id is {2**63}, but must be int64"),
-        ({"user_id": None}, "user_id is None, but must be int64"),
+        ({"tags": [None]}, "tags is [None], but must be list<string>"),
         ({"page": object}, "page: type is no type of a column"),
     ],
 )

@@ -79,7 +79,11 @@ def _ordered(batches: Iterator[pa.RecordBatch], time: str | None) -> Iterator[pa
             held, size = [], SORTED_BYTES if time is not None else 0
     if held:
         table = pa.Table.from_batches(held)
-        yield table.sort_by(time) if time is not None and size < SORTED_BYTES else table
+        yield (
+            table.take(pc.sort_indices(table.column(time)))
+            if time is not None and size < SORTED_BYTES
+            else table
+        )
 
 
 def _typed_rows(facts: Facts, account: Account, progress: Progress) -> Iterator[pa.RecordBatch]:

@@ -287,14 +287,15 @@ def _varied(sample: pa.Table, names: Sequence[str], request: Sequence[str]) -> l
     """Columns that have another value in each row of a request, where requests have several rows."""
     if not request or not names or any(pa.types.is_nested(sample.column(one).type) for one in request):
         return []
-    few = sample.select(list(dict.fromkeys((*request, *names))))
-    aggregates = [(name, "count_distinct") for name in names if name not in request]
-    groups = few.group_by(list(request)).aggregate([*aggregates, ([], "count_all")])
+    others = [name for name in dict.fromkeys(names) if name not in request]
+    few, numbers = _numbered(sample, [*dict.fromkeys(request), *others])
+    aggregates = [(numbers[name], "count_distinct") for name in others]
+    groups = few.group_by([numbers[name] for name in request]).aggregate([*aggregates, ([], "count_all")])
     several = groups.filter(pc.greater(groups.column("count_all"), 1))
     if not several.num_rows or pc.sum(several.column("count_all")).as_py() < SHARED * sample.num_rows:
         return []
     rows = several.column("count_all").cast(pa.float64())
-    different = {name: several.column(f"{name}_count_distinct") for name, _ in aggregates}
+    different = {name: several.column(f"{numbers[name]}_count_distinct") for name in others}
     return [name for name, count in different.items() if pc.mean(pc.divide(count, rows)).as_py() >= VARIES]
 
 
@@ -310,8 +311,17 @@ def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...
     plain = [name for name in names if not pa.types.is_nested(sample.column(name).type)]
     if not plain or distinct < 2 or sample.num_rows < 1.5 * distinct:
         return ()
-    counts = sample.group_by(item).aggregate([(name, "count_distinct") for name in plain])
-    return tuple(name for name in plain if pc.max(counts.column(f"{name}_count_distinct")).as_py() <= 1)
+    few, numbers = _numbered(sample, [item, *(name for name in plain if name != item)])
+    counts = few.group_by(numbers[item]).aggregate([(numbers[name], "count_distinct") for name in plain])
+    return tuple(
+        name for name in plain if pc.max(counts.column(f"{numbers[name]}_count_distinct")).as_py() <= 1
+    )
+
+
+def _numbered(sample: pa.Table, names: Sequence[str]) -> tuple[pa.Table, dict[str, str]]:
+    """Columns by numbers, and name → number: Arrow would read a name such as "." as a path."""
+    numbers = {name: str(number) for number, name in enumerate(names)}
+    return sample.select(list(names)).rename_columns(list(numbers.values())), numbers
 
 
 def _nameable(sample: pa.Table) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -198,6 +199,7 @@ def _dense(facts: Facts) -> list[Entry]:
 def _column(name: str) -> str:
     """Expression of a column: log.name, or log["name"]."""
     plain = name.isidentifier() and not keyword.iskeyword(name) and name not in HIDDEN and name[0] != "_"
+    plain = plain and unicodedata.normalize("NFKC", name) == name  # Python reads log.ᴬ as log.A
     return f"log.{name}" if plain else f"log[{_quoted(name)}]"
 
 

@@ -314,6 +314,14 @@ def test_a_number_is_dense_and_in_bins(here: Path, capsys: pytest.CaptureFixture
     assert {"price_bin", "price_bin_"} <= {*load_pipeline(here / "named" / "pipeline.py").sparse}
 
 
+@pytest.mark.parametrize("name", [".", ".price", "[0]", "\N{MODIFIER LETTER CAPITAL A}", "\ufb01x"])
+def test_names_that_arrow_or_python_would_read_as_others(here: Path, name: str) -> None:
+    """A path into a column for Arrow; for Python, log.\N{MODIFIER LETTER CAPITAL A} is log.A."""
+    rows = [row | {name: row["category"], f"{name}2": i % 3} for i, row in enumerate(shop_rows())]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    assert name in load_pipeline(here / "shop" / "pipeline.py").log.impressions.columns
+
+
 def test_a_number_named_as_a_part_of_the_time(here: Path) -> None:
     rows = [row | {"hour": float(row["price"]), "weekday": row["category"]} for row in shop_rows()]
     assert init(write_csv(here / "shop.csv", rows)) == 0

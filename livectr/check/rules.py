@@ -25,6 +25,9 @@ MOST_UNUSABLE = 0.01
 """Share of unusable rows of a topic from which they are a mistake."""
 MOST_LATE = 0.01
 MOST_FOUND = 0.9
+HOUR_MS = 3_600_000
+UNLIKELY = 10.0
+"""Labels of the other kind that an hour should have: with so many, none has a chance of 1 in 20,000."""
 """Share of look-ups with a row below which a table is doubtful."""
 SURE_ROWS = 10_000
 """Rows without a click from which the label is a mistake; with fewer, clicks may be rare."""
@@ -67,6 +70,7 @@ def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> l
         *_leaks(sample),
         *_times(pipeline, sample, now_ms),
         *_labels(pipeline, sample),
+        *_labels_by_hour(pipeline, sample),
     ]
     found += [*_joins(pipeline, sample), *_lookups(pipeline, sample), *_histories(pipeline, sample)]
     return [*found, *_fields(pipeline, sample), *_numbers(pipeline, sample)]
@@ -218,6 +222,28 @@ def _labels(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
         )
     else:
         yield Finding(RIGHT, "labels", found)
+
+
+def _labels_by_hour(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    """Hours in which every label is the same, where chance would give others."""
+    if pipeline.log.impressions.time is None or not len(sample):
+        return
+    hours, at = np.unique(sample.time_ms // HOUR_MS, return_inverse=True)
+    rows, clicks = np.bincount(at), np.bincount(at, weights=sample.label)
+    rate = clicks.sum() / rows.sum()
+    for what, same, usual in (
+        ("no row has a click", clicks == 0, rows * rate),
+        ("every row has a click", clicks == rows, rows * (1 - rate)),
+    ):
+        odd = same & (usual >= UNLIKELY)
+        if odd.any() and not odd.all():
+            first = int(np.argmax(odd))
+            found = (
+                f"{what} in {np.count_nonzero(odd):,} of {len(hours):,} hours, such as "
+                f"{shown(int(hours[first]) * HOUR_MS)} UTC with {rows[first]:,} rows"
+            )
+            advice = "were clicks, or impressions without one, lost in these hours?"
+            yield Finding(DOUBTFUL, "labels by hour", found, advice)
 
 
 def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:

@@ -185,6 +185,26 @@ def test_fields_that_teach_nothing(check: Checker) -> None:
     assert "never seen again: leave it out, or bucketize" in checks["field user"][2]
 
 
+@pytest.mark.parametrize(
+    ("hour", "click", "says"),
+    [
+        (2, 0, "no row has a click in 1 of 4 hours, such as 2023-11-15 00:"),
+        (2, 1, "every row has a click in 1 of 4 hours, such as 2023-11-15 00:"),
+        (None, 0, ""),
+    ],
+)
+def test_an_hour_whose_labels_are_the_same_is_doubted(
+    check: Checker, hour: int | None, click: int, says: str
+) -> None:
+    start = row(0)["ts"] // 3_600_000 * 3_600_000
+    rows = [row(number, ts=start + number * 14_000) for number in range(1_000)]  # 257 an hour
+    rows = [one | {"click": click} if (one["ts"] - start) // 3_600_000 == hour else one for one in rows]
+    shown(check, rows)
+    code, checks, _ = check.json(LABELLED)
+    assert code == 0 and checks.get("labels by hour", ("", "", ""))[1].startswith(says)
+    assert bool(says) == ("labels by hour" in checks)
+
+
 def test_joins_and_tables(check: Checker) -> None:
     joined(check, clicks=CLICKS)
     code, checks, _ = check.json(JOINED)

@@ -39,7 +39,12 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "protos").mkdir()
     for name in ("livectr.proto", "buf.yaml"):
         shutil.copy(ROOT / "protos" / name, tmp_path / "protos")
-    buf = [Path(sys.executable).with_name("buf"), "build", "--exclude-source-info", "--output=released.binpb"]
+    buf = [
+        str(Path(sys.executable).with_name("buf")),
+        "build",
+        "--exclude-source-info",
+        "--output=released.binpb",
+    ]
     subprocess.run(buf, cwd=tmp_path / "protos", check=True)
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")

@@ -74,7 +74,7 @@ def code() -> Code:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a device is asked for a batch like those before."""
+    """Launches, waits and allocations of a batch like those before."""
 
     layers: int
     launches: float

@@ -38,7 +38,7 @@ class UnfitError(ValueError):
 
 
 def meaning(value: Any, dtype: str) -> Any:
-    """What a value is in a column.
+    """Value that a column holds for a value from outside.
 
     Args:
         value: None, bool, int, float, str, bytes or list of these; NumPy's scalars count as Python's.

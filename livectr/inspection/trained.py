@@ -72,7 +72,7 @@ def _set_aside(report: Report) -> str:
 
 
 def _clicks(report: Report) -> str:
-    """What became of the clicks of a label join, without repeats; "" without any."""
+    """Account of the clicks of a label join, without repeats; "" without any."""
     stream = report.stream
     found = {
         "label an impression": stream.get("matched_clicks", 0),

@@ -277,7 +277,7 @@ def requests(count: int) -> list[dict[str, Any]]:
 
 
 def test_the_item_is_what_a_request_varies(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of user and time, or of an id of the request; a row's own id is left out."""
+    """A request is a user and a time, or an id of its own; a row's own id is left out."""
     assert init(write_csv(here / "shown.csv", requests(200))) == 0
     out = capsys.readouterr().out
     assert cells(out, "keyword")[1:] == [

@@ -103,7 +103,7 @@ def test_a_batch_is_extracted_while_its_caller_continues(tmp_path: Path) -> None
 
 
 def test_two_batches_are_extracted_at_a_time(tmp_path: Path) -> None:
-    """Where no statistics tie a batch to the one before: the same batches, in the same order."""
+    """Batches that no statistics tie to the one before come the same, in the same order."""
     source, pipeline = write_files(tmp_path, 400), without_statistics()
     host, both = Extractor(pipeline.plan), threading.Barrier(2)
 

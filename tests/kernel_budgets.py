@@ -71,7 +71,7 @@ TABLE_BUDGETS: dict[str, Budget] = {
     ),
     "find_groups": Budget(6),
     **dict.fromkeys(("release_rows", "evict_oldest"), Budget(6)),
-    **dict.fromkeys(("insert_missing", "insert_listed"), Budget(3)),  # D = 64: a new row is made in registers
+    "insert_missing": Budget(3),  # D = 64: a new row is made in registers
     "sum_gradients": Budget(4),  # eight gradients are on their way at once
     "update_rows": Budget(4),  # 16-bit values are rounded at random
 }

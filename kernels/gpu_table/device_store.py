@@ -52,7 +52,7 @@ KERNELS = (
     *("find_rows", "read_values_of", "read_rows", "initial_rows", "read_headers"),
     *("group_claim", "group_count", "group_sums", "group_number", "group_spread"),
     *("find_groups", "missing_sums", "list_distinct", "list_missing", "spread_rows"),
-    *("insert_missing", "insert_listed"),
+    "insert_missing",
     *("list_occurrences", "find_starts", "sum_gradients", "update_rows", "assign_rows"),
     *("count_found", "list_found", "release_rows", "count_changed", "list_changed"),
     *("list_window", "evict_oldest", "read_evicted", "rehash", "place_cells", "pool_cells"),

@@ -177,11 +177,6 @@ KERNEL(insert_missing) {
         });
 }
 
-// Inserts rows for keys[n], all different and absent.
-KERNEL(insert_listed) {
-    each(block, p.n, [&](int64_t i) { insert_row(p, i, table_at(p, i), p.keys[i]); });
-}
-
 KERNEL(spread_rows) {
     each(block, p.n, [&](int64_t i) { p.row_of[i] = p.rows[p.id_of[i]]; });
 }

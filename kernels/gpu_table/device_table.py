@@ -115,6 +115,10 @@ class Search:
             else int((self.absent if self.listing == "missing" else self.distinct)[0])
         )
 
+    def whole(self) -> Listed | None:
+        """Copy of all listed keys, after the wait; None where fewer were downloaded."""
+        return None if self.listed > len(self.lists.keys) else self.lists.first(self.listed)
+
     def batch(self) -> Batch:
         """Result, after the wait."""
         return Batch(self.given.n, int(self.distinct[0]), int(self.absent[0]), self.plan)
@@ -139,6 +143,12 @@ class Leaving:
     changed: npt.NDArray[np.uint32]
     rows: Floats
     certain: bool
+
+    def changes(self) -> tuple[Keys, Rows, Floats]:
+        """Keys, table indices and rows that left and have changed, after the wait."""
+        changed = self.changed > 0
+        changed[int(self.count[0]) :] = False
+        return self.keys[changed], self.tables[changed], self.rows[changed]
 
 
 class DeviceTable(DeviceStore):
@@ -340,22 +350,16 @@ class DeviceTable(DeviceStore):
         self.work.synchronize()
         return search.batch()
 
-    def listed(self, *searches: Search) -> list[Listed]:
-        """Keys that searches list, after the wait that ends them. Waits where the guess was too low."""
-        counts = [search.listed for search in searches]
-        lists, waits = (
-            [search.lists.first(count) for search, count in zip(searches, counts, strict=True)],
-            False,
-        )
-        for at, (search, count) in enumerate(zip(searches, counts, strict=True)):
-            if count > len(lists[at].keys):
-                lists[at], waits = self._download(search.plan, search.listing, count), True
-            if search.listing is not None:
-                self._rooms[search.listing] = max(LEAST_LISTED, int(GROWTH * count))
-        if waits:
-            self.work.synchronize()
-            lists = [each.first(count) for each, count in zip(lists, counts, strict=True)]
-        return lists
+    def listed(self, search: Search) -> Listed:
+        """Keys that a search lists, once it is done. Waits where the guess was too low."""
+        count, listing = search.listed, search.listing
+        if listing is not None:
+            self._rooms[listing] = max(LEAST_LISTED, int(GROWTH * count))
+        if (whole := search.whole()) is not None:
+            return whole
+        more = self._download(search.plan, listing, count)
+        self.work.synchronize()
+        return more.first(count)
 
     def _download(self, plan: dict[str, int], listing: Listing | None, room: int) -> Listed:
         """Queues the download of the first keys of a list."""
@@ -371,34 +375,18 @@ class DeviceTable(DeviceStore):
         """Inserts rows for the missing keys, in the order of first occurrence.
 
         Args:
-            batch: a batch of `group`.
+            batch: a batch of `group`, or of a search since which no row was inserted.
             source: address of float32[missing, stride], which count as unchanged; 0: initial rows.
         """
-        if batch.missing:
-            self._insert(batch.missing, {**batch.plan, "source": source}, ("insert_missing", batch.n))
-
-    def insert_listed(self, keys: int, tables: int, n: int, *, source: int, step: int) -> None:
-        """Inserts rows of different keys that are absent.
-
-        Args:
-            keys: address of int64[n].
-            tables: address of uint32[n], the table's index of each key.
-            n: number of keys.
-            source: address of float32[n, stride], which count as unchanged.
-            step: stamp of the rows.
-        """
-        plan = {"n": n, "keys": keys, "tables": tables, "source": source, "step": step}
-        self._insert(n, plan, ("insert_listed", n))
-
-    def _insert(self, count: int, plan: dict[str, int], kernel: tuple[str, int]) -> None:
-        """Launches a kernel that inserts `count` rows."""
-        reused = min(count, self._free_count)
-        self.reserve_rows(self._next_row + count - reused)
-        self.reserve_slots(count)
-        self.launch(plan, kernel)
+        if not batch.missing:
+            return
+        reused = min(batch.missing, self._free_count)
+        self.reserve_rows(self._next_row + batch.missing - reused)
+        self.reserve_slots(batch.missing)
+        self.launch({**batch.plan, "source": source}, ("insert_missing", batch.n))
         self._free_count -= reused
-        self._next_row += count - reused
-        self._used += count
+        self._next_row += batch.missing - reused
+        self._used += batch.missing
 
     def apply(self, batch: Batch, grads: int, cells: int = 0) -> None:
         """Runs an optimiser step of a batch without missing keys.
@@ -417,7 +405,8 @@ class DeviceTable(DeviceStore):
         """Queues the eviction of rows that were not used for long, and the download of these rows.
 
         The least recently used rows of a window leave; the next call takes the window that follows. `left`
-        must be called after the next wait, and before any other call.
+        must be called once it is done, and before rows are inserted, erased or evicted again unless it is
+        certain how many leave.
 
         Args:
             limit: most rows that leave.
@@ -450,15 +439,14 @@ class DeviceTable(DeviceStore):
             busy is not None,
         )
 
-    def left(self, leaving: Leaving) -> tuple[Keys, Rows, npt.NDArray[np.bool_], Floats]:
-        """Rows of `evict`, as of `read`; valid until the next wait."""
+    def left(self, leaving: Leaving) -> int:
+        """Counts the rows of `evict` as free; returns their number."""
         count = int(leaving.count[0])
         if not leaving.certain:
             self._free_count += count
         elif count < len(leaving.keys):
             raise InternalError(f"{count} rows left a GPU, not {len(leaving.keys)}")
-        changed = leaving.changed[:count] > 0
-        return leaving.keys[:count], leaving.tables[:count], changed, leaving.rows[:count]
+        return count
 
     def read(self, rows: int, n: int, since: int = 0) -> tuple[Keys, Rows, npt.NDArray[np.bool_], Floats]:
         """Reads rows uint32[n] at an address. Waits.

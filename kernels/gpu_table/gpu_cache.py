@@ -3,20 +3,21 @@
 The embedding front over it is here, too.
 
 A row is trained on the device and stays there until the budget is nearly full. Then rows that were not used
-for long return to their host tables, a piece after each step. Rows that a batch needs and the device lacks
+for long return to their host tables, a piece in each step. Rows that a batch needs and the device lacks
 come from the host table, which therefore knows every key and inserts them in its
 usual order. Between a `flush` and the next `backward` the host tables have every bit that they would have
 without a device; checkpoints, exports and publishing read them then. The place of a row never changes a
 result, so which rows leave is free.
 
-    prefetch(n + 1) ─► distinct keys ─► missing?                                       queued
-    forward(n) ─► distinct keys ─► missing?                                            the step's wait
-               ─► host table: find_or_insert, read ─► room ─► insert ─► pool           queued
-               ─► host table: read what n + 1 lacks                                    in a thread
+    prefetch(n + 1) ─► distinct keys                                                   queued
+    forward(n) ─► host table: find_or_insert, read what is new ─► room ─► insert ─► pool
+               ─► n + 1: missing? ─► evict a piece ─► mark                             queued
+               ─► wait for the mark ─► evicted rows and n + 1's cold rows: host table  in a thread
     backward(n) ─► gradients in order ─► one optimiser step per row, on the device     queued
-    end_step(n) ─► insert what n + 1 lacked ─► evict a piece                           queued
+    end_step(n) ─► the thread is done
 
-Evicted rows are downloaded without a wait, and written to their host tables after the wait of the next step.
+So the caller's thread never waits for the device, if each batch is prefetched before the forward of the batch
+before it. Else `forward` searches, and waits. Rows that are erased in between are searched again.
 """
 
 from __future__ import annotations
@@ -32,9 +33,18 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.gpu_table.device_store import Target
-from livectr.kernels.gpu_table.device_table import Batch, DeviceTable, Leaving, Listed, Occurrences, Search
+from livectr.kernels.gpu_table.device_table import (
+    NOTHING_LISTED,
+    Batch,
+    DeviceTable,
+    Leaving,
+    Listed,
+    Listing,
+    Occurrences,
+    Search,
+)
 from livectr.kernels.runtime.arrays import contiguous
-from livectr.kernels.runtime.device import CudaDevice
+from livectr.kernels.runtime.device import CudaDevice, Mark
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable, Floats, Keys, Missing, Rows
 from livectr.system.errors import ConfigError
@@ -49,20 +59,29 @@ SPACES = 3
 
 
 @dataclass(frozen=True)
-class Ahead:
-    """Rows of the next batch, read from their host tables.
+class Cold:
+    """Rows of a batch's missing keys that a thread has read from their host tables.
 
     Args:
-        keys: int64[m], on the device neither before nor after the batch that is computed.
-        tables: uint32[m], the table's index of each key.
+        known: bool[m], which of the listed keys were read; m is 0 where more keys are listed than were seen.
         rows: float32[m, stride].
-        step: their stamp.
     """
 
-    keys: Keys
-    tables: Rows
+    known: npt.NDArray[np.bool_]
     rows: Floats
-    step: int
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Search for the rows of the next batch, in flight.
+
+    Args:
+        search: of the batch.
+        reading: its cold rows.
+    """
+
+    search: Search
+    reading: Future[Cold]
 
 
 class GpuCache:
@@ -105,13 +124,11 @@ class GpuCache:
         self._hosts = list(self.tables.values())
         self._rates = 0
         self._step = 1
+        self._oldest = 1  # stamp from which on rows stay
         self._flushed = 0
         self._spaces = deque(f"{number} " for number in range(SPACES))
-        self._busy = 0  # rows with these stamps, at most
-        self._oldest = 0  # stamp from which on rows stay at the end of a step
-        self._next: Search | None = None
-        self._inserted: list[Rows] = []  # by table: the host's rows that the last batch brought
-        self._reading: Future[Ahead] | None = None
+        self._coming: Occurrences | None = None
+        self._ahead: Ahead | None = None
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cold-rows")
         self._leaving: list[Leaving] = []
 
@@ -130,50 +147,61 @@ class GpuCache:
         return self._spaces[0]
 
     def prefetch(self, given: Occurrences) -> None:
-        """Queues the search for the rows of the batch after the next `fetch`."""
-        self._step += 1
-        self._oldest = self._step
-        self._next = self.device.search(given, step=self._step, listing="missing")
+        """Names the batch after the next `fetch`, for `look_ahead`."""
+        if self._ahead is None and self._coming is not None:  # no fetch, or an erasure, came between
+            self.look_ahead()
+        self._coming = given
 
     def fetch(self, given: Occurrences) -> Batch:
-        """Promotes the rows of a step's keys, so that all are on the device. Waits.
+        """Promotes the rows of a step's keys, so that all are on the device. Waits without a search ahead.
 
         Raises:
             ConfigError: the distinct keys exceed the budget.
         """
         if not all(table.admits_all for table in self._hosts):
             raise ConfigError("a GPU cannot train tables with admission: switch admission or the GPU off")
-        self._forget_ahead()
-        ahead, self._next = self._next, None
+        self.end_step()
+        ahead, self._ahead = self._ahead, None
+        if self._coming is given:
+            self._coming = None
         notes = [table.tracks for table in self._hosts]  # a table may start to track later
-        self._step += 1
-        search = self.device.search(given, step=self._step, listing="distinct" if any(notes) else "missing")
-        self._settle()
-        batch, found = search.batch(), 0  # before a further wait
-        if ahead is not None:
-            found = ahead.batch().distinct - ahead.batch().missing
+        if ahead is None or ahead.search.given is not given or ahead.search.listing != _listing(notes):
+            search, cold = self._search(given, notes), None
+            self._settle()
+        else:
+            search, cold = ahead.search, ahead.reading.result()
+        batch = search.batch()  # before a further wait
         if batch.distinct > self.budget_rows:
             raise ConfigError(
                 f"a batch has {batch.distinct} distinct keys, but the GPU may hold {self.budget_rows} rows: "
                 "raise that budget (gpu_rows) or use smaller batches"
             )
-        self._busy = batch.distinct + found
-        self.hits += batch.distinct - batch.missing
+        self._oldest, found = search.plan["step"], batch.distinct - batch.missing
+        self.hits += found
         self.misses += batch.missing
-        listed, *coming = self.device.listed(search, *([] if ahead is None else [ahead]))
-        self._inserted = [np.empty(0, np.uint32) for _ in self._hosts]
+        listed = self.device.listed(search)
         if len(listed.keys):
-            rows = self._fetched(listed, notes)
+            rows = self._fetched(listed, notes, cold)
             if batch.missing:
                 lacking = len(self) + batch.missing - self.budget_rows
                 if lacking > 0:
-                    self._evict(lacking, self._step, batch.distinct - batch.missing)
+                    self._evict(lacking, found)
                 self.device.insert(batch, self.device.work.upload("source", rows))
-        if ahead is None:
-            self._oldest = self._step
-        elif len(coming[0].keys):
-            self._reading = self._reader.submit(self._read_ahead, coming[0], ahead.plan["step"])
         return batch
+
+    def look_ahead(self) -> None:
+        """Queues the search for the batch that `prefetch` named, and evicts a piece if the room is small.
+
+        The rows of the batch before must be there. Changes no result, and does not wait.
+        """
+        coming, self._coming = self._coming, None
+        search = None if coming is None else self._search(coming, [table.tracks for table in self._hosts])
+        lacking = self.spare_rows - (self.budget_rows - len(self))
+        if lacking > 0 and all(leaving.certain for leaving in self._leaving):
+            self._evict(min(lacking, PIECE_ROWS))
+        if search is not None:
+            mark, leaving = self.device.work.mark(), tuple(self._leaving)
+            self._ahead = Ahead(search, self._reader.submit(self._read_ahead, search, mark, leaving))
 
     def apply(self, batch: Batch, grads: int, cells: int) -> None:
         """Runs the optimiser step of a batch, at the host tables' rates; see DeviceTable.apply."""
@@ -185,19 +213,14 @@ class GpuCache:
         self.device.apply(batch, grads, cells)
 
     def end_step(self) -> None:
-        """Inserts the next batch's rows, as far as there is room, and evicts a piece if the room is small.
-
-        Changes no result; does not wait for the device.
-        """
+        """Waits for the thread that reads ahead. The host tables are the caller's until the next forward."""
         with self.lock:
-            if any(not leaving.certain for leaving in self._leaving):
-                return  # no batch since the last call
-            reading, self._reading = self._reading, None
-            if reading is not None:
-                self._insert_ahead(reading.result())
-            lacking = self.spare_rows - (self.budget_rows - len(self))
-            if lacking > 0:
-                self._evict(min(lacking, PIECE_ROWS), self._oldest)
+            if self._ahead is not None:
+                self._ahead.reading.result()
+                self.device.work.passed()
+                for leaving in self._leaving:
+                    self._left(leaving)
+                self._leaving.clear()
 
     def flush(self) -> None:
         """Writes the rows that changed since the last flush to their host tables. They stay on the device."""
@@ -209,8 +232,8 @@ class GpuCache:
     def drop(self) -> None:
         """Drops the device's rows, changed or not: to be called when the host tables were filled again."""
         with self.lock:
-            self._forget_ahead()
-            self._next = None
+            self.end_step()
+            self._ahead = self._coming = None
             self._leaving.clear()
             self.device.clear()
 
@@ -222,80 +245,85 @@ class GpuCache:
             return self.tables[name].erase(keys)
 
     def _rest(self) -> None:
-        """Ends what is in flight: rows that leave reach their host tables, and nothing is read ahead."""
-        self._forget_ahead()
-        self._next = None  # its results would be lost by the next waits
+        """Ends what is in flight: rows that leave reach their host tables, and nothing is known ahead."""
+        self.end_step()
+        if self._ahead is not None:  # its results would be lost by the next waits
+            self._coming = self._coming or self._ahead.search.given
+            self._ahead = None
         if self._leaving:
             self._settle()
 
-    def _forget_ahead(self) -> None:
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.result()
+    def _search(self, given: Occurrences, notes: Sequence[bool]) -> Search:
+        """Queues the search for a batch's rows."""
+        self._step += 1
+        return self.device.search(given, step=self._step, listing=_listing(notes))
 
     def _settle(self) -> None:
         """Waits, and writes the rows that left to their host tables."""
         self.device.work.synchronize()
         for leaving in self._leaving:
-            keys, of, changed, rows = self.device.left(leaving)
-            self._write_back(keys[changed], of[changed], rows[changed])
-            self.evicted += len(keys)
-            self.written_back += int(changed.sum())
+            self._write_back(*leaving.changes())
+            self._left(leaving)
         self._leaving.clear()
 
-    def _fetched(self, listed: Listed, notes: Sequence[bool]) -> Floats:
-        """Reads rows float32[missing, stride] of the missing keys; inserts new keys, notes uses."""
+    def _left(self, leaving: Leaving) -> None:
+        """Counts rows that left and are in their host tables."""
+        count = self.device.left(leaving)
+        self.evicted += count
+        self.written_back += int(np.count_nonzero(leaving.changed[:count]))
+
+    def _fetched(self, listed: Listed, notes: Sequence[bool], cold: Cold | None) -> Floats:
+        """Rows float32[missing, stride] of the missing keys; inserts new keys, notes uses.
+
+        Those that are not `cold` are read here.
+        """
         keys, missing = listed.keys, listed.missing > 0
-        out = np.empty((len(keys), self.device.layout.stride), np.float32)
+        if cold is None or len(cold.known) < len(keys):
+            cold = Cold(
+                np.zeros(len(keys), np.bool_), np.empty((len(keys), self.device.layout.stride), np.float32)
+            )
+        self.prefetched += int(np.count_nonzero(cold.known))
         for number, host in enumerate(self._hosts):
             mine = listed.tables == number
+            wanted = mine & missing & ~cold.known
             if not notes[number]:
-                mine &= missing
+                mine = wanted
             if mine.any():
-                numbers, wanted = host.find_or_insert(keys[mine]), missing[mine]
-                self._inserted[number] = numbers[wanted]
-                out[np.flatnonzero(mine)[wanted]] = host.read(numbers[wanted])[1]
-        return out[missing]
+                numbers = host.find_or_insert(keys[mine])
+                cold.rows[wanted] = host.read(numbers[wanted[mine]])[1]
+        return cold.rows if missing.all() else cold.rows[missing]
 
-    def _read_ahead(self, wanted: Listed, step: int) -> Ahead:
-        """Reads rows that the host has and the last batch did not bring; runs in a thread."""
-        parts: list[tuple[Keys, Rows, Floats]] = []
+    def _read_ahead(self, search: Search, mark: Mark, leaving: Sequence[Leaving]) -> Cold:
+        """Writes evicted rows back, and reads rows that the device lacks and the host has; in a thread."""
+        mark.wait()
+        for each in leaving:
+            self._write_back(*each.changes())
+        listed = search.whole() or NOTHING_LISTED
+        known = np.zeros(len(listed.keys), np.bool_)
+        rows = np.empty((len(known), self.device.layout.stride), np.float32)
         for number, host in enumerate(self._hosts):
-            keys = wanted.keys[wanted.tables == number]
-            numbers = host.find(keys)
-            known = (numbers != MISSING_ROW) & ~np.isin(numbers, self._inserted[number])
-            of = np.full(int(known.sum()), number, np.uint32)
-            parts.append((keys[known], of, host.read(numbers[known])[1]))
-        keys, tables, rows = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return Ahead(keys, tables, rows, step)
+            mine = np.flatnonzero((listed.tables == number) & (listed.missing > 0))
+            if len(mine):
+                numbers = host.find(listed.keys[mine])
+                there = numbers != MISSING_ROW
+                known[mine[there]] = True
+                rows[mine[there]] = host.read(numbers[there])[1]
+        return Cold(known, rows)
 
-    def _insert_ahead(self, ahead: Ahead) -> None:
-        lacking = len(self) + len(ahead.keys) - self.budget_rows
-        lacking = min(lacking, PIECE_ROWS, len(self) - self._busy)
-        if lacking > 0:
-            self._evict(lacking, self._oldest, self._busy)
-        count = min(len(ahead.keys), self.budget_rows - len(self))
-        if count <= 0:
-            return
-        work = self.device.work
-        self.device.insert_listed(
-            work.upload("ahead keys", ahead.keys[:count]),
-            work.upload("ahead tables", ahead.tables[:count]),
-            count,
-            source=work.upload("source", ahead.rows[:count]),
-            step=ahead.step,
-        )
-        self.prefetched += count
-
-    def _evict(self, limit: int, step: int, busy: int | None = None) -> None:
+    def _evict(self, limit: int, busy: int | None = None) -> None:
         """Queues an eviction; see DeviceTable.evict."""
-        self._leaving.append(self.device.evict(limit, step=step, since=self._flushed, busy=busy))
+        self._leaving.append(self.device.evict(limit, step=self._oldest, since=self._flushed, busy=busy))
 
     def _write_back(self, keys: Keys, of: Rows, rows: Floats) -> None:
         for number, host in enumerate(self._hosts):
             mine = of == number
             if mine.any():
                 host.assign(keys[mine], rows[mine])
+
+
+def _listing(notes: Sequence[bool]) -> Listing:
+    """Keys that a search lists: tables that note uses hear of all."""
+    return "distinct" if any(notes) else "missing"
 
 
 @dataclass(frozen=True)
@@ -377,8 +405,9 @@ class CachedFields:
             out = table.work.results.take(4 * placed.count * self.dim)
             members = {"rows": batch.plan["rows"], "id_of": batch.plan["id_of"], "out": out.address}
             table.launch({**placed.plan, **members}, ("pool_cells", placed.plan["n"] * table.parts))
-            table.work.keep(placed.given.owners)  # also where no backward follows
+            table.work.keep(placed.given.owners)  # no kernel of the backward reads them
             self._last = batch, placed
+            self.cache.look_ahead()
             return tuple(table.device.array(out, shape, np.float32, 4 * at) for at, shape in placed.results)
 
     def backward(self, *grads: Any) -> int:
@@ -395,7 +424,7 @@ class CachedFields:
             for grad, (_, shape) in zip(grads, placed.results, strict=True):
                 _check(grad, "float32", shape)
             parts = [table.device.borrow(grad) for grad in grads]
-            table.work.keep((parts, placed.given.owners))
+            table.work.keep(parts)
             address = parts[0][0]
             if len(parts) > 1:
                 address = table.work.memory("grads", 4 * placed.count * self.dim)
@@ -405,7 +434,7 @@ class CachedFields:
             return batch.distinct
 
     def prefetch(self, offsets: Any, keys: Any, *rows: int) -> None:
-        """Brings rows of the batch after the next forward's to the device, from then to the end of its step.
+        """Brings a batch to the device; the next forward, of the batch before it, looks for its rows.
 
         Changes no result, and does not wait. A forward of the same arrays uses what was copied here.
         """

@@ -41,6 +41,29 @@ class Buffer:
         self.address, self.nbytes, self.owner = address, nbytes, owner
 
 
+class Mark:
+    """Place in a device's queue: what was queued before it is done once it has passed.
+
+    Args:
+        device: counts the wait.
+        reached: waits until the queue has come to the place; any thread may.
+
+    Attributes:
+        passed: the host knows that the place is passed.
+    """
+
+    def __init__(self, device: Device, reached: Callable[[], object]) -> None:
+        self.passed = False
+        self._device, self._reached = device, reached
+
+    def wait(self) -> None:
+        """Waits until the queue has passed the place, unless that is known."""
+        if not self.passed:
+            self._device.waits += 1
+            self._reached()
+            self.passed = True
+
+
 @dataclass(frozen=True)
 class Unit:
     """Translation unit of kernels.
@@ -61,7 +84,7 @@ class Device(ABC):
     launches = 0
     """Number of kernels launched so far."""
     waits = 0
-    """Number of times so far that the host waited for the queue."""
+    """Number of times so far that a thread of the host waited for the queue, or for a mark."""
     downloaded = 0
     """Bytes whose copies to the host were queued so far."""
 
@@ -139,6 +162,10 @@ class Device(ABC):
     @abstractmethod
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
         """Queues a kernel over `blocks` thread blocks; `plan` is the address of its argument."""
+
+    @abstractmethod
+    def mark(self) -> Mark:
+        """Marks the end of what is queued so far."""
 
     def synchronize(self) -> None:
         """Waits for everything that is queued."""
@@ -229,6 +256,10 @@ class EmulatedDevice(Device):
         """Runs a kernel to its end, block by block."""
         self.launches += 1
         self._kernels[kernel](plan, blocks)
+
+    def mark(self) -> Mark:
+        """Marks the end of the queue, which is always empty; a wait for it counts all the same."""
+        return Mark(self, lambda: None)
 
 
 class _Owner:
@@ -406,6 +437,13 @@ class CudaDevice(Device):
         self.launches += 1
         self._device.use()
         self._kernels[kernel]((blocks,), (THREADS,), (np.uintp(plan),), stream=self._stream)
+
+    def mark(self) -> Mark:
+        """Records an event; who waits for it sleeps, rather than keep a core busy."""
+        with self._device:
+            event = self._cupy.cuda.Event(block=True, disable_timing=True)
+            event.record(self._stream)
+        return Mark(self, event.synchronize)
 
     def synchronize(self) -> None:
         """Waits for the stream."""

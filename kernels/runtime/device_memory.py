@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.runtime.columns import THREADS
-from livectr.kernels.runtime.device import Buffer, Device
+from livectr.kernels.runtime.device import Buffer, Device, Mark
 
 Array = npt.NDArray[Any]
 GROWTH = 1.25
@@ -38,8 +38,8 @@ def plan_struct(members: Sequence[tuple[str, str]]) -> str:
 class PinnedArena:
     """Pinned host memory for queued copies, from two blocks in turn by a bump pointer.
 
-    What was taken between two waits for the queue is valid until the wait after the next. The blocks grow to
-    the bytes of such an interval, so that a steady sequence of calls allocates nothing.
+    What was taken between two turns is valid until the turn after the next. The blocks grow to the bytes of
+    such an interval, so that a steady sequence of calls allocates nothing.
 
     Args:
         device: allocates the blocks.
@@ -48,7 +48,7 @@ class PinnedArena:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._blocks: list[npt.NDArray[np.uint8]] = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
-        self._outgrown: list[npt.NDArray[np.uint8]] = []
+        self._outgrown: tuple[list[npt.NDArray[np.uint8]], ...] = [], []
         self._turn = self._at = self._taken = 0
 
     def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
@@ -56,16 +56,16 @@ class PinnedArena:
         size = -(-nbytes // 64) * 64
         self._taken += size
         if self._at + size > self._blocks[self._turn].nbytes:
-            self._outgrown.append(self._blocks[self._turn])  # queued copies use it
+            self._outgrown[self._turn].append(self._blocks[self._turn])  # queued copies use it
             self._blocks[self._turn] = self._device.staging(int(self._taken * GROWTH) + LEAST_PINNED_BYTES)
             self._at = 0
         begin, self._at = self._at, self._at + size
         return self._blocks[self._turn][begin : begin + nbytes]
 
-    def waited(self) -> None:
-        """Goes to the other block, since all queued copies are done."""
-        self._outgrown.clear()
+    def turn(self) -> None:
+        """Goes to the other block, whose copies must be done."""
         self._turn, self._at, self._taken = 1 - self._turn, 0, 0
+        self._outgrown[self._turn].clear()
 
 
 class Results:
@@ -93,6 +93,10 @@ class Workspace:
 
     A name's content is lost when it is requested again. Not thread-safe.
 
+    The queue is cut into intervals, each of which ends with a wait for all (`synchronize`) or with a mark
+    (`mark`), for which another thread may wait. Host memory of an interval is used again in the interval
+    after the next.
+
     Args:
         device: the device.
         members: members of `struct Plan`, as of `plan_struct`.
@@ -109,6 +113,8 @@ class Workspace:
         self.results = Results(device)
         self._pinned = PinnedArena(device)
         self._pending: list[Any] = []
+        self._before: list[Any] = []  # of the interval that `_mark` ends
+        self._mark: Mark | None = None
 
     def memory(self, name: str, nbytes: int) -> int:
         """Address of at least `nbytes` bytes."""
@@ -124,7 +130,7 @@ class Workspace:
         return address
 
     def download(self, address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """Queues a copy from the device, which is valid from the next `synchronize` to the one after."""
+        """Queues a copy from the device, valid once its interval is done and until the next interval ends."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         host = self._pinned.take(nbytes) if nbytes <= PINNED_BYTES else np.empty(nbytes, np.uint8)
         if nbytes:
@@ -162,14 +168,31 @@ class Workspace:
                 self.device.launch(kernel, blocks_of(items), self._plan.address)
 
     def keep(self, owner: Any) -> None:
-        """Keeps an object alive until the queue is empty."""
+        """Keeps an object alive until its interval is known to be done."""
         self._pending.append(owner)
+
+    def mark(self) -> Mark:
+        """Ends an interval. Waits for the mark before, unless that is known to have passed."""
+        self.passed()
+        self._before, self._pending = self._pending, []
+        self._mark = self.device.mark()
+        self._pinned.turn()
+        return self._mark
+
+    def passed(self) -> None:
+        """Frees what the interval of the last mark kept. Waits for it, unless it is known to have passed."""
+        if self._mark is not None:
+            self._mark.wait()
+            self._mark = None
+        self._before.clear()
 
     def synchronize(self) -> None:
         """Waits for everything that is queued."""
         self.device.synchronize()
-        self._pinned.waited()
+        self._mark = None
+        self._before.clear()
         self._pending.clear()
+        self._pinned.turn()
 
 
 def _larger(nbytes: int) -> int:

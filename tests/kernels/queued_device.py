@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.runtime.device import Buffer, Bytes
+from livectr.kernels.runtime.device import Buffer, Bytes, Mark
 from tests.kernels.pinned_device import PinnedDevice
 
 
@@ -31,22 +33,26 @@ class QueuedArray:
 
 
 class QueuedDevice(PinnedDevice):
-    """Device whose copies and kernels run at `synchronize`."""
+    """Device whose copies and kernels run when a thread waits for them."""
 
     def __init__(self, source: str, kernels: Sequence[str]) -> None:
         super().__init__(source, kernels)
         self._kept: list[Buffer] = []
         self._queue: list[Callable[[], None]] = []
+        self._done = 0
+        self._turn = threading.Lock()
 
     def memory(self, nbytes: int) -> Buffer:
         self._kept.append(super().memory(nbytes))  # a GPU's pool takes memory back in the queue's order
         return self._kept[-1]
 
-    def run(self) -> None:
-        """Run the queue in order."""
-        for operation in self._queue:
-            operation()
-        self._queue.clear()
+    def run(self, until: float = math.inf) -> None:
+        """Run the queue in order, up to a number of operations since the beginning."""
+        with self._turn:
+            while self._queue and self._done < until:
+                self._queue[0]()
+                del self._queue[0]
+                self._done += 1
 
     def upload(self, address: int, source: Bytes) -> None:
         self._queue.append(partial(super().upload, address, source))
@@ -71,6 +77,12 @@ class QueuedDevice(PinnedDevice):
 
     def borrow(self, array: Any) -> tuple[int, Any]:
         return super().borrow(np.array(array))  # a copy of the caller's, which may change later
+
+    def mark(self) -> Mark:
+        """Mark whose wait, in any thread, runs the queue up to it."""
+        with self._turn:
+            until = self._done + len(self._queue)
+        return Mark(self, lambda: self.run(until))
 
     def synchronize(self) -> None:
         super().synchronize()

@@ -200,17 +200,24 @@ def host_tables_get_ids_alone(target: Target, device: str, case: str) -> None:
 
 
 def a_step_waits_once(target: Target, device: str) -> None:
-    """Training steps of keys that are all on the device, prefetched; the features are there, too."""
+    """Training steps of keys that are all on the device, prefetched; the features are there, too.
+
+    The step's own thread waits for its logits alone, and the thread that reads ahead for the next keys.
+    """
     step = step_of("both, gathered", device, GpuTables(20_000, target))
     cache = step.storage.cache
     assert cache is not None
     counted, taken, laid = Counted(cache.device.device), [], Laid(cache.device.device)
     given = [(laid(features), label) for features, label in batches("both, gathered", 0)]
     for _ in learned(step, 4 * given, prefetch=True):
-        taken.append(counted.taken())
+        taken.append((step.copies.waits, counted.taken()))
     assert cache.evicted == 0 and laid.device.waits == 0
-    # an empty batch is not learned; a wait is for the batch before it, whose successor is prefetched
-    assert set(taken[2 * STEPS :]) <= {(1, 0), (0, 0)} and sum(waits for waits, _ in taken[2 * STEPS :]) >= 20
+    logits, of_tables = zip(*taken[2 * STEPS : -1], strict=True)
+    empty = [number for number, (_, label) in enumerate(2 * given) if not len(label)]  # is not learned
+    assert np.flatnonzero(np.diff(logits, prepend=logits[0] - 1) != 1).tolist() == empty
+    assert {(counts.waits, counts.allocations) for counts in of_tables} == {(0, 0)}
+    assert 0 < sum(counts.elsewhere for counts in of_tables) <= len(of_tables)
+    assert not any(counts.waits for _, counts in taken), "nor does the first step"
 
 
 class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -91,7 +91,8 @@ class BatchSize:
 
     def bytes_on_device(self, layout: RowLayout) -> int:
         """Device memory of a batch's vectors, activations and working memory."""
-        vectors = 4 * 4 * self.cells * layout.dim  # with gradients; as rows of the front, and of the network
+        # With gradients; as rows of the front, and of the network; gradients of the batch before are kept.
+        vectors = 4 * 5 * self.cells * layout.dim
         work = self.keys * (SPACES * KEY_BYTES + SHARED_KEY_BYTES + 4 * (layout.dim + layout.stride))
         work += SPACES * self.cells * CELL_BYTES
         return int(vectors + GROWTH * work + 4 * ACTIVATION_COPIES * self.rows * self.activations)

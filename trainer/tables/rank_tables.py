@@ -93,12 +93,14 @@ class RankTables:
         return None if self.tiers is None else self.tiers.prefetch(keys)
 
     def promote(self, prefetched: Prefetched | None) -> None:
-        """Put prefetched rows into DRAM."""
+        """Put prefetched rows into DRAM; no thread of the GPU's cache reads there meanwhile."""
+        if self.cache is not None:
+            self.cache.end_step()
         if self.tiers is not None and prefetched is not None:
             self.tiers.promote(prefetched)
 
     def evict(self) -> None:
-        """End a step: bring the next batch's rows to the GPU, and move rows not used for long a tier down."""
+        """End a step: the GPU's thread is done with DRAM; rows not used for long move from there to SSD."""
         if self.cache is not None:
             self.cache.end_step()
         if self.tiers is not None:

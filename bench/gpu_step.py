@@ -5,8 +5,8 @@
     tables on the GPU    features on the host; a network over such tables is on the GPU, too
     all on the GPU       features as well
 
-Extraction is part of a step, and one batch follows the other. A run extracts the next batch while it learns
-one (bench/gpu_train.py).
+Extraction is part of a step, and one batch follows the other. With tables on the GPU the next batch's keys
+are found while one is learned, as in a run. A run also extracts the next batch then (bench/gpu_train.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.models import DeepFM
 from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.tables.gpu_tables import GpuTables
 
@@ -105,9 +106,17 @@ def _step(way: Way, target: Target, device: str, size: int) -> Callable[[], obje
     labels = [(rng.random(batch.num_rows) < 0.2).astype(np.float32) for batch in batches]
     turns = itertools.cycle(zip(batches, labels, strict=True))
 
+    held: PreparedBatch | None = None
+
     def step() -> object:
+        nonlocal held
         batch, label = next(turns)
-        return des.step(extract.resident(batch), label)
+        prepared = des.prepare(extract.resident(batch), label)
+        if not way.tables:
+            return des.learn(prepared)
+        des.prefetch(prepared)
+        ready, held = held, prepared
+        return None if ready is None else des.learn(ready)
 
     return step
 

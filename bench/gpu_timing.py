@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,8 +11,9 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
 
-from livectr.kernels.runtime.device import CudaDevice, Device, EmulatedDevice
+from livectr.kernels.runtime.device import CudaDevice, Device, EmulatedDevice, Mark
 
 Target = type[CudaDevice] | type[EmulatedDevice]
 Rows = list[dict[str, object]]
@@ -46,8 +48,8 @@ class Traffic:
         allocations: calls for device memory or pinned memory.
         up: bytes copied to the device.
         down: bytes copied from it.
-        waits: times that the host waited for the queue.
-        waited_s: seconds of these waits.
+        waits: times that the thread which counts waited for a queue, or for an event of PyTorch.
+        waited_s: seconds of these waits. Other threads read ahead meanwhile.
     """
 
     allocations: int = 0
@@ -60,18 +62,18 @@ class Traffic:
 @contextmanager
 def traffic(target: Target) -> Iterator[Traffic]:
     """Count what all devices of a class are asked while this is open."""
-    found = Traffic()
+    found, own = Traffic(), threading.get_ident()
 
-    def counted(name: str, note: Callable[..., None]) -> Any:
-        real = getattr(target, name)
+    def counted(owner: type, name: str, note: Callable[..., None]) -> Any:
+        real = getattr(owner, name)
 
-        def call(self: Device, *args: Any, **options: Any) -> Any:
+        def call(self: Any, *args: Any, **options: Any) -> Any:
             start = time.perf_counter()
             result = real(self, *args, **options)
             note(time.perf_counter() - start, *args, **options)
             return result
 
-        return patch.object(target, name, call)
+        return patch.object(owner, name, call)
 
     def allocated(spent_s: float, nbytes: int) -> None:
         found.allocations += 1
@@ -83,11 +85,14 @@ def traffic(target: Target) -> Iterator[Traffic]:
         found.down += to.nbytes
 
     def waited(spent_s: float) -> None:
-        found.waits += 1
-        found.waited_s += spent_s
+        if threading.get_ident() == own:
+            found.waits += 1
+            found.waited_s += spent_s
 
     notes = {"memory": allocated, "staging": allocated, "upload": uploaded, "download": downloaded}
     with ExitStack() as stack:
-        for name, note in (*notes.items(), ("synchronize", waited)):
-            stack.enter_context(counted(name, note))  # type: ignore[arg-type]
+        for name, note in notes.items():
+            stack.enter_context(counted(target, name, note))  # type: ignore[arg-type]
+        for owner, name in ((target, "synchronize"), (Mark, "_reach"), (torch.cuda.Event, "synchronize")):
+            stack.enter_context(counted(owner, name, waited))
         yield found

@@ -79,9 +79,10 @@ def composed(
         f32[B, K].
     """
     of_v, of_q, of_difference, of_product = weights[0].chunk(4)
-    v, q = seen.values, per_vector(query, seen.offsets)
+    v, nnz = seen.values, len(seen.values)
+    q = per_vector(query, seen.offsets, nnz)
     of_sample = torch.addmm(biases[0], query, of_q - of_difference)
-    x = v @ (of_v + of_difference) + (v * q) @ of_product + per_vector(of_sample, seen.offsets)
+    x = v @ (of_v + of_difference) + (v * q) @ of_product + per_vector(of_sample, seen.offsets, nnz)
     for slope, weight, bias in zip(slopes, weights[1:], biases[1:], strict=True):
         x = torch.addmm(bias, nn.functional.prelu(x, slope), weight)
     return list_sum(Ragged(x * v, seen.offsets))

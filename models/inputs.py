@@ -74,11 +74,13 @@ class Ragged:
         values: f32[nnz, D_model].
         offsets: i64[B + 1].
         same: all lists are known to be equal, as the lists of the user are in a rank request.
+        longest: length of the longest list; None: the host waits for it where lists are padded.
     """
 
     values: Tensor
     offsets: Tensor
     same: bool = False
+    longest: int | None = None
 
 
 @dataclass(frozen=True)

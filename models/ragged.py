@@ -44,7 +44,8 @@ class RepeatedList(Ragged):
 
     def __init__(self, once: Tensor, count: int) -> None:
         offsets = torch.arange(count + 1) * len(once)
-        for name, value in (("once", once), ("offsets", offsets), ("same", True)):
+        own = {"once": once, "offsets": offsets, "same": True, "longest": len(once)}
+        for name, value in own.items():
             object.__setattr__(self, name, value)  # the class is frozen
 
     @cached_property
@@ -61,13 +62,16 @@ class SharedLists(Ragged):
     Args:
         once: lists of the G groups.
         list_of: i64[B], list of each example.
+        nnz: number of vectors of all copies; None: where copies are made, the host waits for it.
     """
 
     once: Ragged
     list_of: Tensor
+    nnz: int | None
 
-    def __init__(self, once: Ragged, list_of: Tensor) -> None:
-        for name, value in (("once", once), ("list_of", list_of), ("same", False)):
+    def __init__(self, once: Ragged, list_of: Tensor, nnz: int | None = None) -> None:
+        own = {"once": once, "list_of": list_of, "nnz": nnz, "same": False, "longest": once.longest}
+        for name, value in own.items():
             object.__setattr__(self, name, value)  # the class is frozen
 
     @cached_property
@@ -80,15 +84,16 @@ class SharedLists(Ragged):
     def values(self) -> Tensor:
         """Copies of the lists, f32[nnz, D_model]; gradients are added in a fixed order."""
         before = self.once.offsets.index_select(0, self.list_of) - self.offsets[:-1]
-        places = torch.repeat_interleave(before, self.offsets.diff())
+        places = torch.repeat_interleave(before, self.offsets.diff(), output_size=self.nnz)
         return gather_rows(self.once.values, places + torch.arange(len(places), device=places.device))
 
 
 def list_columns(lists: Ragged, columns: slice) -> Ragged:
     """Lists of some numbers of each vector."""
     if isinstance(lists, SharedLists):
-        return SharedLists(Ragged(lists.once.values[:, columns], lists.once.offsets), lists.list_of)
-    return Ragged(lists.values[:, columns], lists.offsets)
+        once = Ragged(lists.once.values[:, columns], lists.once.offsets, longest=lists.once.longest)
+        return SharedLists(once, lists.list_of, lists.nnz)
+    return Ragged(lists.values[:, columns], lists.offsets, longest=lists.longest)
 
 
 def shared_list(seen: Ragged) -> Tensor | None:
@@ -98,10 +103,10 @@ def shared_list(seen: Ragged) -> Tensor | None:
     return seen.values[seen.offsets[0] : seen.offsets[1]] if seen.same else None
 
 
-def example_of(offsets: Tensor) -> Tensor:
-    """Example i64[nnz] of each vector, from offsets i64[B + 1]."""
+def example_of(offsets: Tensor, nnz: int) -> Tensor:
+    """Example i64[nnz] of each vector, from offsets i64[B + 1]. The host does not wait for a GPU."""
     examples = torch.arange(len(offsets) - 1, device=offsets.device)
-    return torch.repeat_interleave(examples, offsets.diff())
+    return torch.repeat_interleave(examples, offsets.diff(), output_size=nnz)
 
 
 def list_sum(lists: Ragged) -> Tensor:
@@ -126,9 +131,9 @@ def lengths(offsets: Tensor, like: Tensor) -> Tensor:
     return offsets.diff().clamp(min=1).to(like.dtype).unsqueeze(1)
 
 
-def per_vector(rows: Tensor, offsets: Tensor) -> Tensor:
+def per_vector(rows: Tensor, offsets: Tensor, nnz: int) -> Tensor:
     """Repeats the row of each example, f32[B, W], for every vector of its list, f32[nnz, W]."""
-    out: Tensor = _PerVector.apply(rows, offsets)  # type: ignore[no-untyped-call]
+    out: Tensor = _PerVector.apply(rows, offsets, nnz)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -142,13 +147,11 @@ def list_max(lists: Ragged) -> Tensor:
 
 def newest(ragged: Ragged, count: int) -> Tensor:
     """Concatenates the last `count` vectors of each list, last first: f32[B, count · W], zero-padded."""
-    ends, at = ragged.offsets[1:], example_of(ragged.offsets)
-    place = ends[at] - 1 - torch.arange(len(at), device=at.device)
-    kept = (place < count).nonzero().squeeze(1)
-    rows, width = len(ends), ragged.values.shape[1]
-    flat = ragged.values.new_zeros(rows * count, width)
-    out = flat.index_copy(0, (at * count + place)[kept], ragged.values.index_select(0, kept))
-    return out.reshape(rows, count * width)
+    values, starts, ends = ragged.values, ragged.offsets[:-1], ragged.offsets[1:]
+    at = ends.unsqueeze(1) - 1 - torch.arange(count, device=ends.device)
+    nothing = values.new_zeros(1, values.shape[1])
+    at = torch.where(at < starts.unsqueeze(1), len(values), at)
+    return gather_rows(torch.cat([values, nothing]), at.flatten()).reshape(len(ends), count * values.shape[1])
 
 
 def content(seen: Gathered, name: str) -> Ragged:
@@ -178,11 +181,14 @@ def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
         f32[B, T, W], zero behind a list's end, and bool[B, T], True inside a list. T is 0 without vectors.
     """
     counts = ragged.offsets.diff()
-    longest = int(counts.max()) if len(counts) else 0
+    longest = ragged.longest
+    if longest is None:
+        longest = int(counts.max()) if len(counts) else 0
     there = torch.arange(longest, device=counts.device) < counts.unsqueeze(1)
-    width = ragged.values.shape[1]
+    nnz, width = ragged.values.shape
     flat = ragged.values.new_zeros(there.numel(), width)
-    at = there.flatten().nonzero().squeeze(1)
+    of = example_of(ragged.offsets, nnz)
+    at = of * longest + torch.arange(nnz, device=of.device) - ragged.offsets[of]
     return flat.index_copy(0, at, ragged.values).reshape(*there.shape, width), there
 
 
@@ -225,24 +231,25 @@ class _ListSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, offsets: Tensor) -> Tensor:
         ctx.save_for_backward(offsets)
+        ctx.nnz = len(vectors)
         return segment_sums(vectors, offsets)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (offsets,) = ctx.saved_tensors
-        return grads[0].index_select(0, example_of(offsets)), None
+        return grads[0].index_select(0, example_of(offsets, ctx.nnz)), None
 
 
 class _PerVector(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, offsets: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, offsets: Tensor, nnz: int) -> Tensor:
         ctx.save_for_backward(offsets)
-        return rows.index_select(0, example_of(offsets))
+        return rows.index_select(0, example_of(offsets, nnz))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (offsets,) = ctx.saved_tensors
-        return segment_sums(grads[0], offsets), None
+        return segment_sums(grads[0], offsets), None, None
 
 
 class _ListMax(torch.autograd.Function):
@@ -259,7 +266,7 @@ class _ListMax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         vectors, offsets, out = ctx.saved_tensors
-        at = example_of(offsets)
+        at = example_of(offsets, len(vectors))
         largest = (vectors == out.index_select(0, at)).to(vectors.dtype)
         shares = grads[0] / segment_sums(largest, offsets).clamp(min=1)
         return largest * shares.index_select(0, at), None

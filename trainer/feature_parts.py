@@ -122,16 +122,35 @@ def per_example(values: Tensor, group_of: NDArray[np.int32] | None) -> Tensor:
     return values if group_of is None else rows_at(values, group_of)
 
 
-def ragged(values: Tensor, lengths: NDArray[np.int32] | Tensor, group_of: NDArray[np.int32] | None) -> Ragged:
-    """Lists of examples: values f32[nnz, K] and lengths i32[cells] of their own, or those of their groups."""
+def ragged(
+    values: Tensor,
+    lengths: NDArray[np.int32] | Tensor,
+    group_of: NDArray[np.int32] | None,
+    sizes: tuple[int, int] | None = None,
+) -> Ragged:
+    """Lists of examples: values f32[nnz, K] and lengths i32[cells] of their own, or those of their groups.
+
+    Args:
+        values: of the cells.
+        lengths: of the cells.
+        group_of: group of each example.
+        sizes: longest of the lists, and vectors of all examples, where the host knows them.
+    """
     if isinstance(lengths, Tensor):
         offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int64), (1, 0))
     else:
         offsets = to_device(np.r_[0, np.cumsum(lengths)].astype(np.int64), values.device)
-    lists = Ragged(values, offsets)
+        sizes = sizes_of(lengths, group_of)
+    longest, nnz = sizes or (None, None)
+    lists = Ragged(values, offsets, longest=longest)
     if group_of is None:
         return lists
-    return SharedLists(lists, to_device(group_of.astype(np.int64), values.device))
+    return SharedLists(lists, to_device(group_of.astype(np.int64), values.device), nnz)
+
+
+def sizes_of(lengths: NDArray[np.int32], group_of: NDArray[np.int32] | None) -> tuple[int, int]:
+    """Longest of the lists, and vectors of all examples; see `ragged`."""
+    return int(lengths.max(initial=0)), int((lengths if group_of is None else lengths[group_of]).sum())
 
 
 def join_dense(

@@ -23,11 +23,12 @@ class HostCopies:
         device: of the tensors.
 
     Attributes:
+        device: of the tensors
         waits: number of waits for copies. On a CPU, where tensors are read in place, they count as well.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.waits = 0
+        self.device, self.waits = device, 0
         self._queued = self._done = 0
         self._end = None if device.type == "cpu" else torch.cuda.Event()  # type: ignore[no-untyped-call]
 

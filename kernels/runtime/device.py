@@ -60,8 +60,11 @@ class Mark:
         """Waits until the queue has passed the place, unless that is known."""
         if not self.passed:
             self._device.waits += 1
-            self._reached()
+            self._reach()
             self.passed = True
+
+    def _reach(self) -> None:
+        self._reached()
 
 
 @dataclass(frozen=True)
@@ -283,12 +286,13 @@ class LentArray:
         array: CuPy's array.
         owner: owner of its memory.
         stream: CuPy's stream that writes it.
+        device: CuPy's device of both; a thread that exports the array may have another one.
     """
 
-    def __init__(self, array: Any, owner: _Owner, stream: Any) -> None:
+    def __init__(self, array: Any, owner: _Owner, stream: Any, device: Any) -> None:
         self.shape: tuple[int, ...] = array.shape
         self.dtype: np.dtype[Any] = array.dtype
-        self._array, self._owner, self._stream = array, owner, stream
+        self._array, self._owner, self._stream, self._device = array, owner, stream, device
 
     def get(self) -> npt.NDArray[Any]:
         """Copies it to the host, when its kernels have run."""
@@ -307,7 +311,7 @@ class LentArray:
         """
         if stream == _NO_SYNC:
             raise BufferError("a reader of a GPU's rows must name its stream (DLPack's stream is -1)")
-        with self._stream:
+        with self._device, self._stream:
             capsule = self._array.__dlpack__(stream=stream, **options)
         self._owner.readers.add(_LEGACY_STREAM if stream is None else stream)
         return capsule
@@ -371,7 +375,7 @@ class CudaDevice(Device):
         for reader in readers:
             with self._device:
                 read = self._cupy.cuda.Event(disable_timing=True)
-                read.record(self._cupy.cuda.ExternalStream(reader))
+                self._runtime.eventRecord(read.ptr, reader)
                 self._stream.wait_event(read)
         if back is not None:
             back(memory)
@@ -398,9 +402,10 @@ class CudaDevice(Device):
         self._runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
-        """Queues a copy inside the GPU's memory."""
+        """Queues a copy inside the GPU's memory; an empty tensor's address may be null."""
         kind = self._runtime.memcpyDeviceToDevice
-        self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
+        if nbytes:
+            self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
 
     def sort(self, address: int, count: int) -> None:
         """Queues an in-place ascending sort of uint64[count], by CuPy."""
@@ -415,7 +420,7 @@ class CudaDevice(Device):
         cuda, owner = self._cupy.cuda, buffer.owner
         whole = cuda.UnownedMemory(buffer.address, buffer.nbytes, owner, self._device.id)
         array = self._cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(whole, at))
-        return LentArray(array, owner, self._stream)
+        return LentArray(array, owner, self._stream, self._device)
 
     def borrow(self, array: Any) -> tuple[int, Any]:
         """Finds or makes a C-contiguous array on this GPU, and its address.

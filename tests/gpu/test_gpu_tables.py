@@ -28,8 +28,9 @@ def test_host_tables_get_ids_alone(case: str) -> None:
     checks.host_tables_get_ids_alone(TARGET, TORCH, case)
 
 
-def test_networks_wait_once() -> None:
-    checks.networks_wait_once(TARGET, TORCH)
+@pytest.mark.parametrize("case", checks.CASES)
+def test_networks_wait_once(case: str) -> None:
+    checks.networks_wait_once(TARGET, TORCH, case)
 
 
 def test_a_step_waits_once() -> None:

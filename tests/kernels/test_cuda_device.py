@@ -51,13 +51,18 @@ class Cupy:
                 cupy.trace.append(("wait", self.ptr, event.of))
 
         class Event:
-            of = 0
-
-            def __init__(self, *, disable_timing: bool) -> None: ...
+            def __init__(self, *, disable_timing: bool, block: bool = False) -> None:
+                self.ptr, self.of = self, 0
 
             def record(self, stream: Stream) -> None:
-                self.of = stream.ptr
-                cupy.trace.append(("record", stream.ptr))
+                record(self, stream.ptr)
+
+            def synchronize(self) -> None:
+                cupy.trace.append(("synchronize", self.of))
+
+        def record(event: Event, stream: int) -> None:
+            event.of = stream
+            cupy.trace.append(("record", stream))
 
         class Pointer:
             def __init__(self, ptr: int) -> None:
@@ -80,10 +85,11 @@ class Cupy:
 
         self.RawModule, self.ndarray = module, Array
         self.cuda = SimpleNamespace(
-            runtime=SimpleNamespace(getDeviceProperties=lambda number: {"name": b"double"}),
+            runtime=SimpleNamespace(
+                getDeviceProperties=lambda number: {"name": b"double"}, eventRecord=record
+            ),
             Device=Device,
             Stream=Stream,
-            ExternalStream=Stream,
             Event=Event,
             alloc=lambda nbytes: Pointer(4096),
             UnownedMemory=lambda address, nbytes, owner, number: owner,
@@ -142,6 +148,31 @@ def test_a_reader_names_its_stream(cupy: Cupy) -> None:
     array.__dlpack__()  # DLPack: the legacy default stream, whose number is 1
     del array
     assert [event for event in cupy.trace if event[0] == "record"] == [("record", 1)]
+
+
+def test_a_mark_is_waited_for_once(cupy: Cupy) -> None:
+    device = CudaDevice("", ["f"])
+    mark, stream = device.mark(), device._stream.ptr
+    assert cupy.trace == [("record", stream)] and not mark.passed and device.waits == 0
+    mark.wait()
+    mark.wait()
+    assert cupy.trace[1:] == [("synchronize", stream)] and mark.passed and device.waits == 1
+
+
+def test_an_array_is_exported_in_a_thread_with_another_gpu(cupy: Cupy) -> None:
+    """CuPy refuses a stream that is not the current GPU's: the array's is made current first."""
+    device = CudaDevice("", ["f"])
+    array, entered = device.array(device.memory(64), (4,), np.float32), list[object]()
+    for part in (device._device, device._stream):
+        enter = type(part).__enter__
+
+        def noted(self: object, enter: Any = enter) -> None:
+            entered.append(self)
+            enter(self)
+
+        type(part).__enter__ = noted
+    array.__dlpack__(stream=READER)
+    assert entered == [device._device, device._stream]
 
 
 def test_another_queue_has_the_same_kernels(cupy: Cupy) -> None:

@@ -223,9 +223,9 @@ def test_a_sample_for_each_of_its_vectors_and_back() -> None:
     """Its gradient is a sum in the order of the list, not a scatter of additions."""
     rows = torch.arange(6, dtype=torch.float64).reshape(3, 2).requires_grad_()
     offsets = torch.tensor([0, 2, 2, 5])
-    out = per_vector(rows, offsets)
+    out = per_vector(rows, offsets, 5)
     assert out.tolist() == [[0, 1], [0, 1], [4, 5], [4, 5], [4, 5]]
-    assert torch.autograd.gradcheck(lambda x: per_vector(x, offsets), (rows,))
+    assert torch.autograd.gradcheck(lambda x: per_vector(x, offsets, 5), (rows,))
     weights = torch.arange(10, dtype=torch.float64).reshape(5, 2)
     (out * weights).sum().backward()  # type: ignore[no-untyped-call]
     assert rows.grad is not None and rows.grad.tolist() == [[2, 4], [0, 0], [18, 21]]

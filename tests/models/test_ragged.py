@@ -100,7 +100,8 @@ def both(counts: list[int], list_of: list[int], dtype: torch.dtype) -> tuple[Sha
     each = lists(Ragged(leaf, once.offsets))
     values = torch.cat([leaf[:0], *(each[at] for at in list_of)])
     ends = torch.tensor([0, *(counts[at] for at in list_of)]).cumsum(0)
-    return SharedLists(given_once, torch.tensor(list_of, dtype=torch.int64)), Ragged(values, ends), leaf
+    nnz = len(values) if len(list_of) % 2 else None
+    return SharedLists(given_once, torch.tensor(list_of, dtype=torch.int64), nnz), Ragged(values, ends), leaf
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -190,7 +191,9 @@ def test_gathered_rows_add_their_gradients(dtype: torch.dtype) -> None:
 @given(LENGTHS)
 def test_examples_and_lengths_of_lists(counts: list[int]) -> None:
     seen = ragged(counts)
-    assert example_of(seen.offsets).tolist() == [b for b, n in enumerate(counts) for _ in range(n)]
+    assert example_of(seen.offsets, sum(counts)).tolist() == [
+        b for b, n in enumerate(counts) for _ in range(n)
+    ]
     for dtype in (torch.float32, torch.float64):
         divisors = lengths(seen.offsets, seen.values.to(dtype))
         assert divisors.dtype == dtype and divisors.shape == (len(counts), 1)
@@ -202,7 +205,7 @@ def test_rows_of_examples_are_repeated(counts: list[int]) -> None:
     seen = ragged(counts)
     ours, theirs = (ragged([len(counts)]).values for _ in range(2))
     wanted = [theirs[b : b + 1].expand(n, W) for b, n in enumerate(counts)]
-    agree(per_vector(ours, seen.offsets), ours, torch.cat([theirs[:0], *wanted]), theirs)
+    agree(per_vector(ours, seen.offsets, sum(counts)), ours, torch.cat([theirs[:0], *wanted]), theirs)
 
 
 @given(LENGTHS, st.integers(1, 4))

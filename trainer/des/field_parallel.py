@@ -14,7 +14,7 @@ from torch import Tensor
 
 from livectr.models.inputs import Ragged
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.des.batch import F32, GlobalBatch
+from livectr.trainer.des.batch import F32, I32, GlobalBatch
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.partials import OwnerPartials
 from livectr.trainer.des.reading import Leaves
@@ -90,14 +90,19 @@ class FieldParallel:
         route, rows = self.route, len(batch)
         if not route.sequences:
             return {}
+        groups = {f: batch.group_of if f in route.common.fields else None for f in leaves.sequences}
         own = {
-            f: ragged(values, leaves.lengths[f], batch.group_of if f in route.common.fields else None)
+            f: ragged(values, leaves.lengths[f], groups[f], leaves.sizes.get(f))
             for f, values in leaves.sequences.items()
         }
         if route.world == 1:
             return own
         fields = self._by_owner(route.sequences)
-        lengths = [np.diff(lists.offsets.cpu().numpy()).astype(np.int32) for lists in own.values()]
+        lengths: list[I32] = []
+        for f, group_of in groups.items():
+            part = leaves.lengths[f]
+            assert isinstance(part, np.ndarray), "with several ranks keys are on the host"
+            lengths.append(part if group_of is None else part[group_of])
         all_lengths = self.collectives.all_gather_ragged(
             np.concatenate([*lengths, np.empty(0, np.int32)]),
             [len(part) * rows for part in fields],

@@ -82,7 +82,9 @@ class FeatureReader:
     def _columns_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Numbers of own and common dense features, on a device once: a copy of host memory waits."""
         own, common = self._own_dense, self.route.common.dense
-        return torch.tensor(own, device=device), torch.tensor(common, dtype=torch.int64, device=device)
+        return torch.tensor(own, dtype=torch.int64, device=device), torch.tensor(
+            common, dtype=torch.int64, device=device
+        )
 
     def read(self, features: AnyFeatures) -> OwnFeatures:
         """Own features by field, and as segments of a message."""

@@ -14,7 +14,7 @@ With a GPU cache, rows and gradients pass between tables and networks on the dev
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from livectr.kernels.gpu_table.gpu_cache import CachedFields
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.trainer.des.batch import I32, I64, GlobalBatch
 from livectr.trainer.des.route import Route
+from livectr.trainer.host_copies import HostCopies, to_device
 from livectr.trainer.tables.rank_tables import RankTables
 
 PREFETCHED = 2
@@ -47,6 +48,7 @@ class Leaves:
             `Route.split_vectors`, partial sums
         sequences: field → rows of all its keys
         lengths: field → i32[cells], keys of each cell of a sequence
+        sizes: field → longest list, and vectors of all examples, of sequences whose lengths are on a device
         requested: rows of each table that ranks request
     """
 
@@ -55,6 +57,7 @@ class Leaves:
     vectors: tuple[Tensor, ...]
     sequences: dict[int, Tensor]
     lengths: dict[int, I32 | Tensor]
+    sizes: dict[int, tuple[int, int]]
     requested: list[Tensor]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -82,6 +85,7 @@ class Request:
         keys: i64[nnz]
         rows: rows of each block
         lengths: field → i32[cells], keys of each cell of a sequence
+        sizes: reads i64[2, S] of the sequences whose lengths are on a device; see `Leaves.sizes`
     """
 
     batch: GlobalBatch
@@ -89,6 +93,7 @@ class Request:
     keys: I64 | Tensor
     rows: tuple[int, ...]
     lengths: dict[int, I32 | Tensor]
+    sizes: Callable[[], list[NDArray[np.int64]]]
 
 
 class Reading:
@@ -99,18 +104,19 @@ class Reading:
         names: name of each field.
         route: exchange of every field.
         rank: this rank.
-        device: where the networks run.
+        copies: of the networks' device.
     """
 
     def __init__(
-        self, tables: RankTables, names: tuple[str, ...], route: Route, rank: int, device: torch.device
+        self, tables: RankTables, names: tuple[str, ...], route: Route, rank: int, copies: HostCopies
     ) -> None:
         self.fields = route.read_by_owner(rank)
         self.sequences = () if route.scatter else tuple(f for f in route.sequences if f in self.fields)
         self.requested_tables = route.requested_tables(rank)
+        self._common_fields = route.common.fields
         self.common = [f in route.common.fields for f in self.fields]
         self._field_tables = [route.tables[f] for f in self.fields]
-        self.device = device
+        self.device, self._copies = copies.device, copies
         reads = [(names[f], route.tables[f]) for f in (*self.fields, *self.sequences)]
         reads += [(table, table) for table in self.requested_tables]
         extra = len(reads) - len(self.fields)
@@ -164,7 +170,24 @@ class Reading:
             offsets = _joined([offsets, _counted(first, end, offsets)])
             keys = _joined([keys, *single])
         pooled = (groups, rows) * (POOLED // 2)
-        return Request(batch, offsets, keys, (*pooled, *map(len, single)), lengths)
+        blocks = (*pooled, *map(len, single))
+        return Request(batch, offsets, keys, blocks, lengths, self._begin_sizes(batch, lengths))
+
+    def _begin_sizes(
+        self, batch: GlobalBatch, lengths: Mapping[int, I32 | Tensor]
+    ) -> Callable[[], list[NDArray[np.int64]]]:
+        """Begin to copy sizes of lists on a device: a prefetched batch's come with the logits before it."""
+        resident = {f: part for f, part in lengths.items() if isinstance(part, Tensor)}
+        if not resident:
+            return list
+        of_example = dict(resident)
+        if batch.group_of is not None:
+            list_of = to_device(batch.group_of.astype(np.int64), self.device)
+            for f in set(self._common_fields).intersection(resident):
+                of_example[f] = resident[f].index_select(0, list_of)
+        longest = torch.stack([part.max() for part in resident.values()])
+        nnz = torch.stack([part.sum() for part in of_example.values()])
+        return self._copies.begin(torch.stack([longest.long(), nnz]))
 
     def prefetch(self, batch: GlobalBatch) -> None:
         """Bring rows of the batch after the next `forward`'s to the GPU, where it has rows."""
@@ -193,6 +216,7 @@ class Reading:
             vectors=tuple(blocks[2:]),
             sequences=dict(zip(self.sequences, singles[:count], strict=True)),
             lengths=request.lengths,
+            sizes=_sizes(request),
             requested=singles[count:],
         )
 
@@ -204,6 +228,13 @@ class Reading:
             grad = (grad if grad.ndim == 3 else grad[:, None]).to(self._rows_on)
             grads.append(grad if grad.is_cuda else grad.numpy())
         return self._front.backward(*grads)
+
+
+def _sizes(request: Request) -> dict[int, tuple[int, int]]:
+    """Sizes of lists on a device by field; waits unless a later wait for copies has passed."""
+    resident = [f for f, part in request.lengths.items() if isinstance(part, Tensor)]
+    found = [part.T.tolist() for part in request.sizes()]
+    return {f: (longest, nnz) for f, (longest, nnz) in zip(resident, *found, strict=True)} if found else {}
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -17,6 +17,7 @@ from livectr.trainer.des.route import Route, gathers_of, route
 from livectr.trainer.des.sample_parallel import SampleParallel
 from livectr.trainer.des.spec import StepSpec
 from livectr.trainer.des.strategy import Strategy
+from livectr.trainer.host_copies import HostCopies
 from livectr.trainer.placement.exchange_cost import CostModel
 from livectr.trainer.step_settings import FieldExchange
 from livectr.trainer.tables.rank_tables import RankTables
@@ -49,6 +50,7 @@ class Routed:
         spec: StepSpec,
         storage: RankTables,
         ams: Ams | None,
+        copies: HostCopies,
         collectives: Collectives,
         ahead: Collectives,
         field_exchange: Sequence[FieldExchange] | None,
@@ -59,6 +61,7 @@ class Routed:
             spec: of the step.
             storage: tables of this rank, with their tiers.
             ams: content that models read; None where they read none.
+            copies: of the networks' device.
             collectives: of this rank.
             ahead: collectives that send keys.
             field_exchange: None: `partial` wherever that is possible.
@@ -89,7 +92,7 @@ class Routed:
             route=way,
             networks=networks,
             exchange=Exchange(way, width, ahead, resident=storage.resident),
-            reading=Reading(storage, spec.fields, way, spec.rank, collectives.device),
+            reading=Reading(storage, spec.fields, way, spec.rank, copies),
             strategy=strategy,
             dense=DenseAdam(models, spec.configs, sample_parallel, sub_models),
             cost=CostModel(

@@ -119,8 +119,18 @@ class SampleParallel:
         return aggregated, self._gathered(parts, received.rows, batch)
 
     def scores(self, own: Callable[[], Mapping[str, F32]], batch: GlobalBatch) -> Callable[[], Scores]:
-        """All-gather of own logits and labels. See `Strategy`."""
-        return all_gather_scores(own(), batch.label, batch.rows, self.collectives)
+        """All-gather of own logits and labels. See `Strategy`.
+
+        On a GPU it begins where the scores are read: a step waits for logits and gradients at once.
+        """
+
+        def begun() -> Callable[[], Scores]:
+            return all_gather_scores(own(), batch.label, batch.rows, self.collectives)
+
+        if self.collectives.device.type == "cpu":
+            return begun()
+        received = functools.cache(begun)
+        return lambda: received()()
 
     def reduce_gradients(self, dense: DenseAdam) -> Callable[[], None]:
         """All-reduce of the gradients of all replicated parameters. See `Strategy`."""

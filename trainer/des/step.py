@@ -178,7 +178,7 @@ class DesStep:
     def _route_by(self, field_exchange: Sequence[FieldExchange] | None) -> None:
         """Build networks, optimizer and collectives for this exchange of every field."""
         self.routed = Routed.build(
-            self.spec, self.storage, self.ams, self.collectives, self._ahead, field_exchange
+            self.spec, self.storage, self.ams, self.copies, self.collectives, self._ahead, field_exchange
         )
         self._online.attach(self.routed.dense)
 

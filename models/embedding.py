@@ -78,10 +78,12 @@ class SubNetwork(nn.Module):
 
         Args:
             features: f16 or f32 [n, width]; rows without features are not read.
-            known: bool[n], the id has features.
+            known: bool[n], the id has features; on the host, which does not wait for a GPU then.
         """
         if bool(known.all()):
             return self.embed(features)
+        if features.device.type == "cuda" and known.device.type == "cpu":
+            known = known.pin_memory().to(features.device, non_blocking=True)
         there = known.unsqueeze(1)
         return torch.where(there, self.embed(features.masked_fill(~there, 0)), self.absent)
 

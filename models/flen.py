@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.inputs import Columns, Gathered, Part
-from livectr.models.layers import MLP, FieldLinear, FirstOrder, matrix
+from livectr.models.layers import MLP, FieldLinear, FirstOrder, index_on, matrix
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.segments import SegmentSpec
 from livectr.models.settings import check_fields
@@ -139,8 +139,8 @@ class FLENModel(CTRModel):
         A product with 0 and 1 would round them in bf16.
         """
         fields = range(vectors.shape[1]) if columns is None else columns.fields
-        places = [place for place, field in enumerate(fields) if field in group]
-        return vectors.index_select(1, torch.tensor(places, dtype=torch.long, device=vectors.device))
+        places = tuple(place for place, field in enumerate(fields) if field in group)
+        return vectors.index_select(1, index_on(places, vectors.device))
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, S] → logits f32[B]."""

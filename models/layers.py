@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
@@ -135,9 +136,7 @@ class SubsetLinear(FieldLinear):
         if columns is not None:
             at_fields, own_fields = _shared(columns.fields, self.chosen[0])
             at_dense, own_dense = _shared(columns.dense, self.chosen[1])
-            fields, numbers = (
-                torch.tensor(at, dtype=torch.long, device=vectors.device) for at in (at_fields, at_dense)
-            )
+            fields, numbers = (index_on(at, vectors.device) for at in (at_fields, at_dense))
             own = Columns(own_fields, own_dense)
         chosen = None if dense is None else dense.index_select(1, numbers)
         return super().forward(vectors.index_select(1, fields), chosen, own)
@@ -196,7 +195,14 @@ def select(tensor: Tensor, index: Sequence[int]) -> Tensor:
     first = index[0] if index else 0
     if tuple(index) == tuple(range(first, first + len(index))):
         return tensor[first : first + len(index)]
-    return tensor.index_select(0, torch.tensor(index, device=tensor.device))
+    return tensor.index_select(0, index_on(tuple(index), tensor.device))
+
+
+@functools.lru_cache(maxsize=1024)
+def index_on(index: tuple[int, ...], device: torch.device) -> Tensor:
+    """Index i64[n] of a network on a device, copied there once: each such copy waits for a GPU."""
+    with torch.inference_mode(False):  # a later backward pass may save it
+        return torch.tensor(index, dtype=torch.long, device=device)
 
 
 SCALE = "wide.scale"

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.planted import pipeline
@@ -246,6 +247,23 @@ class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **options)
 
 
+class HostIndices(TorchFunctionMode):  # type: ignore[no-untyped-call]
+    """Notes tensors that are made on a device out of Python's numbers: the copy waits for a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if func in (torch.tensor, torch.as_tensor) and options.get("device") is not None:
+            self.found.append(func.__name__)
+        if func is torch.Tensor.__getitem__:
+            parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+            self.found += ["getitem" for part in parts if isinstance(part, list | np.ndarray)]
+        return func(*args, **options)
+
+
 def networks_wait_once(target: Target, device: str, case: str) -> None:
     """Logits, and whether gradients are finite, come to the host in one wait; on a GPU nothing else waits."""
     step = step_of(case, device, GpuTables(20_000, target))
@@ -258,7 +276,11 @@ def networks_wait_once(target: Target, device: str, case: str) -> None:
     mode = torch.cuda.get_sync_debug_mode() if device != "cpu" else 0
     try:
         # attention of a GPU
-        with HostReads() as reads, patch.object(attention, "fused", attention.composed):
+        with (
+            HostIndices() as made,
+            HostReads() as reads,
+            patch.object(attention, "fused", attention.composed),
+        ):
             if device != "cpu":
                 torch.cuda.set_sync_debug_mode("error")
             for _ in results:
@@ -268,7 +290,7 @@ def networks_wait_once(target: Target, device: str, case: str) -> None:
             torch.cuda.set_sync_debug_mode(mode)
     assert waits == list(range(len(given)))
     # of the check over ranks, whose tensor is on the host
-    assert reads.found == ["_local_scalar_dense"] * (len(given) - 1)
+    assert (made.found, reads.found) == ([], ["_local_scalar_dense"] * (len(given) - 1))
 
 
 def a_resumed_step_continues(target: Target, device: str) -> None:

@@ -40,6 +40,7 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.key_codec import Segments, decode, encode, measure
 from livectr.trainer.content import telemetry
 from livectr.trainer.feature_parts import ragged, rows_at
+from livectr.trainer.host_copies import to_device
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -95,9 +96,14 @@ class References:
     index: I64
     group_of: I32 | None
 
+    @property
+    def of_examples(self) -> I32:
+        """Lengths i32[b] of the lists of own examples."""
+        return self.lengths if self.group_of is None else self.lengths[self.group_of]
+
     def __len__(self) -> int:
         """References of all examples."""
-        return int((self.lengths if self.group_of is None else self.lengths[self.group_of]).sum())
+        return int(self.of_examples.sum())
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,7 @@ class Content:
     def embed(self, features: F16, known: NDArray[np.bool_]) -> Tensor:
         """Vectors f32[n, out] of features f16[n, width] and known bool[n]."""
         device = self.network.absent.device
-        out: Tensor = self.network(torch.from_numpy(features).to(device), torch.from_numpy(known).to(device))
+        out: Tensor = self.network(to_device(features, device), torch.from_numpy(known))
         return out
 
 
@@ -251,7 +257,10 @@ class Ams:
                 for field, part in request.lists.items()
             }
             if not self._scatter and self._collectives.world > 1:
-                lists = {field: self._all_gather(part) for field, part in lists.items()}
+                lists = {
+                    field: self._all_gather(part, request.lists[field].of_examples)
+                    for field, part in lists.items()
+                }
             by_field |= lists
         return by_field
 
@@ -268,9 +277,8 @@ class Ams:
         vectors = self._collectives.all_to_all(outgoing, incoming, {"content": (forward + backward) * out})
         return torch.cat(vectors).view(-1, out)
 
-    def _all_gather(self, own: Ragged) -> Ragged:
-        """All-gather the lists of own examples: lists of all examples, rank-major."""
-        lengths = own.offsets.diff().cpu().numpy().astype(np.int32)
+    def _all_gather(self, own: Ragged, lengths: I32) -> Ragged:
+        """All-gather the lists of own examples, i32[b] long: lists of all examples, rank-major."""
         rows = np.asarray(self._collectives.all_gather(np.array([len(lengths)], np.int64), "content sizes"))
         all_lengths = self._collectives.all_gather_ragged(lengths, rows[:, 0].tolist(), "content")
         width = own.values.shape[1]
@@ -316,7 +324,7 @@ def send_to_owners(ids: I64, counts: I64, collectives: Collectives) -> tuple[I32
 
 
 def _offsets(lengths: I32, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.r_[0, np.cumsum(lengths)].astype(np.int64)).to(device)
+    return to_device(np.r_[0, np.cumsum(lengths)].astype(np.int64), device)
 
 
 def references_of(parts: Mapping[str, tuple[I32, I64, I32 | None]], index: I64) -> dict[str, References]:

@@ -193,7 +193,9 @@ def step(target: Target, rows: int, repeats: int) -> Rows:
     cache = GpuCache(hosts[0], budget_rows=count, target=target)
     front, plain = CachedFields(cache, fields), FieldTables(hosts[1], fields)
     device = cache.device.device
-    _, there = device.borrow(grad)
+    memory = device.memory(grad.nbytes)
+    device.upload(memory.address, grad.reshape(-1).view(np.uint8))
+    there = device.array(memory, grad.shape, np.float32)
     rates = []
     for one, gradient in ((front, there), (plain, grad)):
 

@@ -159,7 +159,7 @@ class Device(ABC):
             array: array of the host, or on this device with DLPack (torch, CuPy).
 
         Returns:
-            Address, and the object that keeps the memory alive.
+            Address, and an object that keeps the memory alive; it is no array.
         """
 
     @abstractmethod
@@ -251,9 +251,9 @@ class EmulatedDevice(Device):
         return buffer.owner[begin : begin + nbytes].view(dtype).reshape(shape)
 
     def borrow(self, array: Any) -> tuple[int, Any]:
-        """Address of a host array, and the array; it is copied unless it is C-contiguous."""
+        """Address of a host array, and its owner; it is copied unless it is C-contiguous."""
         host = np.ascontiguousarray(array)
-        return host.ctypes.data, host
+        return host.ctypes.data, (host,)  # no array, as a GPU's is none
 
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
         """Runs a kernel to its end, block by block."""

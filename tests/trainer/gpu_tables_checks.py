@@ -247,7 +247,7 @@ class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **options)
 
 
-class HostIndices(TorchFunctionMode):  # type: ignore[no-untyped-call]
+class HostIndices(TorchFunctionMode):
     """Notes tensors that are made on a device out of Python's numbers: the copy waits for a GPU."""
 
     def __init__(self) -> None:

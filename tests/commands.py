@@ -2,8 +2,8 @@
 
 `python -m livectr train` imports PyTorch and the trainer, for three seconds of a core; a fork has them. A
 forked command is as real as one that Python starts: process id, files, folder, environment, signals and exit
-code of its own, and it is a child of the test's process, as `subprocess` has it. What it starts itself
-(ranks, workers, the parts of a demo) is started by Python.
+code of its own, and it is a child of the test's process, as `subprocess` has it. Ranks of `livectr train` are
+forks of their supervisor. What else a command starts (workers, the parts of a demo) is started by Python.
 
 Three things differ, and a test of one of them starts Python itself: the command line that the system shows
 (`psutil`), the time in which a command imports, and the modules that it has not imported.
@@ -28,16 +28,21 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from livectr.local.ranks import Ranks
 from livectr.trainer.process import share_cores
+from tests.ranks import ForkedRank
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from livectr.local.gang import Round
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _ROOT = Path(__file__).parents[1]
@@ -184,6 +189,7 @@ def _run(
     os.chdir(folder)
     multiprocessing.set_start_method(None, force=True)  # the server's is its own
     _as_after_a_start(from_here)
+    Ranks.start = _start_ranks  # type: ignore[method-assign]
     flag, named = what
     sys.argv = [flag, *words]
     try:
@@ -204,6 +210,30 @@ def _run(
     with suppress(ValueError):  # closed: nobody reads it
         sys.stdout.flush()
     return code
+
+
+_started = Ranks.start
+"""Starts ranks by Python."""
+
+
+def _start_ranks(ranks: Ranks, round_: Round) -> list[Any]:
+    """`Ranks.start` of a forked command: ranks of `livectr train` are forked.
+
+    A process with more than one thread starts them: a fork would have this thread alone.
+    """
+    program, flag, module, *words = ranks.command
+    ours = (program, flag, module) == (sys.executable, "-m", "livectr")
+    if not ours or len(list(Path("/proc/self/task").iterdir())) > 1:
+        return _started(ranks, round_)
+    folder = os.fspath(Path.cwd())
+
+    def run_rank(number: int) -> int:
+        environment = {**os.environ, **ranks.environment, **ranks.variables(round_, number)}
+        return _run((flag, module), words, environment, folder, new_session=False, from_here=True)
+
+    for stream in (sys.stdout, sys.stderr):  # else ranks would write what is not written yet
+        stream.flush()
+    return [ForkedRank(partial(run_rank, number)) for number in range(ranks.ranks)]
 
 
 def _as_after_a_start(from_here: bool) -> None:

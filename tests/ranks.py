@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
@@ -122,14 +123,23 @@ class _Forked(Ranks):
     """Ranks that are forked in place of being started; `command` is a module and its words."""
 
     def start(self, round_: Round) -> list[Any]:
-        return [_Rank(self.command, self.variables(round_, rank)) for rank in range(self.ranks)]
+        module, *words = self.command
+        return [
+            ForkedRank(partial(_rank, module, words, self.variables(round_, rank)))
+            for rank in range(self.ranks)
+        ]
 
 
-class _Rank:
-    """A forked rank: what the launcher uses of `subprocess.Popen`."""
+class ForkedRank:
+    """A rank that the launcher forks: what it uses of `subprocess.Popen`.
 
-    def __init__(self, command: Sequence[Any], variables: Mapping[str, str]) -> None:
+    Args:
+        body: what the rank does, in a session of its own that ends with the launcher; returns the exit code.
+    """
+
+    def __init__(self, body: Callable[[], int]) -> None:
         self._code: int | None = None
+        launcher = os.getpid()
         self.pid = os.fork()
         if self.pid:
             return
@@ -140,8 +150,7 @@ class _Rank:
             signal.set_wakeup_fd(-1)
             follow_parent()
             os.setsid()
-            os.environ.update(variables)
-            code = _call(command[0], command[1:])
+            code = body() if os.getppid() == launcher else 1
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         except BaseException:
@@ -168,6 +177,12 @@ class _Rank:
             pid, status = os.waitpid(self.pid, flags)
             self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
+
+
+def _rank(module: str, words: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Body of a rank of `Processes`."""
+    os.environ.update(variables)
+    return _call(module, words)
 
 
 def _call(module: str, words: Sequence[str]) -> int:

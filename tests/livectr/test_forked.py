@@ -11,8 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.commands import Command, run
 from tests.docs.forked import ForkedOnPath
+from tests.livectr.wrong_logs import LABELLED, row, write_arrow
 from tests.waiting import alive, left_s, until
 
 SHOWS = """
@@ -66,6 +68,24 @@ def test_an_exception_is_shown(tmp_path: Path) -> None:
         [sys.executable, "-m", "fails"], cwd=tmp_path, capture_output=True, text=True, timeout=left_s()
     )
     assert done.returncode == 1 and done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_ranks_are_forks_of_their_supervisor(tmp_path: Path) -> None:
+    """Python itself would find no module; a rank that is told to stop commits, as one that Python starts."""
+    write_arrow(tmp_path / "logs", "shown", [row(number) for number in range(2_000)], partitions=2)
+    (tmp_path / "p.py").write_text(LABELLED)
+    command = [sys.executable, "-m", "livectr", "train", "--pipeline", "p.py", "--source", "file:logs"]
+    command += ["--checkpoint", "c", "--ranks", "2", "--set", "threads=1"]
+    environment = os.environ | {"PYTHONHOME": str(tmp_path)}
+    with Command(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        supervisor = psutil.Process(process.pid)
+        ranks = until(lambda: len(found := supervisor.children()) == 2 and found, process=process)
+        assert all(os.getsid(rank.pid) == rank.pid for rank in ranks)
+        until(lambda: newest_manifest(tmp_path / "c") is not None, process=process)
+        process.terminate()
+        _, said = process.communicate(timeout=left_s())
+    assert process.returncode == 0, said
+    assert alive(ranks) == []
 
 
 def test_a_shell_finds_a_command_that_is_forked(tmp_path: Path) -> None:

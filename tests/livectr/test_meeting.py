@@ -1,42 +1,40 @@
-"""The meeting point of a gang ends at once, whatever its visitors send meanwhile."""
+"""Meeting point of a gang's nodes: it ends when it is told to, whoever speaks."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
 import threading
-from contextlib import suppress
+
+import pytest
 
 from livectr.local.gang import Gang
 from livectr.local.meeting import Meeting
 from livectr.local.ports import free_ports
-from tests.waiting import left_s
-
-CLOSES = 40
+from tests.waiting import left_s, until
 
 
-def test_it_closes_while_visitors_speak() -> None:
+@pytest.mark.parametrize("turns", range(8))
+def test_it_closes_though_a_line_comes(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that came in the moment of the close kept the meeting, and node 0, for as long as its sender
-    spoke."""
-    for _ in range(CLOSES):
-        gang = Gang(2, 0, 1, "", f"127.0.0.1:{free_ports(1)}")
-        meeting = Meeting(gang)
-        over = threading.Event()
+    spoke. Here it comes some turns of the loop before."""
+    gang = Gang(2, 0, 1, "", f"127.0.0.1:{free_ports(1)}")
+    meeting = Meeting(gang)
+    leave = meeting._leave
+    with socket.create_connection(gang.address) as visitor:
+        visitor.sendall(json.dumps({"hello": {"node": 1}, "identity": "of another gang"}).encode() + b"\n")
+        until(lambda: meeting._others)
 
-        def speak(visitor: socket.socket, over: threading.Event = over) -> None:
-            with visitor, suppress(OSError):
-                while not over.is_set():
-                    visitor.sendall(b"{}\n")
+        async def leave_after_a_line() -> None:
+            visitor.sendall(b"{}\n")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await leave()
 
-        visitors = [
-            threading.Thread(target=speak, args=[socket.create_connection(gang.address)]) for _ in range(3)
-        ]
-        for visitor in visitors:
-            visitor.start()
+        monkeypatch.setattr(meeting, "_leave", leave_after_a_line)
+        monkeypatch.setattr("livectr.local.meeting.SILENT_S", left_s())
         closing = threading.Thread(target=meeting.close, daemon=True)
         closing.start()
         closing.join(left_s())
-        hung = closing.is_alive()
-        over.set()
-        for visitor in visitors:
-            visitor.join()
-        assert not hung
+        assert not closing.is_alive()

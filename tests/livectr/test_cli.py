@@ -14,6 +14,7 @@ import pytest
 
 from livectr.cli import main
 from livectr.commands.develop import bench
+from tests import commands
 from tests.tiers import few
 from tests.waiting import left_s
 
@@ -35,9 +36,12 @@ GROUPS = {
 """Command → commands of its own."""
 
 
+LIVECTR = [sys.executable, "-m", "livectr"]
+
+
 def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "livectr", *arguments],
+        [*LIVECTR, *arguments],
         capture_output=True,
         text=True,
         timeout=left_s(),
@@ -213,8 +217,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_ctrl_c_is_clean(tmp_path: Path) -> None:
     simulate = ["logs", "simulate", "--to", f"file:{tmp_path}", "--seconds", "60"]
-    command = [sys.executable, "-m", "livectr", *simulate]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*LIVECTR, *simulate], stderr=subprocess.PIPE, text=True)
     assert process.stderr
     process.stderr.readline()  # the first counts
     process.send_signal(signal.SIGINT)
@@ -292,11 +295,12 @@ def test_train_publish_serve_query_inspect(
         "--json",
     ]
     train += ["--publish", url, "--checkpoint", str(tmp_path / "checkpoint"), "--namespace", "cli"]
-    done = livectr(*train)
+    done = commands.run([*LIVECTR, *train], capture_output=True, text=True, timeout=left_s())
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["examples_trained"] > 2000
     warm = ["--checkpoint", str(tmp_path / "next"), "--warm-start", str(tmp_path / "checkpoint")]
-    done = livectr(*train[:8], *warm, "--set", "warm_parts=network,embeddings", "max_steps=1")
+    again = [*LIVECTR, *train[:8], *warm, "--set", "warm_parts=network,embeddings", "max_steps=1"]
+    done = commands.run(again, capture_output=True, text=True, timeout=left_s())
     assert done.returncode == 0, done.stderr
     assert f"starts with content, embeddings, network of {tmp_path / 'checkpoint'} after" in done.stderr
     capsys.readouterr()
@@ -305,8 +309,8 @@ def test_train_publish_serve_query_inspect(
     shown = capsys.readouterr().out
     assert "whole" in shown and "fingerprint" in shown
 
-    serve = [sys.executable, "-m", "livectr", "serve", "rank", "--pipeline", DISPLAY_ADS, "--redis", url]
-    process = subprocess.Popen([*serve, "--namespace", "cli"], stdout=subprocess.PIPE, text=True)
+    serve = [*LIVECTR, "serve", "rank", "--pipeline", DISPLAY_ADS, "--redis", url]
+    process = commands.Command([*serve, "--namespace", "cli"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout
         server = process.stdout.readline().split(" on ")[1].split()[0]
@@ -337,7 +341,7 @@ def test_train_publish_serve_query_inspect(
 @pytest.mark.parametrize("command", few(["redis", "kafka"], "redis"))
 def test_local_servers_run_until_they_are_told(command: str) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "livectr", "local", command, "--listen", f"127.0.0.1:{_port()}"],
+        [*LIVECTR, "local", command, "--listen", f"127.0.0.1:{_port()}"],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -11,6 +11,7 @@ import pytest
 
 from livectr.demo.demo import PIPELINE
 from livectr.demo.report import KEYS
+from tests.commands import Command
 from tests.waiting import alive, left_s, until
 
 DEMO = [sys.executable, "-m", "livectr", "demo"]
@@ -29,7 +30,7 @@ def left_behind(folder: Path) -> list[str]:
 def test_demo_on_files_whose_trainer_dies(tmp_path: Path) -> None:
     """The trainer resumes from its checkpoint, and the account at the end is whole."""
     keep, report = tmp_path / "keep", tmp_path / "out" / "report.json"
-    process = subprocess.Popen(
+    process = Command(
         [*DEMO, "--seconds", "12", "--rate", "1000", "--keep", str(keep), "--report", str(report)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from livectr.trainer.checkpoint.stored import placed
+from tests.commands import Command
 from tests.trainer.ad_logs import write_files
 from tests.waiting import left_s, until
 
@@ -41,7 +42,7 @@ def catches(pid: int, number: int) -> bool:
 def test_a_signal_reaches_the_program(tmp_path: Path, number: signal.Signals, code: int, says: str) -> None:
     write_files(tmp_path / "logs", 500)
     checkpoint = tmp_path / "checkpoint"
-    process = subprocess.Popen(
+    process = Command(
         [sys.executable, "-c", PROGRAM, f"file:{tmp_path / 'logs'}", str(checkpoint)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},

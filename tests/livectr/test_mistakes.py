@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from livectr.cli import main
+from tests.commands import run
 from tests.waiting import left_s
 
 DISPLAY_ADS = (Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py").read_text()
@@ -181,7 +182,7 @@ def test_a_server_wants_a_host_and_a_port(
 def test_all_ranks_mistake_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(DISPLAY_ADS)
     train = ["-m", "livectr", "train", "--pipeline", "p.py", "--source", "file:nowhere", "--ranks", "2"]
-    done = subprocess.run(
+    done = run(
         [sys.executable, *train],
         capture_output=True,
         text=True,

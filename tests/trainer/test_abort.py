@@ -13,10 +13,10 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from livectr.local.ports import free_ports
 from livectr.system.errors import InternalError
 from livectr.trainer.comm import abort
+from tests.commands import Command
 from tests.tiers import few
 
 ROOT = Path(__file__).parents[2]
-WORKER = Path(__file__).parent / "abort_worker.py"
 HOW = [("waiting", 0), ("computing", 2), ("killed", 1)]
 """State of the failing rank, and its number."""
 SOON_S = 540
@@ -28,10 +28,10 @@ CAUSE = "rank {} failed: ConfigError: the spill is full"
 def ranks(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[str]]]:
     """A process for each rank, as torchrun would start it."""
     world = {"WORLD_SIZE": str(len(commands)), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    world |= {"MASTER_PORT": str(free_ports(1)), "PYTHONPATH": str(ROOT)}
+    world |= {"MASTER_PORT": str(free_ports(1))}
     running = [
-        subprocess.Popen(
-            [sys.executable, *command],
+        Command(
+            [sys.executable, "-m", *command],
             env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -51,7 +51,7 @@ def ranks(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[s
 @pytest.mark.parametrize(("how", "failing"), few(HOW, ("killed", 1)))
 def test_the_others_end_and_name_the_cause(how: str, failing: int) -> None:
     """The failed rank is still closing its resources: its connections are open."""
-    with ranks([[str(WORKER), how, str(failing)]] * 3) as started:
+    with ranks([["tests.trainer.abort_worker", how, str(failing)]] * 3) as started:
         for rank, process in enumerate(started):
             if rank == failing:
                 continue
@@ -79,7 +79,7 @@ def test_a_rank_that_fails_before_it_has_joined(tmp_path: Path, failing: int) ->
     good = tmp_path / "pipeline.py"
     good.write_text("from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n")
     files = [tmp_path / "missing.py" if rank == failing else good for rank in range(2)]
-    train = ["-m", "livectr", "train", "--source", f"file:{tmp_path / 'logs'}", "--pipeline"]
+    train = ["livectr", "train", "--source", f"file:{tmp_path / 'logs'}", "--pipeline"]
     with ranks([[*train, str(file)] for file in files]) as started:
         said = [process.communicate(timeout=SOON_S)[1] for process in started]
         assert [process.returncode for process in started] == [2 if r == failing else 1 for r in range(2)]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from livectr.local.ports import free_ports
 from livectr.trainer.comm.control import Control
+from tests.commands import Command
 from tests.waiting import left_s
 
-WORKER = Path(__file__).with_name("control_worker.py")
+ROOT = Path(__file__).parents[2]
 
 
 def test_alone_every_call_is_the_identity() -> None:
@@ -20,11 +21,11 @@ def test_alone_every_call_is_the_identity() -> None:
 def test_what_rank_0_tells_crosses_once() -> None:
     """A broadcast, not a gathering of N equally long messages: item features are large."""
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1))}
-    root = str(WORKER.parents[2])
     ranks = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER)],
-            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONPATH": root},
+        Command(
+            [sys.executable, "-m", "tests.trainer.control_worker"],
+            cwd=ROOT,
+            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
         )
         for rank in range(2)

@@ -13,6 +13,7 @@ from k8s.rules import __main__ as rules
 from livectr.demo.demo import UNTIL_IDLE_S
 from livectr.demo.prometheus import Target, command, prometheus_program
 from livectr.system.errors import ConfigError
+from tests.commands import run
 from tests.promtool import promtool
 from tests.waiting import left_s
 from tests.watch.demos import DEMO, WatchedDemo
@@ -88,7 +89,5 @@ def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_do_not_go_together(words: list[str], sentence: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*DEMO, *words], capture_output=True, text=True, check=False, timeout=left_s(), cwd=tmp_path
-    )
+    done = run([*DEMO, *words], capture_output=True, text=True, check=False, timeout=left_s(), cwd=tmp_path)
     assert done.returncode == 2 and sentence in done.stderr

@@ -40,6 +40,7 @@ collect_ignore = [] if gpu_available() else ["gpu"]
 # tests/k8s needs a cluster and many minutes: `make test-k8s` names the folder.
 collect_ignore += [] if any("tests/k8s" in word for word in sys.argv) else ["k8s"]
 _numbers = itertools.count()
+_brokers: list[Broker] = []
 _BEFORE_S = pytest.StashKey[float]()
 CALL_S = 60.0
 """Deadline of a call without one of its own; the product's are 5 s, and 0.25 s for Redis."""
@@ -98,14 +99,24 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let waits of a test and of its fixtures last as long as pytest-timeout lets the test."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Let waits of a test and of its fixtures last as long as pytest-timeout lets the test.
+
+    In a worker of `TestByTest`, end the broker after the last test that may use it: idle, it costs a fiftieth
+    of a core.
+    """
     marker = item.get_closest_marker("timeout")
     given = (marker.args[0] if marker.args else marker.kwargs["timeout"]) if marker else None
     usual = item.config.getoption("timeout") or item.config.getini("timeout")
     with waiting.limited(float(usual if given is None else given)):
         item.stash[_BEFORE_S] = cpu_s()
-        return (yield)
+        try:
+            return (yield)
+        finally:
+            words = getattr(item.config, "workerinput", {}).get("mainargv", ())
+            if "--dist=loadscope" in words and (nextitem is None or _scope(nextitem.nodeid) != "kafka"):
+                for broker in _brokers:
+                    broker.stop()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -145,8 +156,12 @@ class TestByTest(LoadScopeScheduling):
     __test__ = False
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.split("::")[0]
-        return _together(file) or nodeid
+        return _scope(nodeid)
+
+
+def _scope(nodeid: str) -> str:
+    """Name of what stays in one worker with a test: its own, its file's, or "kafka"."""
+    return _together(nodeid.split("::")[0]) or nodeid
 
 
 @functools.cache
@@ -166,6 +181,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TestByTest |
 def kafka_url() -> Iterator[str]:
     """`kafka://host:port` of a broker where topics have to be created."""
     with Broker() as broker:
+        _brokers.append(broker)
         yield broker.url
 
 

@@ -3,6 +3,8 @@
 None of them starts gRPC, or a thread of Python: a fork has the thread alone that forks.
 """
 
+import weakref
+
 from livectr.system.heap import loading
 
 with loading(lean=True):
@@ -18,5 +20,9 @@ with loading(lean=True):
 
 # As in tests/conftest.py. A process that a forked process starts compiles in the background.
 engines.default = "calls"
+
+# PyTorch's finalizers take each of its operators back, for 50 ms at the end of a command.
+for finalizer in tuple(weakref.finalize._registry):  # type: ignore[attr-defined]
+    finalizer.atexit = False
 
 __all__ = ["livectr", "tests"]

@@ -189,7 +189,7 @@ def _run(
     os.chdir(folder)
     multiprocessing.set_start_method(None, force=True)  # the server's is its own
     _as_after_a_start(from_here)
-    Ranks.start = _start_ranks  # type: ignore[method-assign]
+    Ranks.start = _start_ranks  # type: ignore[assignment, method-assign]
     flag, named = what
     sys.argv = [flag, *words]
     try:

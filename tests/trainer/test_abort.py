@@ -29,7 +29,7 @@ def ranks(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[s
     """A process for each rank, as torchrun would start it."""
     world = {"WORLD_SIZE": str(len(commands)), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     world |= {"MASTER_PORT": str(free_ports(1))}
-    running = [
+    running: list[subprocess.Popen[str]] = [
         Command(
             [sys.executable, "-m", *command],
             env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},

@@ -79,7 +79,8 @@ def test_ranks_are_forks_of_their_supervisor(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONHOME": str(tmp_path)}
     with Command(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         supervisor = psutil.Process(process.pid)
-        ranks = until(lambda: len(found := supervisor.children()) == 2 and found, process=process)
+        until(lambda: len(supervisor.children()) == 2, process=process)
+        ranks = supervisor.children()
         assert all(os.getsid(rank.pid) == rank.pid for rank in ranks)
         until(lambda: newest_manifest(tmp_path / "c") is not None, process=process)
         process.terminate()

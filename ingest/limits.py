@@ -19,7 +19,7 @@ class RecordLimits:
     """Limits of one record or message.
 
     Args:
-        record_bytes: longest JSON record or line.
+        record_bytes: longest JSON record, and longest row of a file that `init` and `logs` read.
         depth: deepest nesting of JSON objects and lists, also in columns that are not in use.
         message_rows: most rows of an Arrow message.
         unpacked_bytes: greatest size of an Arrow message, or of a Kafka batch, after decompression and with
@@ -29,7 +29,7 @@ class RecordLimits:
         ConfigError: a limit is out of range.
     """
 
-    record_bytes: int = 1 << 20
+    record_bytes: int = 4 << 20
     depth: int = 64
     message_rows: int = 1 << 20
     unpacked_bytes: int = 64 << 20

@@ -236,7 +236,7 @@ class Decoder:
             return self._arrow.read(partition, offsets, values, start)
         if form is Form.REGISTERED and self._registered is not None:
             return self._registered.read(partition, offsets, values)
-        reason, detail = Reason.OVERSIZE, f"longer than {self._record_bytes} bytes"
+        reason, detail = Reason.OVERSIZE, f"longer than {self._record_bytes} bytes (max_record_bytes)"
         if form is Form.REGISTERED:
             reason, detail = Reason.NO_SCHEMA, NO_REGISTRY
         for offset, value in zip(offsets.tolist(), values, strict=True):

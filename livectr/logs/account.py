@@ -10,11 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from livectr.system.errors import RowsError
+from livectr.ingest.limits import LIMITS
+from livectr.system.errors import ConfigError, RowsError
 from livectr.system.texts import visible
 
 MOST_SET_ASIDE = 0.01
 """Share of a file's rows above which a command ends with an error, if nobody says more."""
+LONGEST_ROW = LIMITS.record_bytes
+"""Bytes of a row, in every format: of its line, or of its values. A longer one is set aside."""
+LONGEST_LINE = 256 << 20
+"""Bytes without a line end above which a file is none of lines."""
 SHOWN = 3
 LONGEST_SHOWN = 60
 
@@ -85,6 +90,16 @@ class Account:
         known.count += 1
         if self.keep is not None:
             self.keep(place, what, text)
+
+    def set_aside_long(self, place: int, text: str) -> None:
+        """Set aside a row of more than LONGEST_ROW bytes, of which `text` is the beginning."""
+        self.set_aside(place, "long", f"longer than {LONGEST_ROW >> 20} MiB", text)
+
+    def no_lines(self, line: int) -> ConfigError:
+        """Error for a line of more than LONGEST_LINE bytes."""
+        return ConfigError(
+            f"{self.path}: line {line} is longer than {LONGEST_LINE >> 20} MiB; is this a file of lines?"
+        )
 
     @property
     def count(self) -> int:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
-from livectr.logs.account import Account
-from livectr.logs.csv_rows import Rows
+from livectr.logs.account import LONGEST_ROW, Account
+from livectr.logs.csv_rows import I64, Rows
 from livectr.logs.names import check_names
 from livectr.system.errors import ConfigError, reason_of
 
@@ -35,13 +35,45 @@ def parquet_rows(account: Account) -> Iterator[Rows]:
         for batch in file.iter_batches(batch_size=BATCH_ROWS):
             flat = _flat(batch, account)
             columns = [plain(column) for column in flat.columns]
-            yield Rows(
+            rows = Rows(
                 pa.RecordBatch.from_arrays(columns, flat.schema.names),
                 np.arange(first, first + flat.num_rows, dtype=np.int64),
             )
             first += flat.num_rows
+            if len((short := _without_long(rows, account)).places):
+                yield short
     except (OSError, pa.ArrowException) as error:
         raise ConfigError(f"{account.path} cannot be read as Parquet: {reason_of(error)}.") from None
+
+
+def row_bytes(batch: pa.RecordBatch) -> I64:
+    """int64[n], bytes of each row: those of its texts and bytes, and 8 for any other value, null or not."""
+    return sum((_bytes(column) for column in batch.columns), np.zeros(batch.num_rows, np.int64))
+
+
+def _bytes(column: pa.Array) -> I64:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return np.asarray(pc.fill_null(pc.binary_length(column), 0), np.int64)
+    if pa.types.is_list(kind):
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0), np.int64)
+        ends = np.concatenate(([0], np.cumsum(_bytes(column.flatten()))))
+        stops = np.cumsum(lengths)
+        return np.asarray(ends[stops] - ends[stops - lengths], np.int64)
+    return np.full(len(column), 8, np.int64)
+
+
+def _without_long(rows: Rows, account: Account) -> Rows:
+    """Rows of at most LONGEST_ROW bytes; the account receives the others."""
+    if rows.batch.nbytes <= LONGEST_ROW:
+        return rows
+    fits = row_bytes(rows.batch) <= LONGEST_ROW
+    if fits.all():
+        return rows
+    for number in np.flatnonzero(~fits).tolist():
+        text = str(rows.batch.slice(number, 1).to_pylist()[0])
+        account.set_aside_long(int(rows.places[number]), text[:LONGEST_ROW])
+    return Rows(rows.batch.filter(pa.array(fits)), rows.places[fits])
 
 
 def plain(column: pa.Array) -> pa.Array:

@@ -30,16 +30,13 @@ from livectr.kernels.stream.csv_records import (
     Records,
     csv_records,
 )
-from livectr.logs.account import Account
+from livectr.logs.account import LONGEST_LINE, LONGEST_ROW, Account
 from livectr.logs.encoding import check_text, not_utf8
 from livectr.logs.names import check_names
 from livectr.system.errors import ConfigError, InternalError
 from livectr.system.texts import visible
 
 BLOCK_BYTES = 4 << 20
-LONGEST_ROW = 4 << 20
-"""Bytes of a row, and of the text that is searched for the end of a quote."""
-LONGEST_LINE = 256 << 20
 SEPARATORS = ",\t;|"
 CLEARLY = 0.02
 """Share of a file that must fit better without quotes, or with escapes, than with quotes alone."""
@@ -145,10 +142,7 @@ def csv_rows(content: IO[bytes], head: Head, account: Account) -> Iterator[Rows]
         more = content.read(BLOCK_BYTES)
         last, text = not more, text + more
         if len(text) > LONGEST_LINE:
-            raise ConfigError(
-                f"{account.path}: line {line + 1} is longer than {LONGEST_LINE >> 20} MiB; "
-                "is this a file of lines?"
-            )
+            raise account.no_lines(line + 1)
         found = csv_records(text, head.dialect, columns=len(head.names), longest=LONGEST_ROW, last=last)
         fits = found.verdicts == FITS
         for number in np.flatnonzero(~fits).tolist():
@@ -277,16 +271,18 @@ def _set_aside(text: bytes, found: Records, number: int, head: Head, account: Ac
         int(found.fields[number]),
         int(found.verdicts[number]),
     )
+    shown = row[:LONGEST_ROW].decode(errors="backslashreplace")
     if verdict == COLUMNS:
         kind, what = "fields", f"{fields} columns, not {len(head.columns)}"
     elif verdict == QUOTE:
         kind, what = "quote", "a quote is not closed, or text follows it"
     elif verdict == LONG:
-        kind, what = "long", f"longer than {LONGEST_ROW >> 20} MiB"
+        account.set_aside_long(place, shown)
+        return
     else:
         assert verdict == ENCODING, verdict
         kind, what = "encoding", not_utf8(row)
-    account.set_aside(place, kind, what, row[:LONGEST_ROW].decode(errors="backslashreplace"))
+    account.set_aside(place, kind, what, shown)
 
 
 def _is_number(text: str) -> bool:

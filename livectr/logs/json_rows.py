@@ -12,14 +12,13 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from livectr.logs.account import Account
+from livectr.logs.account import LONGEST_LINE, LONGEST_ROW, Account
 from livectr.logs.csv_rows import Rows
 from livectr.logs.encoding import check_text, not_utf8
 from livectr.logs.names import check_names
 from livectr.system.errors import ConfigError
 
 BATCH_ROWS = 20_000
-LONGEST_LINE = 256 << 20
 _INT64 = 1 << 63
 
 
@@ -52,13 +51,13 @@ def json_lines(content: IO[bytes], account: Account) -> Iterator[tuple[int, byte
     while line := content.readline(LONGEST_LINE):
         line_number += 1
         if len(line) == LONGEST_LINE:
-            raise ConfigError(
-                f"{account.path}: line {line_number} is longer than {LONGEST_LINE >> 20} MiB; "
-                "is this a file of lines?"
-            )
+            raise account.no_lines(line_number)
         if line_number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         if not (line := line.strip()):
+            continue
+        if len(line) > LONGEST_ROW:
+            account.set_aside_long(line_number, line[:LONGEST_ROW].decode(errors="backslashreplace"))
             continue
         try:
             row = _DECODE(line.decode())

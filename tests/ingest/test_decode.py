@@ -20,6 +20,7 @@ from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.language.tables import Table
+from livectr.ingest.limits import LIMITS
 from livectr.system.errors import ConfigError
 from tests.ingest.decoding import ARROW, GOOD, ROW, STREAM, USED, Letters, arrow, decode, event
 from tests.tiers import examples
@@ -99,7 +100,11 @@ def test_a_good_event() -> None:
         ),
         (event(ctx={"zoom": "big"}), Reason.WRONG_TYPE, "column `ctx`"),
         (event(ctx=5), Reason.WRONG_TYPE, "column `ctx` is a whole number"),
-        (event(query="x" * (1 << 20)), Reason.OVERSIZE, "longer than 1048576 bytes"),
+        (
+            event(query="x" * LIMITS.record_bytes),
+            Reason.OVERSIZE,
+            "longer than 4194304 bytes (max_record_bytes)",
+        ),
         (None, Reason.NO_VALUE, "without value"),
         (b"\xff\xff\xff\xffnot arrow", Reason.BAD_ARROW, ""),
         (

@@ -103,7 +103,7 @@ def test_broken_records_become_letters_in_the_broker(
         10: (json.dumps({"user_id": "x", "ts": 1, "page": ""}).encode(), "wrong_type"),
         11: (json.dumps({"user_id": 1, "ts": 1}).encode(), "missing_column"),
         50: (None, "no_value"),
-        60: (b'{"user_id": 1, "page": "' + b"x" * (2 << 20) + b'"}', "oversize"),
+        60: (b'{"user_id": 1, "page": "' + b"x" * (5 << 20) + b'"}', "oversize"),
         70: (b"\xff\xff\xff\xff\x00", "bad_arrow"),
     }
     values = [bad[n][0] if n in bad else event(n) for n in range(100)]

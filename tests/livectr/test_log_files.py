@@ -19,8 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.guess.leaks import tells
+from livectr.ingest.limits import LIMITS
 from livectr.kernels.stream.csv_records import COLUMNS, ENCODING, FITS, LONG, QUOTE, Dialect, csv_records
 from livectr.logs.account import Account
+from livectr.logs.arrow_rows import row_bytes
 from livectr.logs.files import log_rows
 from livectr.logs.formats import CRITEO
 from livectr.logs.times import epoch_ms
@@ -189,6 +191,39 @@ def test_latin_1_is_named_with_its_line(tmp_path: Path) -> None:
 def test_a_line_that_is_no_row_is_set_aside(tmp_path: Path, line: str, what: str) -> None:
     found, account = rows_of(written(tmp_path / "log.jsonl", f'{{"a": 1}}\n{line}\n{{"a": 2}}\n'))
     assert found == [{"a": 1}, {"a": 2}] and account.count == 1 and what in account.first[0]
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.jsonl", "log.parquet"])
+def test_a_row_is_too_long_in_every_file_alike(tmp_path: Path, name: str) -> None:
+    """The limit is that of a record in training: what a reader keeps is learned."""
+    most = LIMITS.record_bytes
+    rows = [{"a": "x", "b": 1}, {"a": "x" * (most - 99), "b": 2}, {"a": "x" * (most + 1), "b": 3}]
+    rows += [{"a": "y", "b": 4}]
+    path = tmp_path / name
+    if name == "log.parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    elif name == "log.jsonl":
+        written(path, "".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        written(path, "a,b\n" + "".join(f"{row['a']},{row['b']}\n" for row in rows))
+    found, account = rows_of(path)
+    assert [int(row["b"]) for row in found] == [1, 2, 4]
+    line = {"log.csv": "line 4", "log.jsonl": "line 3", "log.parquet": "row 3"}[name]
+    assert account.first == [f"{line}: longer than 4 MiB"]
+
+
+def test_the_bytes_of_a_row_are_those_of_its_values() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "text": ["ab", None, "é"],
+            "number": [1, 2, None],
+            "texts": pa.array([["a", "bc"], [], None], pa.list_(pa.string())),
+            "numbers": pa.array([[1, 2], [3], []], pa.list_(pa.int32())),
+            "lists": pa.array([[["abc"], []], [], None], pa.list_(pa.list_(pa.string()))),
+        }
+    )
+    assert row_bytes(batch).tolist() == [2 + 8 + 3 + 16 + 3, 8 + 8, 2 + 8]
+    assert row_bytes(batch.slice(1)).tolist() == row_bytes(batch)[1:].tolist()
 
 
 def test_whole_numbers_of_json_stay_whole(tmp_path: Path) -> None:

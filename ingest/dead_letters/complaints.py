@@ -46,6 +46,11 @@ def _missing(name: str, seen: tuple[str, ...]) -> str:
     return f"{message}; its columns are {', '.join(seen[:_MOST_NAMES])}{more}"
 
 
+def repeated_column(name: str) -> str:
+    """Sentence about a column that a table has twice."""
+    return f"column `{name}` is there twice"
+
+
 def wrong_type(name: str, dtype: str, actual: str) -> str:
     """Sentence about a column of another type than declared.
 

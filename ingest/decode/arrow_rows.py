@@ -122,6 +122,8 @@ def conform(
                 elif dtypes.element(dtype) in ("int64", "int32"):
                     odd += _too_wide(array, name, dtype)
             arrays.append(array)
+        elif name in batch.schema.names:
+            raise UnusableError(Reason.WRONG_TYPE, complaints.repeated_column(name), batch.num_rows)
         elif name in optional:
             arrays.append(pa.nulls(batch.num_rows, kind))
         else:

@@ -33,6 +33,7 @@ from livectr.ingest.limits import LIMITS
 from livectr.kernels.stream import json_columns
 from livectr.kernels.stream.json_columns import JsonColumns
 from livectr.kernels.stream.json_depth import deeper_than
+from livectr.system.json_objects import REPEATED, mark_repeated, said
 from livectr.system.values import MOST_EXACT, Misfit, UnfitError, meaning
 
 # A column path and its type: ("device", "browser") → "string".
@@ -242,9 +243,7 @@ class JsonRows:
                 good += rows
                 batches.append(batch)
             else:
-                unsure += [
-                    (row, Reason.BAD_JSON, "not strict JSON (a key twice, a lone surrogate?)") for row in rows
-                ]
+                unsure += [(row, Reason.BAD_JSON, "not strict JSON (a lone surrogate?)") for row in rows]
         for row, reason, detail in unsure:
             batch = self._block(Texts.of([texts[row]]))
             if batch is not None:
@@ -267,21 +266,24 @@ class JsonRows:
             return Reason.BAD_JSON, "not one whole JSON object", True
         try:
             # An undecodable byte matters only in a column that is in use; pyarrow decides.
-            event = json.loads(text.decode("utf-8", "surrogateescape"))
+            event = json.loads(text.decode("utf-8", "surrogateescape"), object_pairs_hook=mark_repeated)
         except (ValueError, RecursionError) as error:
             # Without the place in the text, so that equal mistakes give equal sentences.
             message = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
             return Reason.BAD_JSON, f"not JSON: {message}", False
         for path, dtype in self._leaves.items():
             value: Any = event
+            at = 0
             for depth, name in enumerate(path):
-                if value is None:
+                if value is None or value is REPEATED:
                     break
                 if not isinstance(value, dict):
                     parent = ".".join(path[:depth])
                     message = complaints.wrong_type(parent, "an object", complaints.words_of(value))
                     return Reason.WRONG_TYPE, message, True
-                value = value.get(name)
+                value, at = value.get(name), depth + 1
+            if value is REPEATED:
+                return Reason.BAD_JSON, said(".".join(path[:at])), True
             name = ".".join(path)
             if dtype in dtypes.BYTES:
                 if not isinstance(value, str | None):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.decode.registry import HEAD_BYTES, SchemaRegistry, Wanted
 from livectr.ingest.decode.rows import Read, UnreadableError
+from livectr.system.json_objects import REPEATED, mark_repeated, said
 
 _ARROW: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -64,7 +66,7 @@ class RecordReader:
     @staticmethod
     def json(number: int) -> RecordReader:
         """Reader of JSON, whose schema is not needed."""
-        return RecordReader(number, json.loads, {})
+        return RecordReader(number, partial(json.loads, object_pairs_hook=mark_repeated), {})
 
     def head(self, value: bytes) -> bytes:
         """Beginning that is equal for all messages that `batch` takes together."""
@@ -99,6 +101,8 @@ class RecordReader:
                 raise self._unreadable(f"a {type(row).__name__} and no record, in schema {self._number}")
             rows.append(row)
         present = [name for name in wanted.columns if any(name in row for row in rows)]
+        if twice := next((name for name in present for row in rows if row.get(name) is REPEATED), None):
+            raise self._unreadable(f"{said(twice)}, in a message of schema {self._number}")
         try:
             columns = [pa.array([row.get(name) for row in rows], self._types.get(name)) for name in present]
         except (pa.ArrowException, OverflowError) as error:

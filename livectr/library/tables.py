@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from livectr.ingest.dead_letters.complaints import empty, no_time, not_finite, null_inside, wrong_unit
+from livectr.ingest.dead_letters.complaints import (
+    empty,
+    no_time,
+    not_finite,
+    null_inside,
+    repeated_column,
+    wrong_unit,
+)
 from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform
 from livectr.ingest.decode.clean import holey, nan_as_null
 from livectr.ingest.language.dtypes import element, is_list
@@ -19,9 +27,8 @@ from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, millisec
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.library.arrays import array_of
 from livectr.system.errors import ConfigError, reason_of
-
-_WIDE = pa.decimal128(38)
 
 
 def to_pipeline(pipeline: Pipeline | str | Path) -> Pipeline:
@@ -45,9 +52,14 @@ def to_table(rows: Any, name: str) -> pa.Table:
         ConfigError: it is none of these, or its values have no Arrow type.
     """
     try:
-        return _table(rows, name)
+        table = _table(rows, name)
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(error).startswith(name) else f"{name}: {error}") from None
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{name} cannot become an Arrow table: {error}") from error
+    if twice := next((one for one, count in Counter(table.column_names).items() if count > 1), None):
+        raise ConfigError(f"{name}: {repeated_column(twice)}; rename one of them")
+    return table
 
 
 def _table(rows: Any, name: str) -> pa.Table:
@@ -58,13 +70,13 @@ def _table(rows: Any, name: str) -> pa.Table:
     if isinstance(rows, str | Path):
         return _read_parquet(Path(rows), name)
     if isinstance(rows, Mapping):
-        return pa.table({str(column): _array(values) for column, values in rows.items()})
+        return pa.table({str(column): array_of(values, str(column)) for column, values in rows.items()})
     if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(str(column) for row in rows for column in row)
-        return pa.table({column: _array([row.get(column) for row in rows]) for column in names})
+        return pa.table({column: array_of([row.get(column) for row in rows], column) for column in names})
     is_series = type(rows).__name__ == "Series"  # a column is no rows
     if type(rows).__module__.partition(".")[0] == "pandas" and not is_series:
-        return pa.Table.from_pandas(rows, preserve_index=False)
+        return _from_pandas(rows)
     if hasattr(rows, "to_arrow") and not is_series:
         return rows.to_arrow()
     if hasattr(rows, "__arrow_c_stream__") and not is_series:
@@ -75,13 +87,12 @@ def _table(rows: Any, name: str) -> pa.Table:
     )
 
 
-def _array(values: Any) -> Any:
-    """A column of values; whole numbers beyond int64 become decimals, for the pipeline says what they are."""
+def _from_pandas(frame: Any) -> pa.Table:
     try:
-        return pa.array(values)
-    except OverflowError:
-        listed = any(isinstance(value, list | tuple) for value in values)
-        return pa.array(values, pa.list_(_WIDE) if listed else _WIDE)
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, OverflowError):  # of a column of objects
+        listed = frame.astype(object).where(frame.notna(), None).to_dict("list")
+        return pa.table({str(name): array_of(values, str(name)) for name, values in listed.items()})
 
 
 def _read_parquet(path: Path, name: str) -> pa.Table:

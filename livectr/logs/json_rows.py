@@ -17,6 +17,7 @@ from livectr.logs.csv_rows import Rows
 from livectr.logs.encoding import check_text, not_utf8
 from livectr.logs.names import check_names
 from livectr.system.errors import ConfigError
+from livectr.system.json_objects import refuse_repeated
 
 BATCH_ROWS = 20_000
 _INT64 = 1 << 63
@@ -154,7 +155,9 @@ def _refuse(text: str) -> None:
     raise ValueError(f"{text} is no JSON; write null")
 
 
-_DECODE = json.JSONDecoder(parse_float=_number, parse_constant=_refuse).decode
+_DECODE = json.JSONDecoder(
+    object_pairs_hook=refuse_repeated, parse_float=_number, parse_constant=_refuse
+).decode
 
 
 def batch_of(rows: list[dict[str, Any]], names: dict[str, None]) -> pa.RecordBatch:

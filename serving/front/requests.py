@@ -14,6 +14,7 @@ from typing import Any
 from livectr.client.clients import Content, PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.serving.front import answers
 from livectr.system.errors import ConfigError
+from livectr.system.json_objects import refuse_repeated
 
 EXACT = 2**53
 """JavaScript is exact up to here. Larger integers are texts in answers, and may be in requests."""
@@ -38,7 +39,7 @@ class JsonRequest:
 
     def __init__(self, raw: bytes, fields: Sequence[str]) -> None:
         try:
-            given = json.loads(raw)  # NaN is null, as in a log of JSON
+            given = json.loads(raw, object_pairs_hook=refuse_repeated)  # NaN is null, as in a log of JSON
             if b"\\u" in raw:
                 json.dumps(given, ensure_ascii=False).encode()  # ValueError for half a pair of surrogates
         except (ValueError, RecursionError) as error:

@@ -109,8 +109,8 @@ def decode(
     return decoder.messages(0, MessageList.of(range(100, 100 + len(values)), values)), letters
 
 
-def arrow(columns: dict[str, Any], schema: pa.Schema | None = None) -> bytes:
-    table = pa.table(columns, schema=schema)
+def arrow(columns: dict[str, Any] | pa.Table, schema: pa.Schema | None = None) -> bytes:
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns, schema=schema)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=2)

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +16,16 @@ from hypothesis import strategies as st
 
 from livectr.client.pack import column_of
 from livectr.commands.run.query import _value, _values
+from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.operators import length
 from livectr.ingest.pipeline import Pipeline
-from livectr.library.tables import root_columns
+from livectr.library.tables import root_columns, to_table
+from livectr.logs.account import Account
+from livectr.logs.files import log_rows
 from livectr.serving.errors import RequestError
-from livectr.serving.front.requests import typed
+from livectr.serving.front.requests import JsonRequest, typed
 from livectr.serving.request.columns import to_arrow
 from livectr.system.errors import ConfigError
 from livectr.system.values import UnfitError, meaning
@@ -65,6 +69,11 @@ def from_arrow(value: Any, dtype: str) -> Any:
 
 
 def from_rows(value: Any, dtype: str) -> Any:
+    found = _of_rows([value], dtype)
+    return found if found is REFUSED else found[0]
+
+
+def _of_rows(values: list[Any], dtype: str) -> Any:
     log = labelled(_stream(dtype), label="click")
     vector = dtypes.element(dtype) in ("float32", "float64")
     x = length(log.x) if dtypes.is_list(dtype) and vector else log.x
@@ -72,7 +81,7 @@ def from_rows(value: Any, dtype: str) -> Any:
         log, sparse={"k": log.k} | ({} if vector else {"x": x}), dense={"x": x} if vector else {}, rank=None
     )
     try:
-        return root_columns(pipeline, [{"k": 1, "x": value}]).column("t.x")[0].as_py()
+        return root_columns(pipeline, [{"k": 1, "x": one} for one in values]).column("t.x").to_pylist()
     except ConfigError:
         return REFUSED
 
@@ -144,12 +153,58 @@ def test_a_value_means_the_same_through_every_door(door: str, dtype: str, value:
     assert _same(DOORS[door](value, dtype), expected(value, dtype))
 
 
+@examples(400)
+@given(
+    st.sampled_from(DTYPES), st.lists(st.none() | st.booleans() | WHOLE | FRACTIONS, min_size=2, max_size=4)
+)
+def test_a_value_means_the_same_among_others(dtype: str, values: list[Any]) -> None:
+    """Rows of the library may mix numbers with true and false, as those of a log."""
+    wanted = [expected(value, dtype) for value in values]
+    assert _same(_of_rows(values, dtype), REFUSED if REFUSED in wanted else wanted)
+
+
 @pytest.mark.parametrize("door", OF_JSON)
 @examples(100)
 @given(st.binary(max_size=9) | st.sampled_from(["YQ", "YQ=", "%%", "a b="]))
 def test_bytes_are_base64_in_json(door: str, value: bytes | str) -> None:
     text = base64.b64encode(value).decode() if isinstance(value, bytes) else value
     assert DOORS[door](text, "binary") == (value if isinstance(value, bytes) else REFUSED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"k": 1, "x": 1, "x": 2}', '{"k": 1, "x": null, "x": 2}', '{"k": 1, "x": 1, "\\u0078": 1}'],
+)
+def test_a_key_that_is_there_twice_is_refused_through_every_door(tmp_path: Path, text: str) -> None:
+    """Nobody says which value counts; each door names the key."""
+    _, letters = decode([text.encode()], _stream("int64"), columns=["k", "x"])
+    assert letters.all == {(100, 0): (Reason.BAD_JSON, "key `x` is there twice")}
+    with pytest.raises(ConfigError, match="the request is no JSON: key `x` is there twice"):
+        JsonRequest(f'{{"context": {text}}}'.encode(), ("context",))
+    (tmp_path / "log.jsonl").write_text(f'{{"k": 0, "x": 0}}\n{text}\n')
+    account = Account(tmp_path / "log.jsonl")
+    assert [rows.places.tolist() for rows in log_rows(account)] == [[1]]
+    assert account.first == ["line 2: key `x` is there twice"]
+
+
+def test_a_column_that_is_there_twice_is_refused() -> None:
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["k", "x", "x"])
+    _, letters = decode([arrow(pa.Table.from_batches([twice]))], _stream("int64"), columns=["k", "x"])
+    assert letters.all == {(100, 0): (Reason.WRONG_TYPE, "column `x` is there twice")}
+    with pytest.raises(ConfigError, match="rows: column `x` is there twice"):
+        to_table(twice, "rows")
+
+
+def test_only_a_repeated_key_in_use_counts() -> None:
+    text = b'{"k": 1, "x": true, "other": 1, "other": 2, "deep": {"x": 1, "x": 2}}'
+    assert _decoded(text, "int64") == 1
+
+
+def test_a_repeated_key_on_the_path_of_a_field_is_named() -> None:
+    log = Stream("t", key="k", columns={"k": "int64", "o": "string", "p": "int64"}, json_fields={"p": "o.p"})
+    for text, key in (('{"p": 1, "p": 2}', "o.p"), ('{"p": 1}, "o": {"p": 1}', "o")):
+        _, letters = decode([f'{{"k": 1, "o": {text}}}'.encode()], log, columns=["k", "p"])
+        assert letters.all == {(100, 0): (Reason.BAD_JSON, f"key `{key}` is there twice")}
 
 
 @examples(100)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -193,7 +194,19 @@ def without(name: str) -> dict[str, list[Any]]:
     [
         (7, {}, "rows is a int; give a DataFrame"),
         ("nowhere.parquet", {}, "nowhere.parquet cannot be read as Parquet"),
-        ([{"user": 1}, {"user": "x"}], {}, "rows cannot become an Arrow table"),
+        (
+            [{"user": 1}, {"user": None}, {"user": "x"}],
+            {},
+            "rows: row 2: column `user` is text .'x'., which follows a whole number; give all values of the",
+        ),
+        (
+            {"user": [[1], [2], ["x"]]},
+            {},
+            "row 2: column `user` is a list .*which has no place among values of the type list<item: int64>",
+        ),
+        (pd.DataFrame({"user": [1, "x"]}), {}, "row 1: column `user` is text"),
+        ({"user": [object()]}, {}, "row 0: column `user` is of type object .*which is no value of a column"),
+        (pd.DataFrame([[1, 2]], columns=["user", "user"]), {}, "user"),
         (without("page"), {"ads": ADS}, "rows have no column impressions.page; their columns are user, ad"),
         (rows(3), {}, "rows have no column ads.category, ads.price"),
         (

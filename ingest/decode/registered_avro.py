@@ -29,6 +29,8 @@ _ARROW: Mapping[str, pa.DataType] = {
     "string": pa.string(),
     "enum": pa.string(),
 }
+MOST_DIGITS = 38
+"""Digits of a decimal of 128 bits."""
 _TIMES = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns"}
 
 
@@ -140,11 +142,12 @@ def _whole(body: bytes, schema: Any) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """Schema without logical types: times stay numbers, whose unit `_arrow_type` knows."""
+    """Schema without logical types but decimals: times stay numbers, whose unit `_arrow_type` knows."""
     if isinstance(schema, list):
         return [_plain(entry) for entry in schema]
     if isinstance(schema, dict):
-        return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
+        kept = schema.get("logicalType") == "decimal"
+        return {name: _plain(value) for name, value in schema.items() if kept or name != "logicalType"}
     return schema
 
 
@@ -157,6 +160,10 @@ def _arrow_type(schema: Any) -> pa.DataType | None:
         return _ARROW.get(schema)
     if schema.get("logicalType") in _TIMES:
         return pa.timestamp(_TIMES[schema["logicalType"]])
+    if schema.get("logicalType") == "decimal":
+        digits = schema["precision"]
+        wide = pa.decimal128 if digits <= MOST_DIGITS else pa.decimal256
+        return wide(digits, schema.get("scale", 0))
     if schema.get("type") == "array":
         items = _arrow_type(schema["items"])
         return None if items is None else pa.list_(items)

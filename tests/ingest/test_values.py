@@ -30,6 +30,7 @@ from livectr.serving.request.columns import to_arrow
 from livectr.system.errors import ConfigError
 from livectr.system.values import UnfitError, meaning
 from tests.ingest.decoding import arrow, decode
+from tests.ingest.registered_values import REGISTERED, UNION, UnwritableError, avro, protobuf
 from tests.tiers import examples
 
 REFUSED = "refused"
@@ -47,8 +48,8 @@ def _stream(dtype: str) -> Stream:
     return Stream("t", key="k", columns={"k": "int64", "x": dtype, "click": "int64"})
 
 
-def _decoded(record: bytes, dtype: str) -> Any:
-    chunk, letters = decode([record], _stream(dtype), columns=["k", "x"])
+def _decoded(record: bytes, dtype: str, **options: Any) -> Any:
+    chunk, letters = decode([record], _stream(dtype), columns=["k", "x"], **options)
     assert len(chunk) + len(letters.all) == 1, "a row has one account"
     return chunk.batch.column("x")[0].as_py() if len(chunk) else REFUSED
 
@@ -66,6 +67,20 @@ def from_arrow(value: Any, dtype: str) -> Any:
         wide = pa.decimal128(38)
         column = pa.array([value], pa.list_(wide) if isinstance(value, list) else wide)
     return _decoded(arrow({"k": pa.array([1]), "x": column}), dtype)
+
+
+def from_avro(value: Any, dtype: str) -> Any:
+    try:
+        return _decoded(avro(value), dtype, registered=REGISTERED)
+    except UnwritableError:
+        return expected(value, dtype)
+
+
+def from_protobuf(value: Any, dtype: str) -> Any:
+    try:
+        return _decoded(protobuf(value, dtype), dtype, registered=REGISTERED)
+    except UnwritableError:
+        return expected(value, dtype)
 
 
 def from_rows(value: Any, dtype: str) -> Any:
@@ -106,7 +121,8 @@ def from_http(value: Any, dtype: str) -> Any:
 
 
 DOORS: dict[str, Callable[[Any, str], Any]] = {
-    "json": from_json, "arrow": from_arrow, "rows": from_rows, "request": from_request, "http": from_http
+    "json": from_json, "arrow": from_arrow, "avro": from_avro, "protobuf": from_protobuf,
+    "rows": from_rows, "request": from_request, "http": from_http,
 }  # fmt: skip
 OF_JSON = ("json", "http")
 
@@ -116,6 +132,7 @@ WHOLE = st.one_of(
         [2**31 - 1, 2**31, -(2**31) - 1, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64]
     ),
 )
+IN_INT64 = WHOLE.filter(lambda value: -(2**63) <= value < 2**63)
 FRACTIONS = st.one_of(
     st.floats(width=32),
     st.sampled_from([17.0, -0.0, 2.0**53, 2.0**53 + 2, 1e39, 1e300, 0.1, math.nan, math.inf, -math.inf]),
@@ -163,6 +180,24 @@ def test_a_value_means_the_same_among_others(dtype: str, values: list[Any]) -> N
     assert _same(_of_rows(values, dtype), REFUSED if REFUSED in wanted else wanted)
 
 
+@pytest.mark.parametrize("form", ["json", "avro"])
+@examples(200)
+@given(
+    st.sampled_from(DTYPES),
+    st.lists(st.none() | st.booleans() | IN_INT64 | FRACTIONS, min_size=1, max_size=6),
+)
+def test_a_record_means_the_same_among_others(form: str, dtype: str, values: list[Any]) -> None:
+    """In Avro the values are of one union."""
+    records = [
+        json.dumps({"k": 1, "x": value}).encode() if form == "json" else avro(value, UNION)
+        for value in values
+    ]
+    chunk, letters = decode(records, _stream(dtype), columns=["k", "x"], registered=REGISTERED)
+    found = dict(zip(chunk.offset.tolist(), chunk.batch.column("x").to_pylist(), strict=True))
+    found |= {offset: REFUSED for offset, _ in letters.all}
+    assert _same([found[100 + n] for n in range(len(values))], [expected(value, dtype) for value in values])
+
+
 @pytest.mark.parametrize("door", OF_JSON)
 @examples(100)
 @given(st.binary(max_size=9) | st.sampled_from(["YQ", "YQ=", "%%", "a b="]))
@@ -185,6 +220,11 @@ def test_a_key_that_is_there_twice_is_refused_through_every_door(tmp_path: Path,
     account = Account(tmp_path / "log.jsonl")
     assert [rows.places.tolist() for rows in log_rows(account)] == [[1]]
     assert account.first == ["line 2: key `x` is there twice"]
+
+
+def test_the_last_of_a_repeated_field_counts_in_protobuf() -> None:
+    """Its specification says so, and writers that merge messages count on it."""
+    assert _decoded(protobuf(1, "int64") + b"\x10\x02", "int64", registered=REGISTERED) == 2
 
 
 def test_a_column_that_is_there_twice_is_refused() -> None:

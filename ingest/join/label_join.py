@@ -52,7 +52,7 @@ I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 LEAST_DEDUP_MS = 600_000
-"""Keys are remembered after their deadline for the label window, and for at least this time."""
+"""Keys are remembered after their deadline for the window or the clock slack, and at least for this time."""
 PART_ROWS = 16_384
 HISTORY = "history."
 """Beginning of the names of saved histories."""
@@ -211,7 +211,8 @@ class LabelJoin:
         self._streams: tuple[Stream, Stream] = (view.impressions, view.clicks)
         self._on = view.on
         self._window = view.window_ms
-        self._dedup = max(view.window_ms, LEAST_DEDUP_MS)
+        # A click waits for as long as an impression may come that it labels.
+        self._dedup = max(view.window_ms, view.clock_slack_ms, view.dedup_ms, LEAST_DEDUP_MS)
         self._finals = view.finals
         self._join = JoinIndex(
             self._window,

@@ -147,7 +147,8 @@ class View:
         delayed: way to learn labels that come late.
         wait_ms: time after which an impression without a click leaves as a provisional negative; 0: the
             window.
-        dedup, dedup_ms: columns of a labelled log whose equal values make a repeat, and the window.
+        dedup: columns of a labelled log whose equal values make a repeat.
+        dedup_ms: window of `dedup`; in a label join, least time for which keys are remembered.
     """
 
     impressions: Stream

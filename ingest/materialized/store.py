@@ -187,7 +187,8 @@ def _digest(pipeline: Pipeline, node: Expr) -> str:
             origin += [stream.json_fields.get(ref.column), stream.fill.get(ref.column)]
             if isinstance(ref, RecentRef):  # clicks count that pass the filter and are no duplicates
                 passing = stream.filter.meaning if stream.filter is not None else None
-                origin += [passing, log.on, max(log.window_ms, LEAST_DEDUP_MS), ref.passing]
+                remembered_ms = max(log.window_ms, log.clock_slack_ms, LEAST_DEDUP_MS)
+                origin += [passing, log.on, remembered_ms, ref.passing]
                 origin += [(stream.json_fields.get(c), stream.fill.get(c)) for c in ref.columns]
         origins.append(origin)
     return hashlib.sha256(repr((node.meaning, origins)).encode()).hexdigest()

@@ -18,6 +18,7 @@ from livectr.ingest.language.event_times import LIKELY
 from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.files import unread, unread_words
+from livectr.kernels.stream.join import KEPT_AHEAD
 from livectr.logs.times import shown
 
 RIGHT, DOUBTFUL, WRONG = "✓", "!", "✗"
@@ -26,6 +27,8 @@ MOST_UNUSABLE = 0.01
 MOST_LATE = 0.01
 MOST_FOUND = 0.9
 HOUR_MS = 3_600_000
+ZONE_MS = 890_000
+"""Difference of two clocks from which it is likely one of time zones: they differ by 15 minutes or more."""
 UNLIKELY = 10.0
 """Labels of the other kind that an hour should have: with so many, none has a chance of 1 in 20,000."""
 """Share of look-ups with a row below which a table is doubtful."""
@@ -263,23 +266,27 @@ def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     if ahead:
         half, most = np.percentile(sample.ahead_ms, (50, 99))
         found += f"; clicks are before theirs, by {half:,.0f} ms (p50) and {most:,.0f} ms (p99)"
+    if sample.late_clicks:
+        found += f"; {sample.late_clicks:,} come after the window of {log.window_ms / 1000:g} s"
     if stats.behind_clicks:
         found += f"; {stats.behind_clicks:,} are before theirs, but inside clock_slack: they label it"
     if sample.early:
         found += "; impressions left before their window"
-    if unmatched <= SOME_UNMATCHED * clicks or clicks < FEW:
+    lost = max(unmatched, sample.late_clicks)  # a forgotten impression's click is both
+    if lost <= SOME_UNMATCHED * clicks or clicks < FEW:
         yield Finding(RIGHT, "label join", found)
         return
     advice = (
         f"are {', '.join(log.on)} the same ids in both topics, are both clocks in one time zone, "
         "and is the window long enough?"
     )
-    if 2 * ahead > unmatched:
+    if 2 * ahead > min(unmatched, KEPT_AHEAD):
+        cure = "write both in UTC" if half >= ZONE_MS else "set it right"
         advice = (
-            f"the clock that writes {log.clicks.topic} is behind: set it right, or give label_join "
+            f"the clock that writes {log.clicks.topic} is behind: {cure}, or give label_join "
             f'clock_slack="{math.ceil(most / 1000)}s".'
         )
-    yield Finding(WRONG if unmatched > MOST_UNMATCHED * clicks else DOUBTFUL, "label join", found, advice)
+    yield Finding(WRONG if lost > MOST_UNMATCHED * clicks else DOUBTFUL, "label join", found, advice)
 
 
 def _lookups(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:

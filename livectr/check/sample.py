@@ -13,15 +13,19 @@ from livectr.ingest.chunks import TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.hints import SOME_UNMATCHED
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.stats import SourceStats
 from livectr.ingest.language.dtypes import arrow_type
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.stream.join import KEPT_AHEAD
 
 MOST_EVENTS = 200
 """Events that are read for each row that is wanted, before impressions that wait for clicks are released."""
 SHORT_LOG = 20
 """Events left in the log for each row that is wanted, up to which the log is read to its end."""
+REMEMBERED_MS = 7 * 24 * 3_600_000
+"""Time for which keys are remembered to measure clicks without an impression: a clock may be hours off."""
 POP_ROWS = 4096
 EXAMPLE_BYTES = 200
 """Bytes of a dead letter that are shown."""
@@ -71,6 +75,7 @@ class Sample:
         early: impressions were released before their label window had passed.
         stats: counters of the source.
         ahead_ms: int64[n], times by which clicks were before their impressions, too much to label them.
+        late_clicks: clicks that came after the window of their impression.
         tables: look-up table → its rows.
         letters: dead letters.
         topics: topic → rows that were read, and unusable ones.
@@ -87,6 +92,7 @@ class Sample:
     early: bool
     stats: SourceStats
     ahead_ms: npt.NDArray[np.int64]
+    late_clicks: int
     tables: dict[str, int]
     letters: FirstLetters
     topics: dict[str, TopicRows]
@@ -113,6 +119,49 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         pipeline = replace(pipeline, log=replace(pipeline.log, delayed="wait", wait_ms=0))
     letters = FirstLetters()
     extract = Extractor(pipeline.plan, engine="calls")  # a few rows
+    read = _read(pipeline, source, rows, letters)
+    parts, stats, ahead_ms, late_clicks = read.parts, read.stats, read.ahead_ms, read.stats.late_clicks
+    if pipeline.log.clicks is not None and _unexplained(stats, len(ahead_ms), pipeline.log.clicks.topic):
+        longer = replace(pipeline, log=replace(pipeline.log, dedup_ms=REMEMBERED_MS))
+        again = _read(longer, source, rows, FirstLetters())
+        ahead_ms, late_clicks = again.ahead_ms, again.stats.late_clicks
+    kept = [part for part in parts if len(part)]
+    leaves_ms = pipeline.log.leaves_ms
+    none_batch = _no_columns(pipeline)
+    none = pa.Table.from_batches([none_batch])
+    columns = pa.concat_tables([_plain(part.columns) for part in kept]) if kept else none
+    features = extract(columns.combine_chunks().to_batches()[0] if len(columns) else none_batch)
+    return Sample(
+        columns=columns,
+        label=_joined([part.label for part in kept], np.float32),
+        time_ms=_joined([part.time_ms for part in kept], np.int64),
+        late_ms=_joined([part.order - leaves_ms - part.time_ms for part in kept], np.int64),
+        keys=_keys_of(pipeline, features),
+        dense=features.dense,
+        replaced=extract.replaced,
+        failed=int(np.count_nonzero(features.failed)),
+        early=read.early,
+        stats=stats,
+        ahead_ms=ahead_ms,
+        late_clicks=late_clicks,
+        tables=read.tables,
+        letters=letters,
+        topics=letters.rows.topics(),
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Examples of a log, and what a source knows after them; see `Sample`."""
+
+    parts: list[Any]
+    early: bool
+    stats: SourceStats
+    ahead_ms: npt.NDArray[np.int64]
+    tables: dict[str, int]
+
+
+def _read(pipeline: Pipeline, source: str, rows: int, letters: FirstLetters) -> _Read:
     options = ReadOptions(until_end=True, min_usable=0.0)
     examples = ExampleSource(pipeline, source, options, rank=0, world=1, dead_letters=letters)
     try:
@@ -133,32 +182,16 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
                 break
         while not examples.ended and examples.behind <= SHORT_LOG * rows:
             examples.poll(0.05)  # the end of a short log is near: then every click has its impression or none
-        stats, ahead_ms = examples.stats, examples.ahead_ms
         tables = {topic: len(table.rows()[0]) for topic, table in examples.tables.items()}
+        return _Read(parts, early, examples.stats, examples.ahead_ms, tables)
     finally:
         examples.close()
-    kept = [part for part in parts if len(part)]
-    leaves_ms = pipeline.log.leaves_ms
-    none_batch = _no_columns(pipeline)
-    none = pa.Table.from_batches([none_batch])
-    columns = pa.concat_tables([_plain(part.columns) for part in kept]) if kept else none
-    features = extract(columns.combine_chunks().to_batches()[0] if len(columns) else none_batch)
-    return Sample(
-        columns=columns,
-        label=_joined([part.label for part in kept], np.float32),
-        time_ms=_joined([part.time_ms for part in kept], np.int64),
-        late_ms=_joined([part.order - leaves_ms - part.time_ms for part in kept], np.int64),
-        keys=_keys_of(pipeline, features),
-        dense=features.dense,
-        replaced=extract.replaced,
-        failed=int(np.count_nonzero(features.failed)),
-        early=early,
-        stats=stats,
-        ahead_ms=ahead_ms,
-        tables=tables,
-        letters=letters,
-        topics=letters.rows.topics(),
-    )
+
+
+def _unexplained(stats: SourceStats, ahead: int, clicks: str) -> bool:
+    """True if more clicks met no impression than is usual, and few were seen to be before theirs."""
+    unmatched = stats.unmatched_clicks + stats.waiting_clicks
+    return unmatched > SOME_UNMATCHED * stats.events.get(clicks, 0) and 2 * ahead < min(unmatched, KEPT_AHEAD)
 
 
 def _no_columns(pipeline: Pipeline) -> pa.RecordBatch:

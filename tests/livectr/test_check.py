@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ import numpy as np
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
+from livectr.check.rules import WRONG, findings
+from livectr.check.sample import read_sample
 from livectr.cli import main
 from livectr.ingest.addresses import kafka_options
+from livectr.ingest.pipeline import load_pipeline
+from livectr.kernels.stream.join import KEPT_AHEAD
 from livectr.simulator.sinks import open_sink
 from tests.livectr.wrong_logs import JOINED, LABELLED, request, row, write_json
 
@@ -241,6 +246,45 @@ def test_clicks_before_their_impressions_are_called_so(check: Checker, rows: int
     assert (
         advice == 'the clock that writes clicks is behind: set it right, or give label_join clock_slack="7s".'
     )
+
+
+def test_clicks_of_another_time_zone_are_measured_and_their_slack_labels_them(check: Checker) -> None:
+    """They are earlier than a join remembers keys: their distance is known all the same."""
+    hours = 2 * 3_600_000
+    joined(check, clicks=[one | {"ts": one["ts"] - hours} for one in CLICKS])
+    code, checks, _ = check.json(JOINED)
+    mark, found, advice = checks["label join"]
+    assert (code, mark) == (1, "wrong")
+    assert found.startswith("400 of 400 clicks have no impression; clicks are before theirs, by 7,199,900 ms")
+    assert "(p50) and 7,199,900 ms (p99)" in found
+    assert advice.endswith('write both in UTC, or give label_join clock_slack="7200s".')
+    slack = JOINED.replace('window="1s"', 'window="1s", clock_slack="7200s"')
+    code, checks, _ = check.json(slack)
+    assert code == 0 and checks["label join"][0] == "right"
+    assert checks["labels"][1] == "334 of 1,000: a click rate of 33.40%"
+
+
+def test_clicks_after_the_window_are_told(check: Checker) -> None:
+    """With a clock that is ahead by hours they come when their impressions are forgotten."""
+    for shift in (5_000, 2 * 3_600_000):
+        joined(check, clicks=[one | {"ts": one["ts"] + shift} for one in CLICKS])
+        code, checks, _ = check.json(JOINED)
+        mark, found, advice = checks["label join"]
+        assert (code, mark) == (1, "wrong") and "400 come after the window of 1 s" in found
+        assert "is the window long enough" in advice
+
+
+def test_a_verdict_on_clocks_does_not_hang_on_the_number_of_clicks(check: Checker) -> None:
+    """The join keeps the distances of its last clicks alone."""
+    joined(check, clicks=[one | {"ts": one["ts"] - 7_000} for one in CLICKS])
+    (check.folder / "p.py").write_text(JOINED)
+    pipeline = load_pipeline(check.folder / "p.py")
+    sample = read_sample(pipeline, f"file:{check.folder / 'logs'}", 1000)
+    stats = replace(sample.stats, events={"shown": 300_000, "clicks": 100_000}, unmatched_clicks=100_000)
+    many = replace(sample, stats=stats, ahead_ms=np.full(KEPT_AHEAD, 7_000))
+    for one in (sample, many):
+        (found,) = [one for one in findings(pipeline, one) if one.what == "label join"]
+        assert found.mark == WRONG and 'clock_slack="7s"' in found.advice
 
 
 @pytest.mark.parametrize("delayed", ["vanilla", "fnw", "es_dfm"])

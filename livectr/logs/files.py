@@ -8,11 +8,13 @@ A row that does not fit is set aside with its reason, and the rest continues; no
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from livectr.logs.account import Account
 from livectr.logs.arrow_rows import parquet_rows
 from livectr.logs.csv_rows import BLOCK_BYTES, Head, Rows, csv_rows, head_of
 from livectr.logs.formats import Layout, headless
-from livectr.logs.json_rows import check_lines, json_rows
+from livectr.logs.json_rows import check_lines, json_lines, json_rows
 from livectr.system.errors import ConfigError, reason_of
 
 SUFFIXES = {
@@ -103,6 +105,45 @@ def log_rows(
         done += path.stat().st_size
 
 
+@dataclass(frozen=True)
+class Line:
+    """Object of a file of JSON lines.
+
+    Args:
+        account: of its file.
+        number: of the line, from 1.
+        text: the line.
+        row: the object, with the columns of the folders.
+    """
+
+    account: Account
+    number: int
+    text: bytes
+    row: dict[str, Any]
+
+
+def log_lines(account: Account, progress: Progress = lambda done: None) -> Iterator[Line]:
+    """Objects of a file or a folder of JSON lines, as `log_rows`.
+
+    Raises:
+        ConfigError: the file cannot be read, is none of JSON lines, or the folder has none.
+    """
+    done, folder = 0, account.path if account.path.is_dir() else None
+    for path in [account.path] if folder is None else files_of(account, "jsonl"):
+        inside = account if folder is None else account.of_file(path)
+        named = {} if folder is None else dict(_partitions(path.relative_to(folder)))
+        with opened(path) as (content, raw):
+            check_lines(content.read(BLOCK_BYTES), path)
+            content.seek(0)
+            for number, text, row in json_lines(content, inside):
+                if new := {name: value for name, value in named.items() if name not in row}:
+                    row = row | new
+                    text = json.dumps(row, ensure_ascii=False).encode()
+                yield Line(inside, number, text, row)
+                progress(done + raw.tell())
+        done += path.stat().st_size
+
+
 def _behind(done: int, progress: Progress) -> Progress:
     """Progress in a file behind others of `done` bytes."""
     return lambda now: progress(done + now)
@@ -148,12 +189,18 @@ def _format_or_none(path: Path) -> str | None:
 
 def _with_partitions(batch: pa.RecordBatch, path: Path) -> pa.RecordBatch:
     """Rows with a column for each folder that is named NAME=VALUE, unless they have it."""
-    for part in path.parent.parts:
-        name, mark, text = part.partition("=")
-        if mark and name and name not in batch.schema.names:
-            value = None if text == NO_PARTITION else unquote(text)
+    for name, value in _partitions(path):
+        if name not in batch.schema.names:
             batch = batch.append_column(name, pa.array([value] * batch.num_rows, pa.string()))
     return batch
+
+
+def _partitions(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Name and value of each folder that is named NAME=VALUE."""
+    for part in path.parent.parts:
+        name, mark, text = part.partition("=")
+        if mark and name:
+            yield name, None if text == NO_PARTITION else unquote(text)
 
 
 def _file_rows(account: Account, kind: str, layout: Layout | None, progress: Progress) -> Iterator[Rows]:

@@ -7,8 +7,8 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from livectr.logs.account import MOST_SET_ASIDE, Account
 from livectr.logs.arrow_rows import is_plain
 from livectr.logs.csv_rows import Rows
-from livectr.logs.files import Progress, log_rows, opened
+from livectr.logs.files import Line, Progress, log_lines, log_rows
 from livectr.logs.fitting import fitting
 from livectr.logs.formats import LAYOUTS, Layout
 from livectr.logs.json_events import json_events, message_keys
-from livectr.logs.json_rows import check_lines, json_lines
 from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, epoch_ms, form_of
 from livectr.logs.values import Form, form_of_column, valued
@@ -176,7 +175,7 @@ def _portions(
     """Unit of sending: JSON events, or rows as a batch; never empty."""
     size = max(1, round(options.rate * PACE_S)) if options.rate else FILE_ROWS
     if options.format == "jsonl":
-        yield from _json_portions(options.file, key, options.time, min(size, 10_000), account, progress)
+        yield from _json_portions(key, options.time, min(size, 10_000), account, progress)
         return
     known = layout.columns is not None
     found = log_rows(account, "csv" if known else options.format, layout if known else None, progress)
@@ -260,35 +259,29 @@ def _need(name: str, batch: pa.RecordBatch) -> None:
 
 
 def _json_portions(
-    path: Path, key: str | None, time: str | None, size: int, account: Account, progress: Progress
+    key: str | None, time: str | None, size: int, account: Account, progress: Progress
 ) -> Iterator[Lines]:
     """JSON lines go out as they are, but for a time that has to become milliseconds."""
     form: TimeForm | None = None
-    with opened(path) as (content, raw):
-        check_lines(content.read(1 << 16), path)
-        content.seek(0)
-        some: list[tuple[int, bytes, dict[str, Any]]] = []
-        for number, line, row in chain(json_lines(content, account), [(0, b"", {})]):
-            if number and key and key not in row:
-                account.set_aside(number, "key", f"no {key!r}", line.decode())
-                continue
-            if number:
-                some.append((number, line, row))
-            if len(some) < size and number:
-                continue
-            if time and some:
-                some, form = _with_times(some, time, form, account)
-            progress(raw.tell())
-            if some:
-                yield [(str(one[key]).encode() if key else None, text) for _, text, one in some]
-            some = []
+    lines = log_lines(account, progress)
+    while some := list(islice(lines, size)):
+        keyed = []
+        for line in some:
+            if key and key not in line.row:
+                line.account.set_aside(line.number, "key", f"no {key!r}", line.text.decode())
+            else:
+                keyed.append(line)
+        if time and keyed:
+            keyed, form = _with_times(keyed, time, form, account)
+        if keyed:
+            yield [(str(line.row[key]).encode() if key else None, line.text) for line in keyed]
 
 
 def _with_times(
-    some: list[tuple[int, bytes, dict[str, Any]]], time: str, form: TimeForm | None, account: Account
-) -> tuple[list[tuple[int, bytes, dict[str, Any]]], TimeForm]:
+    lines: list[Line], time: str, form: TimeForm | None, account: Account
+) -> tuple[list[Line], TimeForm]:
     """Lines whose time is epoch milliseconds, and the form of the times."""
-    given = [row.get(time) for _, _, row in some]
+    given = [line.row.get(time) for line in lines]
     kinds = str if any(isinstance(one, str) for one in given) else (int, float)
     column = pa.array(
         [one if isinstance(one, kinds) and not isinstance(one, bool) else None for one in given]
@@ -296,14 +289,14 @@ def _with_times(
     if form is None:
         form = form_of(column, named=True) or TimeForm("text")
         account.remarks.append(f"{time}: {form.words}")
-    found = _times(column, form).to_pylist() if not pa.types.is_null(column.type) else [None] * len(some)
+    found = _times(column, form).to_pylist() if not pa.types.is_null(column.type) else [None] * len(lines)
     kept = []
-    for (number, line, row), ms in zip(some, found, strict=True):
+    for line, ms in zip(lines, found, strict=True):
         if ms is None:
-            what = f"{time!r} is {row.get(time)!r}, which is no time"
-            account.set_aside(number, "time", what, line.decode())
+            what = f"{time!r} is {line.row.get(time)!r}, which is no time"
+            line.account.set_aside(line.number, "time", what, line.text.decode())
         else:
-            kept.append((number, json.dumps({**row, time: ms}).encode(), row))
+            kept.append(replace(line, text=json.dumps({**line.row, time: ms}).encode()))
     return kept, form
 
 

@@ -120,6 +120,32 @@ def test_json_lines_go_out_as_they_are(tmp_path: Path) -> None:
     assert sorted("".join(out).splitlines()) == sorted(good)
 
 
+def test_a_folder_of_json_lines_is_sent_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Folders of partitions are columns, times have the form of the first, and each row has an account."""
+    log, times = tmp_path / "log", "2026-11-24T10:00:0%d"
+    (log / "dt=2026-11-24").mkdir(parents=True)
+    (log / "a.jsonl").write_text("".join(f'{{"u": {n}, "t": "{times % n}"}}\n' for n in range(3)))
+    with gzip.open(log / "dt=2026-11-24" / "b.jsonl.gz", "wt") as file:
+        file.write('{"u": 3, "t": "2026-11-24T10:00:03"}\nbroken\n{"u": 4, "t": "never"}\n{"t": 1}\n')
+    (log / "notes.csv").write_text("a,b\n")
+    to, bad = tmp_path / "out", tmp_path / "bad"
+    more: dict[str, Any] = {"key": "u", "time": "t", "topic": "shows", "partitions": 1, "bad_rows": bad}
+    with pytest.raises(RowsError, match="3 of 7 rows do not fit"):
+        send(log, "jsonl", to, **more)
+    assert not list(to.rglob("*"))
+    counts = send(log, "jsonl", to, most_set_aside=0.5, **more)
+    assert (counts["rows"], counts["bad_rows"]) == (4, 3)
+    first = 1_763_978_400_000 + 365 * 86_400_000
+    assert rows_of(to, "shows")[0] == [
+        *({"u": n, "t": first + n * 1000} for n in range(3)),
+        {"u": 3, "t": first + 3000, "dt": "2026-11-24"},
+    ]
+    places = [(Path(one["file"]).name, one["row"]) for one in map(json.loads, bad.open())]
+    assert sorted(places) == [("b.jsonl.gz", 2), ("b.jsonl.gz", 3), ("b.jsonl.gz", 4)]
+    assert "dt=2026-11-24/b.jsonl.gz line 2" in counts["account"]
+    assert any("notes.csv" in remark for remark in counts["remarks"])
+
+
 def test_json_events_equal_those_of_json_dumps() -> None:
     columns: dict[str, list[Any]] = {
         'a "b"': [1, None, -(2**63), 7],

@@ -86,7 +86,7 @@ def run(given: argparse.Namespace) -> int:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(path.name, total=path.stat().st_size if path.exists() else None)
+        task = bar.add_task(path.name, total=_bytes_of(path))
         counts = replay(
             options,
             progress=lambda done, rows: bar.update(
@@ -97,6 +97,13 @@ def run(given: argparse.Namespace) -> int:
         print(f"{path.name}: {visible(said)}", file=sys.stderr)
     print(json.dumps(counts))
     return 0
+
+
+def _bytes_of(path: Path) -> int | None:
+    """Bytes of a file or a folder; None: there is none."""
+    if path.is_dir():
+        return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+    return path.stat().st_size if path.exists() else None
 
 
 def _types(text: str) -> dict[str, str]:

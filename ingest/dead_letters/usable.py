@@ -24,6 +24,8 @@ JUDGED_ROWS = 10_000
 end."""
 _MOST_COMPLAINTS = 64
 OTHERS = "different reasons"
+UNREADABLE = "a file of the log, or the rest of it, cannot be read"
+"""Complaint about a file. It counts as a row, for nobody knows how many it has: so it is too many."""
 
 
 @dataclass
@@ -47,8 +49,10 @@ class TopicRows:
         return ranked[0] if ranked else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Entries for a report."""
-        return {"rows": self.rows, "unusable": self.unusable, "commonest": self.commonest or None}
+        """Entries for a report; `unreadable_files` where there are some."""
+        entries = {"rows": self.rows, "unusable": self.unusable, "commonest": self.commonest or None}
+        files = self.complaints[UNREADABLE]
+        return entries | ({"unreadable_files": files} if files else {})
 
 
 class RowCounts:
@@ -66,6 +70,7 @@ class RowCounts:
             for message, count in complaints.items():
                 topic_rows.unusable += count
                 known = message in topic_rows.complaints or len(topic_rows.complaints) < _MOST_COMPLAINTS
+                known |= message == UNREADABLE
                 topic_rows.complaints[message if known else OTHERS] += count
 
     def topics(self) -> dict[str, TopicRows]:
@@ -147,6 +152,8 @@ def judge(counts: RowCounts, letters: str | None, *, final: bool, min_usable: fl
 def too_many(rows: Mapping[str, Mapping[str, Any]], most: float) -> str | None:
     """Sentence about the topics of a whole input of which more than a share `most` was set aside, or None.
 
+    A file that cannot be read, or not to its end, is too many, unless `most` is more than MOST_BAD.
+
     Args:
         rows: topic → counts, as `TopicRows.as_json`.
         most: share of a topic's rows.
@@ -155,6 +162,12 @@ def too_many(rows: Mapping[str, Mapping[str, Any]], most: float) -> str | None:
         f"{topic}: {of['unusable']:,} of {of['rows']:,} rows set aside: {of['commonest']}"
         for topic, of in sorted(rows.items())
         if of["unusable"] > most * of["rows"]
+    ]
+    bad += [
+        f"{topic}: {of['unreadable_files']:,} of its files cannot be read, or not to the end, so nobody "
+        "knows how many rows they have"
+        for topic, of in sorted(rows.items())
+        if of.get("unreadable_files") and most <= MOST_BAD
     ]
     return "; ".join(bad) or None
 

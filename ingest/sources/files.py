@@ -20,6 +20,7 @@ import pyarrow as pa
 from livectr.ingest.addresses import log_folder
 from livectr.ingest.chunks import Chunk, Position, TopicPartition
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
+from livectr.ingest.dead_letters.usable import UNREADABLE
 from livectr.ingest.decode.decoders import Decoding
 from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.streams import Stream
@@ -155,7 +156,7 @@ class FileSource(BackgroundSource):
             piece = log.read()
         except UnreadableError as error:
             path = str(log.last_path)
-            self._letters.rows.add(topic, 1, {"a file of the log, or the rest of it, cannot be read": 1})
+            self._letters.rows.add(topic, 1, {UNREADABLE: 1})
             self._letters.write((topic, partition, first, 0), Reason.BAD_FILE, str(error), path.encode())
             piece = []
         self._fetched(topic, log.bytes_read - fetched)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from livectr.system.errors import UserError
+from livectr.system.file_kinds import LOOK_BYTES, kind_of, unlike
 
 _BLOCK_BYTES = 1 << 20
 _PIECE_ROWS = 16_384
@@ -78,8 +79,12 @@ class _Lines:
         self._stop = stop_bytes
         self._at = 0  # bytes read
         self._rest = b""  # the beginning of an unfinished line
+        with path.open("rb") as beginning:
+            self._no_text = kind_of(beginning.read(LOOK_BYTES)) is not None
 
     def skip(self, records: int, final: bool) -> int:
+        if self._no_text:
+            return 0
         skipped = 0
         while skipped < records:
             block = self._block()
@@ -104,6 +109,8 @@ class _Lines:
         return skipped
 
     def read(self, final: bool) -> list[bytes] | None:
+        if self._no_text:
+            raise UnreadableError(unlike(self.path, "JSON lines"))
         while block := self._block():
             lines = (self._rest + block).split(b"\n")
             self._rest = lines.pop()[: self._limit]
@@ -167,7 +174,9 @@ class _Rows:
             except Exception as error:  # readers of damaged files raise whatever they stumble over
                 self._batches, self._current, self._failed_bytes = None, None, self._opened_bytes
                 if final:
-                    raise UnreadableError(str(error)) from error
+                    wanted = "Parquet" if _is_parquet(self.path) else "Arrow IPC"
+                    why = unlike(self.path, wanted) or f"{self.path} is no whole {wanted} ({error})"
+                    raise UnreadableError(why) from error
                 return None
             if self._current is None:
                 # A stream may continue when the file has grown.

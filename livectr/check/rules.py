@@ -13,6 +13,7 @@ from livectr.check.sample import Sample
 from livectr.guess.columns import shortened
 from livectr.guess.leaks import tells
 from livectr.ingest.addresses import log_folder
+from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED, SOME_UNMATCHED
 from livectr.ingest.language.event_times import LIKELY
 from livectr.ingest.language.roots import needs_statistics, roots_of
@@ -135,7 +136,8 @@ def _letters(sample: Sample) -> Iterator[Finding]:
         found = f"{_count(count, 'row')} ({share:.2%}), such as {at}"
         found += f": {shortened(letter.value)}" if letter.value else ""
         detail = letter.detail if letter.detail[-1:] in ".?" else letter.detail + "."
-        yield Finding(WRONG if share > MOST_UNUSABLE else DOUBTFUL, f"dead letters, {reason}", found, detail)
+        wrong = share > MOST_UNUSABLE or reason == Reason.BAD_FILE.value
+        yield Finding(WRONG if wrong else DOUBTFUL, f"dead letters, {reason}", found, detail)
     if not sample.letters.counts:
         yield Finding(RIGHT, "dead letters", "none")
 

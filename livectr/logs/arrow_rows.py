@@ -16,6 +16,7 @@ from livectr.logs.account import LONGEST_ROW, Account
 from livectr.logs.csv_rows import I64, Rows
 from livectr.logs.names import check_names
 from livectr.system.errors import ConfigError, reason_of
+from livectr.system.file_kinds import unlike
 
 BATCH_ROWS = 1 << 16
 EXACT_DIGITS = 15
@@ -43,7 +44,11 @@ def parquet_rows(account: Account) -> Iterator[Rows]:
             if len((short := _without_long(rows, account)).places):
                 yield short
     except (OSError, pa.ArrowException) as error:
-        raise ConfigError(f"{account.path} cannot be read as Parquet: {reason_of(error)}.") from None
+        if account.path.is_file() and (words := unlike(account.path, "Parquet")):
+            raise ConfigError(f"{words}.") from None
+        raise ConfigError(
+            f"{account.path} cannot be read as Parquet: {reason_of(error).rstrip('.')}."
+        ) from None
 
 
 def row_bytes(batch: pa.RecordBatch) -> I64:

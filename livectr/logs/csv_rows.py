@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,6 +107,8 @@ def head_of(
     if names is not None:
         dialect = _likeliest(text, separator or SEPARATORS, len(names))
         return Head(dialect, list(names), at, lines)
+    if _is_object(text.lstrip().split(b"\n", 1)[0]):
+        raise ConfigError(f"{path} holds a JSON object a line; name it .jsonl.")
     dialect = _likeliest(text, separator or SEPARATORS)
     header = _records(text, dialect, 1)
     if not len(header) or not text.strip():
@@ -283,6 +286,13 @@ def _set_aside(text: bytes, found: Records, number: int, head: Head, account: Ac
         assert verdict == ENCODING, verdict
         kind, what = "encoding", not_utf8(row)
     account.set_aside(place, kind, what, shown)
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return line[:1] == b"{" and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_number(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from livectr.system.errors import ConfigError
+from livectr.system.file_kinds import kind_of
 
 LOOK_BYTES = 1 << 16
 _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -16,8 +17,10 @@ def check_text(first: bytes, path: Path) -> None:
     """Check the first block of a file of lines.
 
     Raises:
-        ConfigError: it is UTF-16 or UTF-32, no text, or its lines end with CR alone.
+        ConfigError: it is of another kind, UTF-16 or UTF-32, no text, or its lines end with CR alone.
     """
+    if kind := kind_of(first):
+        raise ConfigError(f"{path} is {kind.name}, not text; {kind.cure}.")
     if name := _wide(first[:LOOK_BYTES]):
         raise ConfigError(f"{path} is {name}, not UTF-8: iconv -f {name} -t UTF-8 {path} > utf8-{path.name}")
     if b"\0" in first[:LOOK_BYTES]:

@@ -32,6 +32,8 @@ SUFFIXES = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
 }
 
+ARROW_SUFFIXES = (".arrow", ".arrows", ".feather")
+GZIP_MARK = b"\x1f\x8b"
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Value of a partition's folder for rows without one."""
 
@@ -46,6 +48,11 @@ def format_of(path: Path) -> str:
         ConfigError: another suffix.
     """
     kind = _format_or_none(path)
+    if path.suffix.lower() in ARROW_SUFFIXES:
+        raise ConfigError(
+            f"{path} is Arrow IPC, which training reads as it is, in a folder of its topic: "
+            "--source file:DIR. Here write it as Parquet."
+        )
     if kind is None:
         raise ConfigError(
             f"{path}: the name does not say what the file is; name it .csv, .tsv, .jsonl or .parquet."
@@ -67,6 +74,9 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     try:
         yield (gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw), raw  # type: ignore[misc]
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raw.seek(0)
+        if not raw.read(2) == GZIP_MARK:
+            raise ConfigError(f"{path} is not gzipped; name it without .gz.") from None
         raise ConfigError(f"{path} is no whole gzip file ({error}); fetch it again.") from None
     finally:
         raw.close()

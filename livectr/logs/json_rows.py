@@ -18,6 +18,7 @@ from livectr.logs.encoding import check_text, not_utf8
 from livectr.logs.names import check_names
 from livectr.system.errors import ConfigError
 from livectr.system.json_objects import refuse_repeated
+from livectr.system.texts import visible
 
 BATCH_ROWS = 20_000
 _INT64 = 1 << 63
@@ -39,6 +40,11 @@ def check_lines(first: bytes, path: Path) -> None:
     if line in (b"{", b"}") or (text[:1] == b"{" and line[-1:] in (b"{", b",", b"[")):
         raise ConfigError(
             f"{path} has objects over several lines; write one a line: jq -c . {path} > rows.jsonl"
+        )
+    if text and not any(one.lstrip()[:1] == b"{" for one in text.split(b"\n")):
+        shown = visible(line.decode(errors="replace"), 40)
+        raise ConfigError(
+            f"{path} holds no JSON object a line; its first is {shown!r}: if it is CSV, name it .csv."
         )
 
 

@@ -263,6 +263,40 @@ def test_a_broken_file_is_one_letter(folder: Path, read: Callable[..., Source], 
     assert found == [(3, "bad_file", "0-b.parquet"), (6, "bad_file", "0-c.arrows")]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("0-b.arrow", b"ts,user_id\n1,2\n", "is text, not Arrow IPC; name it .csv or .jsonl"),
+        ("0-b.arrow", b"PAR1" + bytes(20), "is Parquet, not Arrow IPC; name it .parquet"),
+        ("0-b.arrow", b"ARROW1" + bytes(20), "is no whole Arrow IPC ("),
+        (
+            "0-b.parquet",
+            b"PK\x03\x04 and more",
+            "is a ZIP archive, as .zip and .xlsx are, not Parquet",
+        ),
+        ("0-b.parquet", b"PAR1 this is none", "is no whole Parquet ("),
+        ("0-b.jsonl", b"\x1f\x8b\x08\n\n\n", "is gzipped, not JSON lines; name it .gz"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(
+    folder: Path, read: Callable[..., Source], tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
+    write(folder / TOPIC / "0-a.jsonl", range(0, 3))
+    (folder / TOPIC / name).write_bytes(content)
+    write(folder / TOPIC / "0-d.jsonl", range(3, 5))
+    for first in (0, 4):  # a file that cannot be read has no records to skip
+        letters = DeadLetters(tmp_path / f"letters-{first}")
+        source = read(letters=letters)
+        places = assign(source, {PLACE: Position(first, 0)})
+        source.start()
+        assert rows(to_end(source, places), PLACE) == [(n, 0, n) for n in range(first, 5)]
+        letters.close()
+        if first == 0:
+            (line,) = (tmp_path / "letters-0" / "00000-letters.jsonl").read_text().splitlines()
+            assert f"{name} {says}" in json.loads(line)["detail"]
+            assert letters.rows.topics()[TOPIC].as_json()["unreadable_files"] == 1
+
+
 def test_lines_without_end(
     folder: Path, read: Callable[..., Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import decimal
+import gzip
 import io
 import json
 import uuid
@@ -107,6 +108,7 @@ def test_a_line_spoils_itself_alone(line: bytes, verdict: int) -> None:
 
 # Files
 
+ZIPPED = b"PK\x03\x04\x14\0\0\0\x08\0"
 HEAD = "ts,user,title,click\n"
 PLAIN = "".join(f"17640000{i:02d},{i % 9},shoes,{i % 2}\n" for i in range(60))
 
@@ -160,6 +162,25 @@ def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
         ("log.csv", b'a,"b\nc"\n1,2\n', r'column 2 is named "b\\nc"; rename it'),
         ("log.csv", b"a,b\0\n1,2\n", "holds zero bytes"),
         ("log.csv", b"1,2\n3,4\n", "the first line must name the columns; it is '1,2'"),
+        (
+            "log.csv",
+            ZIPPED,
+            "is a ZIP archive, as .zip and .xlsx are, not text; unpack it, or",
+        ),
+        ("log.jsonl", ZIPPED, "is a ZIP archive"),
+        ("log.parquet", ZIPPED, "is a ZIP archive, as .zip and .xlsx are, not Parquet; unpack it"),
+        ("log.csv", gzip.compress(b"a,b\n1,2\n", mtime=0), "is gzipped, not text; name it .gz"),
+        ("log.csv.gz", b"a,b\n1,2\n", "is not gzipped; name it without .gz"),
+        ("log.csv", b"PAR1" + bytes(9), "is Parquet, not text; name it .parquet"),
+        ("log.parquet", b"a,b\n1,2\n", "is text, not Parquet; name it .csv or .jsonl"),
+        ("log.parquet", b"", "log.parquet is empty"),
+        ("log.csv", b'{"a": 1}\n{"a": 2}\n', "holds a JSON object a line; name it .jsonl"),
+        (
+            "log.jsonl",
+            b"a,b\n1,2\n",
+            "its first is 'a,b': if it is CSV, name it .csv",
+        ),
+        ("log.arrow", b"ARROW1", "log.arrow is Arrow IPC, which training reads as it is"),
         ("log.json", b'\n[\n{"a": 1},\n{"a": 2}\n]\n', "is one JSON array"),
         ("log.json", b'{\n "a": 1\n}\n', "has objects over several lines"),
         ("log.jsonl", b'{"a_b": 1, "a": {"b": 2}}\n', "both become the column 'a_b'"),

@@ -141,6 +141,16 @@ def test_a_whole_input_with_too_many_bad_rows_ends_with_4(tmp_path: Path, ranks:
     assert code == 0 and "rows set aside:" not in said and "1,960 used, 40 set aside" in said
 
 
+def test_a_file_that_cannot_be_read_to_its_end_ends_with_4(tmp_path: Path, train: Learner) -> None:
+    """It is one complaint, and nobody knows how many rows are lost."""
+    write_json(tmp_path / "logs", "shown", [row(number) for number in range(2_000)])
+    (tmp_path / "logs" / "shown" / "00000-z.parquet").write_bytes(b"PAR1 and no end")
+    code, report, said = train(LABELLED)
+    assert code == 4 and report["rows"]["shown"]["unreadable_files"] == 1
+    assert "shown: 1 of its files cannot be read, or not to the end, so nobody knows how many rows" in said
+    assert train(LABELLED, "--max-bad", "0.02")[0] == 0
+
+
 def test_what_was_committed_stays_and_a_mended_log_resumes(tmp_path: Path, train: Learner) -> None:
     """The log becomes bad: the run ends with 3, its checkpoint is whole, and with good rows it resumes."""
     flags = ("--checkpoint", str(tmp_path / "c"), "--set", "batch_min=256")  # few steps

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import socket
 import ssl
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from livectr.system.connections import connected
 from livectr.system.errors import ConfigError, ConnectError, reason_of
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _handshake(host: str, port: int, given: dict[str, str]) -> tuple[bool, str]:
     context = _context(given)
     if "ca" not in given:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with socket.create_connection((host, port), _PROBE_S) as plain:
+    with connected(host, port, _PROBE_S) as plain:
         try:
             with context.wrap_socket(plain, server_hostname=host) as secure:
                 secure.settimeout(0.5)

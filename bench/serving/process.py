@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from livectr.local.ports import listens
 from livectr.system.children import with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,11 +93,9 @@ def wait_for_port(process: subprocess.Popen[str], port: int) -> str:
     """
     _read_on(process)
     while process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        if listens("127.0.0.1", port):
             return f"127.0.0.1:{port}"
-        except OSError:
-            time.sleep(0.1)
+        time.sleep(0.1)
     raise RuntimeError(f"{process.args!r} ended with status {process.returncode}")
 
 

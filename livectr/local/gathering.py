@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from livectr.local.gang import BEAT_S, SILENT_S, End, Gang, Over, Round
 from livectr.local.meeting import Meeting
 from livectr.local.ports import free_ports
+from livectr.system.connections import connected
 
 LOG = logging.getLogger(__name__)
 POLL_S = 0.05
@@ -135,7 +136,7 @@ class Member:
     def _connect(self) -> None:
         host, port = ("127.0.0.1", self._gang.address[1]) if self._gang.node == 0 else self._gang.address
         try:
-            self._socket = socket.create_connection((host, port), timeout=SILENT_S / 4)
+            self._socket = connected(host, port, SILENT_S / 4)
         except OSError as error:
             self._say(f"node {self._gang.node} waits for node 0 at {self._gang.rendezvous}: {error}")
             return

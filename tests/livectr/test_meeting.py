@@ -10,9 +10,30 @@ import threading
 import pytest
 
 from livectr.local.gang import Gang
+from livectr.local.gathering import Member
 from livectr.local.meeting import Meeting
 from livectr.local.ports import free_ports
 from tests.waiting import left_s, until
+
+
+def test_a_node_never_meets_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before node 0 listens, a connection to its port may get that very port as its own, and would answer
+    itself for ever, on the port of node 0."""
+
+    def itself(address: tuple[str, int], timeout: float) -> socket.socket:
+        link = socket.socket()
+        link.settimeout(timeout)
+        link.bind(address)
+        link.connect(address)
+        return link
+
+    member = Member(Gang(2, 1, 1, "", f"127.0.0.1:{free_ports(1)}"))
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "create_connection", itself)
+        assert member.wait(lambda: False, 0.1) is None
+    meeting = Meeting(Gang(2, 0, 1, "", member._gang.rendezvous))
+    member.close()
+    meeting.close()
 
 
 @pytest.mark.parametrize("turns", range(8))

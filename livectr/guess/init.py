@@ -138,7 +138,7 @@ def init_pair(
     logs = raw_logs(shown, clicked)
     if click_time is None and has_no_time(logs[1]):
         clicks = Account(Path(clicked))
-        facts = marked(*logs, clicks, wanted, on)
+        facts = marked(*logs, Path(shown), clicks, wanted, on)
         return _written(Path(shown), facts, topics[0], folder, most_set_aside, [clicks])
     pair = pair_of(*logs, wanted, on, click_time)
     source = topic_address(shown)[0] if all(in_kafka) else f"file:{folder}/logs"

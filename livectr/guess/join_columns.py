@@ -22,6 +22,8 @@ from livectr.system.errors import ConfigError
 
 LEAST_MATCHED = 0.01
 """Share of clicks with an impression from which columns join the logs by a guess."""
+MOST_SHARED, MOSTLY = 1000, 0.5
+"""Most impressions that share a request's name, and least share of clicks that have such a name."""
 SEPARATOR = "\x1f"
 Text: TypeAlias = pa.Array | pa.ChunkedArray
 I64 = npt.NDArray[np.int64]
@@ -46,8 +48,6 @@ def join_columns(shown: RawLog, clicked: RawLog, said: Sequence[str], times: set
         for log in (shown, clicked):
             need(name, log.table.column_names, f"--on, {log.sample.name}")
             _need_id(log, name)
-    if said:
-        return tuple(said)
     common = [
         name
         for name in shown.table.column_names
@@ -56,23 +56,64 @@ def join_columns(shown: RawLog, clicked: RawLog, said: Sequence[str], times: set
         and is_id(shown.table.column(name).type)
         and is_id(clicked.table.column(name).type)
     ]
+    if said:
+        if shared := _shared(shown, said):
+            finer = next((name for name in common if not _shared(shown, [*said, name])), None)
+            raise _too_coarse(shown, clicked, said, shared, finer)
+        return tuple(said)
     for count in (1, 2, 3):
         found: dict[tuple[str, ...], float] = {}
         for names in combinations(common, count):
-            keys = together(shown.table, names)
-            if pc.count_distinct(keys).as_py() < UNIQUE * len(keys):
-                continue
-            others = together(clicked.table, names)
-            found[names] = float(
-                pc.mean(pc.is_in(others, value_set=whole(keys), skip_nulls=True).cast(pa.float64())).as_py()
-            )
+            if not _shared(shown, names):
+                found[names] = _share_known(shown, clicked, names)
         best = max(found, key=lambda names: found[names], default=None)
         if best is not None and found[best] >= LEAST_MATCHED:
             return best
+    for name in filter(names_something, common):
+        shared = _shared(shown, [name])
+        if 0 < shared <= MOST_SHARED and _share_known(shown, clicked, [name]) >= MOSTLY:
+            raise _too_coarse(shown, clicked, [name], shared, None)
     raise ConfigError(
         f"no columns of both {shown.sample.name} and {clicked.sample.name} name an impression "
         f"(both have {listed(common) or 'no column'}); say --on COLUMN, which both write alike, or "
         "--on A,B for columns that name it together."
+    )
+
+
+def _share_known(shown: RawLog, clicked: RawLog, names: Sequence[str]) -> float:
+    """Share of clicks whose values of columns an impression has."""
+    keys, others = together(shown.table, names), together(clicked.table, names)
+    known = pc.is_in(others, value_set=whole(keys), skip_nulls=True)
+    return float(pc.mean(known.cast(pa.float64())).as_py())
+
+
+def _shared(shown: RawLog, names: Sequence[str]) -> int:
+    """Impressions that share their values of columns, on average; 0: nearly each has its own."""
+    keys = together(shown.table, names)
+    different = pc.count_distinct(keys).as_py()
+    return 0 if different >= UNIQUE * len(keys) else max(2, round(len(keys) / max(1, different)))
+
+
+def _too_coarse(
+    shown: RawLog, clicked: RawLog, names: Sequence[str], shared: int, finer: str | None
+) -> ConfigError:
+    """Error for columns that name several impressions; finer: column with which they name one."""
+    if finer is not None:
+        cure = f"say --on {','.join([*names, finer])}"
+    else:
+        others = [
+            name
+            for name in shown.table.column_names
+            if name not in clicked.table.column_names
+            and names_something(name)
+            and is_id(shown.table.column(name).type)
+            and not _shared(shown, [*names, name])
+        ]
+        such = f", such as {others[0]}" if others else ""
+        cure = f"{clicked.sample.name} lacks a column that tells them apart{such}: write it with each click"
+    return ConfigError(
+        f"{shared:,} impressions of {shown.sample.name} share each {' and '.join(names)}, so no click says "
+        f"which it is of; {cure}."
     )
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.columns import Use
 from livectr.guess.facts import Facts, guess, rate
-from livectr.guess.join_columns import alike, is_id, join_columns, together
+from livectr.guess.join_columns import alike, is_id, join_columns, together, whole
 from livectr.guess.made import Columns, Made, free
 from livectr.guess.pair import with_date_time
 from livectr.guess.raw import RawLog
-from livectr.guess.roles import Wanted, labels, sample_labels, time_of
+from livectr.guess.roles import UNIQUE, Wanted, labels, sample_labels, time_of
 from livectr.logs.account import Account
 from livectr.logs.files import log_rows
 from livectr.logs.values import valued
@@ -35,12 +36,15 @@ def has_no_time(clicked: RawLog) -> bool:
         return True
 
 
-def marked(shown: RawLog, clicked: RawLog, clicks: Account, wanted: Wanted, on: Sequence[str]) -> Facts:
+def marked(
+    shown: RawLog, clicked: RawLog, events: Path, clicks: Account, wanted: Wanted, on: Sequence[str]
+) -> Facts:
     """Guesses about impressions of a file, whose label is that a file of clicks without times has them.
 
     Args:
         shown: sample of the impressions.
         clicked: sample of the clicks.
+        events: file of the impressions.
         clicks: account of the file of clicks, which is read whole.
         wanted: columns of the impressions that the user named.
         on: columns that the user named; () to guess.
@@ -52,6 +56,8 @@ def marked(shown: RawLog, clicked: RawLog, clicks: Account, wanted: Wanted, on: 
     shown, clicked = alike(shown, clicked, on)
     found = list[pa.ChunkedArray]()
     yes = _said(clicked)
+    if yes is not None:
+        _check_rows(shown, clicked, events, clicks.path, on, yes)
     for rows in log_rows(clicks):
         clicks.kept += rows.batch.num_rows
         texts = together(rows.batch, on, clicked.sample.forms)
@@ -71,6 +77,32 @@ def marked(shown: RawLog, clicked: RawLog, clicks: Account, wanted: Wanted, on: 
     label, _ = sample_labels(sample.table, Wanted(name))
     use = Use("label", "int32", f"{rate(label)}, {made.why}")
     return replace(guess(sample, wanted, label, {name: use}), label=name)
+
+
+def _check_rows(
+    shown: RawLog, clicked: RawLog, events: Path, clicks: Path, on: Sequence[str], yes: str
+) -> None:
+    """Raise ConfigError for a file that has several rows, clicked or not, for each row of the impressions."""
+    keys = together(clicked.table, on)
+    known = pc.is_in(keys, value_set=whole(together(shown.table, on)), skip_nulls=True)
+    rows, different = pc.sum(known).as_py() or 0, pc.count_distinct(keys.filter(known)).as_py()
+    if different >= UNIQUE * rows:
+        return
+    held = clicked.table.column_names
+    twice = [name for name in shown.table.column_names if name not in on and name in held]
+    drop = f".drop({twice!r})" if twice else ""
+    command = (
+        f"from pyarrow.csv import read_csv, write_csv as w; w(read_csv({str(clicks)!r})"
+        f".join(read_csv({str(events)!r}){drop}, {list(on)!r}), 'joined.csv')"
+    )
+    cure = (
+        f': python -c "{command}"' if clicks.suffix == events.suffix == ".csv" else ", in a file joined.csv"
+    )
+    raise ConfigError(
+        f"{clicks} has {round(rows / different):,} rows for each {' and '.join(on)} of {shown.sample.name}, "
+        f"clicked and not: its rows are the impressions. Give each the columns of its event{cure}; "
+        f"then: livectr init --from joined.csv --label {yes}"
+    )
 
 
 def _said(clicked: RawLog) -> str | None:

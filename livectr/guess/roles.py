@@ -236,8 +236,8 @@ def item_of(
 ) -> Chosen | None:
     """Column that names what is shown; None: it cannot be told.
 
-    A name says it; else what differs in each row of a request, while the request's other columns are equal;
-    else the column on which the most others depend.
+    A name says it, of several one that differs in each row of a request. Else what differs in each row of a
+    request, while the request's other columns are equal; else the column on which the most others depend.
 
     Args:
         sample: rows of the log.
@@ -253,6 +253,10 @@ def item_of(
         _one_value(sample, wanted.item, "--item")
         return Chosen((wanted.item,), "as you said")
     found = [name for name in _nameable(sample) if ITEM_NAME.match(name) and name in uses]
+    request = next((name for name in sample.column_names if REQUEST_NAME.match(name)), None)
+    requests = (request,) if request is not None else moment
+    if len(found) > 1:
+        found = _varied(sample, found, requests) or found
     if found:
         name = max(
             found,
@@ -270,8 +274,7 @@ def item_of(
         for name in ids
         if counts[name] >= LEAST_ITEMS
     }
-    request = next((name for name in sample.column_names if REQUEST_NAME.match(name)), None)
-    varied = _varied(sample, [*owned], (request,) if request is not None else moment)
+    varied = _varied(sample, [*owned], requests)
     if varied:
         name = max(varied, key=lambda one: (owned[one], counts[one]))
         of = request if request is not None else "user and time"

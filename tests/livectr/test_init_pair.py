@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,6 +138,57 @@ def test_logs_that_do_not_join_are_refused(here: Path, capsys: pytest.CaptureFix
     assert "go with --impressions" in refused(capsys, "--from", "views.jsonl", "--clicks", "clicks.jsonl")
     assert "are the same log" in refused(capsys, *pair, "views.jsonl")
     assert "two topics of the same brokers" in refused(capsys, *pair, "kafka://127.0.0.1:1/clicks")
+
+
+def displays(here: Path) -> None:
+    """Files of displays that show three ads each, and of the clicks, with the ads and without."""
+    views, clicks = feed(VIEWS)
+    names = {view["view_id"]: (i // 3, view["product"] * 3 + i % 3) for i, view in enumerate(views)}
+    shown = [
+        {"display_id": display, "ad_id": ad, "user_id": display % 90, "ts": 1_764_000_000 + 60 * display}
+        for display, ad in names.values()
+    ]
+    clicked = [
+        {"display_id": names[one["view_id"]][0], "ad_id": names[one["view_id"]][1], "ts": one["at"]}
+        for one in clicks
+    ]
+    pairs = {(one["display_id"], one["ad_id"]) for one in clicked}
+    every = [(one["display_id"], one["ad_id"]) for one in shown]
+    write_table(here / "shown.csv", shown)
+    write_table(here / "clicked.csv", clicked)
+    write_table(here / "displays.csv", [{k: v for k, v in one.items() if k != "ad_id"} for one in clicked])
+    events = [{k: v for k, v in one.items() if k != "ad_id"} for one in shown[::3]]
+    write_table(here / "events.csv", events)
+    rows = [{"display_id": one[0], "ad_id": one[1], "clicked": int(one in pairs)} for one in every]
+    write_table(here / "ads.csv", rows)
+
+
+def test_a_key_of_the_request_names_no_impression(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A display shows three ads: a label join would take the first alone."""
+    displays(here)
+    said = refused(capsys, "--impressions", "shown.csv", "--clicks", "clicked.csv", "--on", "display_id")
+    assert "3 impressions of shown.csv share each display_id, so no click says which it is of" in said
+    assert said.endswith("say --on display_id,ad_id.\n")
+    said = refused(capsys, "--impressions", "shown.csv", "--clicks", "displays.csv")
+    assert "3 impressions of shown.csv share each display_id, so no click says which it is of" in said
+    assert "displays.csv lacks a column that tells them apart, such as ad_id" in said
+
+
+def test_rows_for_each_item_of_an_event_are_the_impressions(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Outbrain's own files: a row for each display, and one for each of its ads, clicked or not."""
+    displays(here)
+    (here / "other").mkdir()
+    (here / "events.csv").rename(here / "other" / "events.csv")
+    said = refused(capsys, "--impressions", "other/events.csv", "--clicks", "ads.csv")
+    assert "ads.csv has 3 rows for each display_id of events.csv, clicked and not: its rows are" in said
+    command = said[said.index("python -c") : said.index("; then")]
+    subprocess.run(command.replace("python", sys.executable, 1), shell=True, check=True)
+    assert "then: livectr init --from joined.csv --label clicked" in said
+    assert init("--from", "joined.csv", "--label", "clicked") == 0
+    assert f"made/logs has {VIEWS:,} rows" in capsys.readouterr().out
+    assert load_pipeline(Path("made/pipeline.py")).log.label == "clicked"
 
 
 def test_a_log_without_a_label_names_the_other_form(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

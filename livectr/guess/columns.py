@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.leaks import tells
-from livectr.logs.names import ID_NAME, REQUEST_NAME
+from livectr.logs.names import ID_NAME, REQUEST_NAME, names_something
 from livectr.logs.times import NAMED, form_of
-from livectr.logs.values import STRAY, with_null
+from livectr.logs.values import STRAY, are_rounded, with_null
 
 SAME = 0.9
 """Share of a number's commonest value above which it is not divided by its deviation."""
@@ -38,6 +38,7 @@ BINS = 10
 """Bins of a number."""
 
 LEFT_OUT = "left out"
+ROUNDED = "ids beyond 2^53 as floats, which have lost digits: write whole numbers or texts"
 OTHER_TIME = "another time; name its age with ops.age, or the log's time with --time"
 
 
@@ -105,6 +106,8 @@ def _number_use(name: str, values: pa.ChunkedArray) -> Use:
     if NAMED.search(name) and form_of(values) is not None:
         return _out(OTHER_TIME)
     if not whole:
+        if names_something(name) and are_rounded(values):
+            return _out(ROUNDED)
         return _amount(values, dtype, "a fraction")
     if ID_NAME.search(name):
         if distinct > ROW_ID * present and present > FEW:

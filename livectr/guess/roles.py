@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.config.parsing import nearest
-from livectr.guess.columns import Use, listed, shortened
+from livectr.guess.columns import ROUNDED, Use, listed, shortened
 from livectr.logs.names import ITEM_NAME, REQUEST_NAME, USER_NAME
 from livectr.logs.times import BEST, DIGITS, NAMED, TimeForm, form_of
+from livectr.logs.values import are_rounded
 from livectr.system.errors import ConfigError
 
 NOBODY = "none"
@@ -207,13 +208,15 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
     found = [name for name in named if not (name.lower() == "uuid" and _unique(sample, name))]
     found = [name for name in found if _commonest(sample, name) <= MOST_OF_ONE] or found
     if not found:
+        unusable = [name for name in sample.column_names if USER_NAME.match(name) and name not in taken]
+        why = "".join(f" {name} holds {_held(sample.column(name))}." for name in unusable)
         likely = [
             name for name in sample.column_names if re.match(r"(user|visitor|customer|device)", name, re.I)
         ]
         some = likely or [name for name in sample.column_names if name not in taken]
         raise ConfigError(
-            f"no column is named like a user. Say --user COLUMN ({listed(some)}), --user A,B for columns "
-            "that name a user together, or --user none where nobody is known."
+            f"no column is named like a user.{why} Say --user COLUMN ({listed(some)}), --user A,B for "
+            "columns that name a user together, or --user none where nobody is known."
         )
     repeats = max(found, key=lambda name: (_width(name), -sample.column_names.index(name)))
     return Chosen((repeats,), "named like a user")
@@ -339,9 +342,16 @@ def _names(kind: pa.DataType) -> bool:
 
 def _one_value(sample: pa.Table, name: str, flag: str) -> None:
     """Raise ConfigError for a column whose values cannot name something."""
-    kind = sample.column(name).type
-    if not _names(kind):
-        raise ConfigError(f"{flag}: column {name!r} holds {kind}; name a column of texts or whole numbers")
+    column = sample.column(name)
+    if not _names(column.type):
+        raise ConfigError(f"{flag}: column {name!r} holds {_held(column)}")
+
+
+def _held(column: pa.ChunkedArray) -> str:
+    """Words on values that name nothing, and what to do."""
+    if pa.types.is_floating(column.type) and are_rounded(column):
+        return ROUNDED
+    return f"{column.type}; name a column of texts or whole numbers"
 
 
 def _rank(name: str, best: Sequence[str]) -> int:

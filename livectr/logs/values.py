@@ -18,18 +18,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from livectr.system.values import MOST_EXACT
+
 LISTS_LOOKED_AT = 2_000
 """Lists of which the items' type is told."""
 STRAY = 0.01
 """Share of values of another form up to which a column keeps its form; their rows are set aside."""
-NOTHING = ("", "NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "\\N")
+NOTHING = (
+    *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan", "-nan", "NaT", "\\N"),
+)
 """Texts that mean that there is no value."""
 EMPTY_TEXTS = ("", "NULL", "null", "\\N")
 """Texts that mean that there is no value where all others are texts: NA is a country, None a name."""
 WHOLE = r"^\s*[+-]?(0|[1-9]\d*)(\.0*)?\s*$"
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*$"
-GROUPED = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$"
+EXPONENT = r"^\s*[+-]?[\d.]+[eE]"
+INFINITE = r"^\s*[+-]?(?i:inf|infinity)\s*$"
+MARKS = " \u00a0\u2009\u202f'\u2019_"
+"""Marks between groups of three digits, apart from point and comma."""
+COMMA = rf"^\s*[+-]?(\d+|[1-9]\d{{0,2}}([.{MARKS}]\d{{3}})+),\d+\s*$"
+WITHOUT_COMMA = rf"^\s*[+-]?(\d+|[1-9]\d{{0,2}}([.{MARKS}]\d{{3}})+)\s*$"
+GROUPED = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*$"
+MARKED = rf"^\s*[+-]?[1-9]\d{{0,2}}([{MARKS}]\d{{3}})+(\.\d+)?\s*$"
+SURELY_GROUPED = r"^\s*[+-]?\d{1,2},|,0|\."
+"""In a text that is `GROUPED`: 123,456 may be two ids, but an id has no leading zero, and a number's first
+group is shorter at times."""
 LEADING_ZERO = r"^\s*[+-]?0\d"
 PLUS = r"^\s*\+"
 LIST = r"^\s*\[.*\]\s*$"
@@ -47,8 +60,8 @@ class Form:
 
     Args:
         kind: "int32", "int64", "float64", "string", "list<int64>" or "list<string>"; "": as it was read.
-        comma: numbers have a decimal comma: 11,50 and 1.234,50.
-        grouped: commas group the digits: 1,234.50.
+        comma: numbers have a decimal comma: 11,50, 1.234,50 and 1 234,50.
+        grouped: marks group the digits: 1,234.50 and 1'234.50.
     """
 
     kind: str = "string"
@@ -58,7 +71,7 @@ class Form:
     @property
     def words(self) -> str:
         """For a person, what is unusual; "" for nothing."""
-        return "with a decimal comma" if self.comma else "digits grouped by commas" if self.grouped else ""
+        return "with a decimal comma" if self.comma else "digits in groups of three" if self.grouped else ""
 
 
 def form_of(values: Texts, *, is_id: bool = False) -> Form:
@@ -71,20 +84,45 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
     given = given_of(values)
     if len(given) and _share(given, LIST) >= 1 - STRAY:
         return Form(_list_kind(given))
-    if not len(given) or _share(given, LEADING_ZERO) > 0 or (is_id and _share(given, PLUS) > 0):
+    if not len(given) or _share(given, LEADING_ZERO) > 0:
         return Form()
-    if _share(given, NUMBER) >= 1 - STRAY:
-        whole = _share(given, WHOLE) == _share(given, NUMBER)
-        if not whole or (not is_id and _share(given, r"\.") > 0):
-            return Form("float64")
-        return Form("int64") if not _beyond_int64(given) else Form()
+    if is_id and _share(given, PLUS) + _share(given, EXPONENT) > 0:
+        return Form()
     plain = _share(given, NUMBER)
-    # 123,456 may be two ids; a number's first group is shorter at times.
-    if _share(given, GROUPED) + plain >= 1 - STRAY and _share(given, r"^\s*[+-]?\d{1,2},") > 0:
+    if plain >= 1 - STRAY:
+        if _share(given, WHOLE) < plain:
+            return Form("float64")
+        if not is_id and _share(given, r"\.") > 0 and not _beyond(given, MOST_EXACT):
+            return Form("float64")
+        return Form("int64") if not _beyond(given, 1 << 63) else Form()
+    if plain > 0 and plain + _share(given, INFINITE) >= 1 - STRAY:
+        return Form("float64")
+    return _marked_form(given, plain, is_id=is_id)
+
+
+def _marked_form(given: Texts, plain: float, *, is_id: bool) -> Form:
+    """Form of numbers with a decimal comma or groups of digits; a text otherwise.
+
+    Args:
+        given: texts that are values.
+        plain: share of them that are numbers as they are.
+        is_id: 12,5 are two ids, and 17,0 is 17.
+    """
+    comma = _share(given, COMMA)
+    if comma + _share(given, WITHOUT_COMMA) >= 1 - STRAY and comma > 0:
+        if is_id:
+            return Form("int64", comma=True) if _share(given, r",0+\s*$") == comma else Form()
+        # 11,500 is eleven thousand where nothing says that it is eleven and a half.
+        said = _share(given, rf"^\s*[+-]?0,|[.{MARKS}]\d{{3}},|,(\d{{1,2}}|\d{{4,}})\s*$")
+        if said > 0:
+            return Form("float64", comma=True)
+    if is_id:
+        return Form()
+    sure = given.filter(pc.match_substring_regex(given, GROUPED))
+    if _share(given, GROUPED) + plain >= 1 - STRAY and len(sure) and _share(sure, SURELY_GROUPED) > 0:
         return Form("float64", grouped=True)
-    decimal = _share(given, COMMA) + _share(given, WHOLE) >= 1 - STRAY
-    if decimal and _one_comma(given) and _share(given, r",\d{3}\s*$") < _share(given, COMMA):
-        return Form("float64", comma=True)
+    if _share(given, MARKED) + plain >= 1 - STRAY:
+        return Form("float64", grouped=True)
     return Form()
 
 
@@ -104,9 +142,19 @@ def form_of_column(column: Texts, *, is_id: bool) -> Form:
 
 
 def _are_whole(column: Texts) -> bool:
-    numbers = np.asarray(column.drop_null().to_numpy())
-    finite = numbers[~np.isnan(numbers)]
-    return bool(len(finite)) and bool((np.floor(finite) == finite).all() and (np.abs(finite) < 2**53).all())
+    numbers = _finite(column)
+    return bool(len(numbers)) and bool((np.floor(numbers) == numbers).all()) and not are_rounded(column)
+
+
+def are_rounded(column: Texts) -> bool:
+    """True for doubles that are whole numbers, some so large that a double has not all of their digits."""
+    numbers = _finite(column)
+    return bool((np.floor(numbers) == numbers).all()) and bool((np.abs(numbers) >= MOST_EXACT).any())
+
+
+def _finite(column: Texts) -> npt.NDArray[np.float64]:
+    numbers = np.asarray(column.drop_null().to_numpy(), np.float64)
+    return numbers[~np.isnan(numbers)]
 
 
 def given_of(values: Texts) -> Texts:
@@ -117,7 +165,8 @@ def given_of(values: Texts) -> Texts:
 def read(values: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
     """Values of texts; null for one that means nothing, and for one that has another form.
 
-    Texts of a "string" stay as they are, but for those of EMPTY_TEXTS.
+    Texts of a "string" stay as they are, but for those of EMPTY_TEXTS. A number that
+    no double holds is infinite.
     """
     empty = EMPTY_TEXTS if form.kind == "string" else NOTHING
     nothing = pc.or_(pc.is_null(values), pc.is_in(values, pa.array(empty)))
@@ -129,19 +178,21 @@ def read(values: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
         return pa.array([known[text] for text in given.to_pylist()], KINDS[form.kind])
     text = pc.utf8_trim_whitespace(given)
     if form.comma:
-        text = pc.replace_substring(pc.replace_substring(text, ".", ""), ",", ".")
+        pattern = rf"{COMMA}|{WITHOUT_COMMA}"
     elif form.grouped:
-        text = pc.replace_substring(text, ",", "")
-    whole = form.kind != "float64"
-    text = pc.if_else(
-        pc.fill_null(pc.match_substring_regex(text, WHOLE if whole else NUMBER), False),
-        pc.replace_substring_regex(text, r"^\+", ""),
-        pa.scalar(None, pa.string()),
-    )
-    if whole:
+        pattern = rf"{NUMBER}|{GROUPED}|{MARKED}"
+    else:
+        pattern = WHOLE if form.kind != "float64" else rf"{NUMBER}|{INFINITE}"
+    fits = pc.fill_null(pc.match_substring_regex(text, pattern), False)
+    text = pc.if_else(fits, text, pa.scalar(None, pa.string()))
+    if form.comma:
+        text = pc.replace_substring(pc.replace_substring_regex(text, rf"[.{MARKS}]", ""), ",", ".")
+    elif form.grouped:
+        text = pc.replace_substring_regex(text, rf"[,{MARKS}]", "")
+    text = pc.replace_substring_regex(text, r"^\+", "")
+    if form.kind != "float64":
         return _as_integers(pc.replace_substring_regex(text, r"\.0*$", ""), KINDS[form.kind])
-    numbers = text.cast(pa.float64())
-    return pc.if_else(pc.fill_null(pc.is_finite(numbers), False), numbers, pa.scalar(None, pa.float64()))
+    return text.cast(pa.float64())
 
 
 def list_of(text: str | None, kind: str) -> list[Any] | None:
@@ -256,13 +307,8 @@ def _share(values: Texts, pattern: str) -> float:
     return float(pc.mean(pc.match_substring_regex(values, pattern).cast(pa.float64())).as_py())
 
 
-def _beyond_int64(values: Texts) -> bool:
-    """True if some whole number does not fit int64."""
-    long = values.filter(pc.greater(pc.utf8_length(values), 18))
+def _beyond(values: Texts, limit: int) -> bool:
+    """True if some whole number is not in [-limit, limit)."""
+    long = values.filter(pc.greater(pc.utf8_length(values), 15))
     whole = long.filter(pc.match_substring_regex(long, WHOLE))
-    return any(not -(1 << 63) <= int(text.split(".")[0]) < 1 << 63 for text in whole.to_pylist())
-
-
-def _one_comma(values: Texts) -> bool:
-    """True if commas are decimal: none has a second, as a list would."""
-    return bool(pc.max(pc.count_substring(values, ",")).as_py() == 1)
+    return any(not -limit <= int(text.split(".")[0]) < limit for text in whole.to_pylist())

@@ -388,6 +388,22 @@ def test_rows_that_do_not_fit_are_set_aside(here: Path, capsys: pytest.CaptureFi
     assert examples(here / "shop").num_rows == ROWS - 2
 
 
+def test_ids_that_lost_their_digits_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row | {"slot_id": float(2**53 + 2 * (row["age"] or 0))} for row in shop_rows()]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    pq.write_table(pa.table(columns), here / "shop.parquet")
+    assert init(here / "shop.parquet") == 0
+    assert cells(capsys.readouterr().out, "slot_id")[1:] == [
+        "left out",
+        "ids beyond 2^53 as floats, which have lost digits: write whole numbers or texts",
+    ]
+    columns["user_id"] = columns.pop("slot_id")
+    pq.write_table(pa.table(columns), here / "users.parquet")
+    lost = "holds ids beyond 2^53 as floats, which have lost digits"
+    assert f"no column is named like a user. user_id {lost}" in says(capsys, here / "users.parquet")
+    assert f"column 'user_id' {lost}" in says(capsys, here / "users.parquet", "--user", "user_id")
+
+
 def test_mistakes_are_sentences(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_csv(here / "shop.csv", shop_rows())
     assert "--label: there is no column 'cliked'; did you mean 'clicked'?" in says(

@@ -8,6 +8,7 @@ import decimal
 import gzip
 import io
 import json
+import math
 import uuid
 from pathlib import Path
 from typing import Any
@@ -333,8 +334,15 @@ def test_a_log_of_criteo_has_names(tmp_path: Path) -> None:
         (["1.234,5", "2,0"], "float64", [1234.5, 2.0]),
         (["11,000.00", "1.5"], "float64", [11000.0, 1.5]),
         (["1,2", "3,4,5"], "string", ["1,2", "3,4,5"]),
-        (["123,456", "789,012"], "string", ["123,456", "789,012"]),
-        (["inf", "1"], "string", ["inf", "1"]),
+        (["123,456", "789,112"], "string", ["123,456", "789,112"]),
+        (["100,000", "789,112"], "float64", [100000.0, 789112.0]),
+        (["0,125", "1,500"], "float64", [0.125, 1.5]),
+        (["1 234,50", "900,00", "1\u202f000"], "float64", [1234.5, 900.0, 1000.0]),
+        (["1'234.50", "900.25"], "float64", [1234.5, 900.25]),
+        ([f"{2**60 + 1}.0", "3.0"], "int64", [2**60 + 1, 3]),
+        (["inf", "1"], "float64", [math.inf, 1.0]),
+        (["1e400", "-Infinity"], "float64", [math.inf, -math.inf]),
+        (["<NA>", "#N/A", "5"], "int64", [None, None, 5]),
         (["NA", "FR"], "string", ["NA", "FR"]),
         (["NULL", "x"], "string", [None, "x"]),
         (["[1, 2]", "[]", ""], "list<int64>", [[1, 2], [], None]),
@@ -354,6 +362,31 @@ def test_a_columns_texts_have_one_form(texts: list[str], kind: str, values: list
 def test_an_id_with_a_plus_is_a_text() -> None:
     column = pa.array(["+4917", "+33"])
     assert form_of(column, is_id=True).kind == "string" and form_of(column).kind == "int64"
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "values"),
+    [
+        (["12,5", "7,8"], "string", ["12,5", "7,8"]),
+        (["17,0", "3,0"], "int64", [17, 3]),
+        (["1e5", "12e3"], "string", ["1e5", "12e3"]),
+        (["1.764E+12", "1.8E+12"], "string", ["1.764E+12", "1.8E+12"]),
+        (["12,345", "9,876"], "string", ["12,345", "9,876"]),
+    ],
+)
+def test_an_id_is_no_number_with_marks(texts: list[str], kind: str, values: list[Any]) -> None:
+    column = pa.array(texts)
+    form = form_of(column, is_id=True)
+    assert (form.kind, read(column, form).to_pylist()) == (kind, values)
+
+
+@pytest.mark.parametrize(
+    ("usual", "stray"), [("1,234.50", "1,5"), ("11,50", "1.5"), ("1'234.50", "1'2"), ("1.50", "1,500")]
+)
+def test_a_stray_mark_makes_no_other_number(usual: str, stray: str) -> None:
+    column = pa.array([usual] * 200 + [stray])
+    found = read(column, form_of(column))
+    assert found.type == pa.float64() and found.null_count == 1 and found[200].as_py() is None
 
 
 def test_an_id_has_no_fraction() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from livectr.config.parsing import nearest
 from livectr.guess.columns import ROUNDED, Use, listed, shortened
 from livectr.logs.names import ITEM_NAME, REQUEST_NAME, USER_NAME
-from livectr.logs.times import BEST, DIGITS, NAMED, TimeForm, form_of
+from livectr.logs.times import BEST, DIGITS, NAMED, SINCE_2000, TimeForm, form_of, milliseconds
 from livectr.logs.values import are_rounded
 from livectr.system.errors import ConfigError
 
@@ -35,6 +35,9 @@ VARIES = 0.9
 """Different items by rows of such requests, from which a column is another in each row."""
 LEAST_ITEMS = 5
 """Different values of a column that can be an item without its name saying so."""
+MOST_EMPTY = 0.1
+"""Share of rows without a time from which a column is not taken for the log's time."""
+NO_TIME = "no epoch time of 2000 to 2100 and no ISO 8601 date"
 TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE", "t"), ("0", "0.0", "false", "False", "FALSE", "f")
 
 
@@ -155,11 +158,13 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
         if form is None:
             value = shortened(sample.column(wanted.time)[0].as_py())
             raise ConfigError(
-                f"--time: column {wanted.time!r} is {value}, which is no epoch time of 2000 to 2100 and no "
-                "ISO 8601 date; write it as 2026-11-25T08:00:00 or as epoch seconds, or say --time row."
+                f"--time: column {wanted.time!r} is {value}, which is {NO_TIME}; "
+                "write it as 2026-11-25T08:00:00 or as epoch seconds, or say --time row."
             )
         return Chosen((wanted.time,), form.words), form
-    mostly = [name for name in sample.column_names if sample.column(name).null_count < 0.1 * sample.num_rows]
+    mostly = [
+        name for name in sample.column_names if sample.column(name).null_count < MOST_EMPTY * sample.num_rows
+    ]
     forms = {name: form_of(sample.column(name)) for name in mostly if name != wanted.label}
     found = {
         name: form
@@ -168,7 +173,7 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
     }
     if not found:
         named = [name for name in sample.column_names if NAMED.search(name) and name != wanted.label]
-        hint = f" {listed(named)}: no epoch time of 2000 to 2100 and no ISO 8601 date." if named else ""
+        hint = "".join(f" {name}{_no_time(sample.column(name), name)}." for name in named[:3])
         raise ConfigError(
             f"no column is a time.{hint} Say --time COLUMN, or --time row to learn rows in the order of "
             "the file."
@@ -184,6 +189,24 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
     form = found[name]
     assert form is not None
     return Chosen((name,), form.words + others), form
+
+
+def _no_time(column: pa.ChunkedArray, name: str) -> str:
+    """Words on a column that is named like a time, and is none."""
+    rows = len(column)
+    if column.null_count >= MOST_EMPTY * rows:
+        return f" is empty in {column.null_count:,} of {rows:,} rows"
+    try:
+        form = form_of(column, named=True)
+    except ConfigError as error:
+        return f": {str(error).rstrip('.')}"
+    if form is None:
+        return f": {shortened(column.drop_null()[0].as_py())} is {NO_TIME}"
+    inside = milliseconds(column, replace(form, since_s=SINCE_2000))
+    return (
+        f": {inside.null_count:,} of {rows:,} values are no times of 2000 to 2100; --time {name} reads those "
+        "of 1973 on, and of any year where most are older"
+    )
 
 
 def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | None:

@@ -232,7 +232,7 @@ def typed_rows(
             if name == time and time_form is not None:
                 column = _times(column, time_form)
             elif pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
-                column = epoch_ms(column, TimeForm("timestamp", likely=False))
+                column = epoch_ms(column, TimeForm("timestamp", since_s=None))
             values[name] = column
         kinds = {name: "a time" if name == time else str(column.type) for name, column in values.items()}
         fitted = fitting(rows, values, kinds, [time] if time else (), account)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.ingest.language.event_times import LIKELY
+from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, LIKELY
 from livectr.logs.formats import iso_ms
 from livectr.logs.values import STRAY
 from livectr.system.errors import ConfigError
@@ -24,9 +24,11 @@ BEST = ("timestamp", "ts", "event_time", "time", "datetime", "event_timestamp", 
 """Names of a log's own time, the likeliest first."""
 LOOK = 2_000
 """Values that are looked at: every k-th of a column."""
-MS = LIKELY["s"][0] * 1000, LIKELY["s"][1] * 1000
-SPANS = {"ms": MS, **LIKELY}
-DIGITS = ("YYYYMMDDHH", "YYYYMMDD", "YYMMDDHH")
+PER_S = {"ms": 10**3, "s": 1, "us": 10**6, "ns": 10**9}
+SINCE_2000, SINCE_1973 = LIKELY["s"][0], 10**8
+"""Seconds from which on the times of a column are; no unit's numbers since then are those of another's."""
+UNTIL_S = LIKELY["s"][1]
+DIGITS = ("YYYYMMDDHHMMSS", "YYYYMMDDHHMM", "YYYYMMDDHH", "YYYYMMDD", "YYMMDDHH")
 LEAST_S = 10_000_000
 """Epoch seconds below which a number is no time even where a user says so: it may count hours or days."""
 MAGNITUDES = {"s": 1e11, "ms": 1e14, "us": 1e17}
@@ -40,14 +42,14 @@ class TimeForm:
 
     Args:
         kind: "number" (epoch, of `unit`), "seconds" (with a fraction), "text" (ISO 8601), "timestamp"
-            (typed), or the digits of a date: "YYYYMMDD", "YYYYMMDDHH" or "YYMMDDHH".
+            (typed), or one of DIGITS.
         unit: "s", "ms", "us" or "ns"; of numbers.
-        likely: nearly all are from 2000 to 2100, so that another one is no time.
+        since_s: SINCE_2000 or SINCE_1973, up to 2100: another one is no time. None: the years 1 to 9999.
     """
 
     kind: str
     unit: str = "ms"
-    likely: bool = True
+    since_s: int | None = SINCE_2000
 
     @property
     def words(self) -> str:
@@ -59,6 +61,14 @@ class TimeForm:
             "timestamp": "typed as times, epoch milliseconds in the log",
         }
         return of.get(self.kind, f"dates written {self.kind} (UTC), epoch milliseconds in the log")
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Least and greatest number, in the unit; typed times and texts have milliseconds."""
+        per = PER_S[self.unit if self.kind == "number" else "ms"]
+        if self.since_s is not None:
+            return _span(self.since_s, per)
+        return max(EARLIEST_MS * per // 1000, -(2**63)), min(LATEST_MS * per // 1000, 2**63 - 1)
 
     @property
     def converted(self) -> bool:
@@ -90,8 +100,8 @@ def form_of(values: pa.Array | pa.ChunkedArray, *, named: bool = False) -> TimeF
 
 
 def _as_likely(some: pa.Array | pa.ChunkedArray, form: TimeForm) -> TimeForm:
-    found = milliseconds(some, replace(form, likely=False)).drop_null().to_numpy()
-    return replace(form, likely=bool(len(found)) and _inside(np.asarray(found), MS) >= 1 - STRAY)
+    found = milliseconds(some, replace(form, since_s=None)).drop_null().to_numpy()
+    return _since(np.asarray(found, np.float64), form)
 
 
 def _number_form(numbers: npt.NDArray[np.float64], named: bool) -> TimeForm | None:
@@ -100,35 +110,62 @@ def _number_form(numbers: npt.NDArray[np.float64], named: bool) -> TimeForm | No
     whole = bool((numbers == np.floor(numbers)).all())
     for digits in DIGITS if whole else ():
         dates = [_date_ms(int(number), digits) for number in numbers.tolist()]
-        known = sum(date is not None and MS[0] <= date <= MS[1] for date in dates)
+        known = sum(date is not None and _is_inside(date, SINCE_2000, 1000) for date in dates)
         if known >= (1 - STRAY) * len(dates):
             return TimeForm(digits)
-    for unit, span in SPANS.items():
-        if _inside(numbers, span) >= 1 - STRAY:
+    for unit, per in PER_S.items():
+        if _inside(numbers, SINCE_2000, per) >= 1 - STRAY:
             return TimeForm("number", unit) if whole else TimeForm("seconds") if unit == "s" else None
-    middle = float(np.quantile(np.abs(numbers), 0.5, method="lower"))  # a mean of two may overflow
+    middle = _middle(np.abs(numbers))
     if not named or middle < LEAST_S:
         return None
-    shares = {unit: _inside(numbers, span) for unit, span in SPANS.items()}
+    shares = {unit: _inside(numbers, SINCE_1973, per) for unit, per in PER_S.items()}
     mixed = [f"{share:.0%} {UNITS[unit]}" for unit, share in shares.items() if share > STRAY]
     if len(mixed) > 1:
         raise ConfigError(f"the times are of several units: {', '.join(mixed)}; write one unit.")
     unit = next((unit for unit, most in MAGNITUDES.items() if middle < most), "ns")
-    return TimeForm("number" if whole or unit != "s" else "seconds", unit, likely=False)
+    return _since(numbers, TimeForm("number" if whole or unit != "s" else "seconds", unit))
 
 
-def _inside(numbers: npt.NDArray[Any], span: tuple[float, float]) -> float:
-    return float(((numbers >= span[0]) & (numbers <= span[1])).mean())
+def _since(numbers: npt.NDArray[np.float64], form: TimeForm) -> TimeForm:
+    """The form, for times since 2000 or 1973 if most are: then a 0 means that there is none."""
+    per = PER_S[form.unit]
+    if len(numbers) and _inside(numbers, SINCE_2000, per) >= 1 - STRAY:
+        return replace(form, since_s=SINCE_2000)
+    recent = len(numbers) > 0 and _is_inside(_middle(numbers), SINCE_1973, per)
+    return replace(form, since_s=SINCE_1973 if recent else None)
+
+
+def _middle(numbers: npt.NDArray[np.float64]) -> float:
+    return float(np.quantile(numbers, 0.5, method="lower"))  # a mean of two may overflow
+
+
+def _span(since_s: int, per: int) -> tuple[int, int]:
+    return since_s * per, min(UNTIL_S * per, 2**63 - 1)
+
+
+def _is_inside(number: float, since_s: int, per: int) -> bool:
+    least, most = _span(since_s, per)
+    return least <= number <= most
+
+
+def _inside(numbers: npt.NDArray[Any], since_s: int, per: int) -> float:
+    """Share of the numbers that are times of a unit, up to 2100."""
+    least, most = _span(since_s, per)
+    return float(((numbers >= least) & (numbers <= most)).mean())
 
 
 def _date_ms(number: int, digits: str) -> int | None:
     """Epoch milliseconds (UTC) of a date's digits; None: they are no date."""
-    hour = 0
-    if digits.endswith("HH"):
-        number, hour = divmod(number, 100)
-    year, month, day = number // 10_000, number // 100 % 100, number % 100
+    text = f"{number:0{len(digits)}d}"
+    if number < 0 or len(text) != len(digits):
+        return None
+    long = digits.startswith("YYYY")
+    starts = range(4 if long else 2, len(text), 2)
+    parts = [int(text[: starts[0]]), *(int(text[at : at + 2]) for at in starts)]
+    year, month, day, hour, minute, second = parts + [0] * (6 - len(parts))
     try:
-        moment = datetime(year + (0 if digits.startswith("YYYY") else 2000), month, day, hour, tzinfo=UTC)
+        moment = datetime(year if long else 2000 + year, month, day, hour, minute, second, tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
     return int(moment.timestamp() * 1000)
@@ -159,24 +196,21 @@ def milliseconds(values: pa.Array | pa.ChunkedArray, form: TimeForm) -> pa.Array
         form: of its times.
     """
     if form.kind == "timestamp":
-        found, span = _of_timestamps(values), MS
+        found = _of_timestamps(values)
     elif form.kind == "text":
         known = {text: _text_or_none(text) for text in values.unique().to_pylist()}
-        found, span = pa.array([known[text] for text in values.to_pylist()], pa.int64()), MS
+        found = pa.array([known[text] for text in values.to_pylist()], pa.int64())
     elif form.kind in DIGITS:
         of = {
             number: None if number is None else _digits_or_none(number, form.kind)
             for number in values.unique().to_pylist()
         }
-        found, span = pa.array([of[number] for number in values.to_pylist()], pa.int64()), MS
+        found = pa.array([of[number] for number in values.to_pylist()], pa.int64())
     elif form.kind == "seconds":
         found = _rounded(pc.multiply(values.cast(pa.float64(), safe=False), 1000.0))
-        span = MS
     else:
-        found, span = _rounded(values), SPANS[form.unit]
-    if not form.likely:
-        return found
-    inside = pc.and_(pc.greater_equal(found, int(span[0])), pc.less_equal(found, int(span[1])))
+        found = _rounded(values)
+    inside = pc.and_(pc.greater_equal(found, form.span[0]), pc.less_equal(found, form.span[1]))
     return pc.if_else(pc.fill_null(inside, False), found, pa.scalar(None, pa.int64()))
 
 

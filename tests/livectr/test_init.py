@@ -330,21 +330,39 @@ def test_a_number_named_as_a_part_of_the_time(here: Path) -> None:
 
 
 @pytest.mark.parametrize("date", ["%Y-%m-%d", "%Y%m%d"])
-@pytest.mark.parametrize("time", ["%H:%M:%S", "%H:%M:%S.250", "%-H:%M"])
+@pytest.mark.parametrize("time", ["%H:%M:%S", "%H:%M:%S.250", "%-H:%M", "%H%M%S", "%-H%M", "%I:%M %p", "%-H"])
 def test_a_date_and_a_time_of_day_are_a_time(here: Path, date: str, time: str) -> None:
+    named, exact = ("hour", 3600) if time == "%-H" else ("tod", 1)
     moments = [datetime.fromtimestamp(row["seen_at"] - 36_000, UTC) for row in shop_rows()]
     rows = [
-        {"day": moment.strftime(date), "tod": moment.strftime(time)}
+        {"day": moment.strftime(date), named: moment.strftime(time)}
         | {name: value for name, value in row.items() if name not in ("seen_at", "clicked_at")}
         for row, moment in zip(shop_rows(), moments, strict=True)
     ]
     assert init(write_csv(here / "shop.csv", rows)) == 0
     text = (here / "shop" / "pipeline.py").read_text()
-    assert 'time="date_time",' in text and '"day"' not in text and '"tod"' not in text
+    assert 'time="date_time",' in text and '"day":' not in text and '"tod":' not in text
     more = 250 if time.endswith("250") else 0
     assert examples(here / "shop").column("time_ms").to_pylist() == [
-        int(moment.timestamp()) * 1000 + more for moment in moments
+        int(moment.timestamp()) // exact * exact * 1000 + more for moment in moments
     ]
+
+
+def test_an_hour_is_no_time_beside_one(here: Path) -> None:
+    rows = [row | {"dt": "2025-11-24", "hour": i % 24} for i, row in enumerate(shop_rows())]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    assert 'EventTime("seen_at"' in (here / "shop" / "pipeline.py").read_text()
+
+
+def test_a_column_that_is_no_time_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for value, words in (
+        ("", "seen_at is empty in 150 of 600 rows."),
+        (0, "seen_at: 150 of 600 values are no times of 2000 to 2100; --time seen_at reads those of 1973 on"),
+    ):
+        rows = [row | ({} if i % 4 else {"seen_at": value}) for i, row in enumerate(shop_rows())]
+        assert words in says(capsys, write_csv(here / "shop.csv", rows))
+    rows = [row | {"seen_at": row["seen_at"] * (1 if i % 2 else 1000)} for i, row in enumerate(shop_rows())]
+    assert "of several units: 50% milliseconds" in says(capsys, write_csv(here / "shop.csv", rows))
 
 
 def test_a_label_by_a_rule(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -431,7 +449,7 @@ def test_what_cannot_be_guessed_names_its_flag(here: Path, capsys: pytest.Captur
     assert "no column is a time. Say --time COLUMN, or --time row" in message
     rows = [row | {"date": "24/11/2025"} for row in rows]
     message = says(capsys, write_csv(here / "odd.csv", rows))
-    assert "date: no epoch time of 2000 to 2100 and no ISO 8601 date." in message
+    assert "date: 24/11/2025 is no epoch time of 2000 to 2100 and no ISO 8601 date." in message
     rows = [row | {"clicked": 0} for row in shop_rows()]
     message = says(capsys, write_csv(here / "zeros.csv", rows))
     assert "column 'clicked' is 0 in all of the first 600 rows" in message

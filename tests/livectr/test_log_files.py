@@ -417,6 +417,8 @@ MS = 1_764_000_000_000
         (pa.array([MS * 1_000_000]), MS),
         (pa.array([20251124, 20251125]), 1_763_942_400_000),
         (pa.array([2025112416, 2025112500]), MS),
+        (pa.array([20251124160000, 20251124170500]), MS),
+        (pa.array([202511241600, 202511241705]), MS),
         (pa.array([14102100, 14102123]), 1_413_849_600_000),
         (pa.array([820_454_400, 825_000_000]), 820_454_400_000),  # 1996
         (pa.array([dt.date(2025, 11, 24)]), 1_763_942_400_000),
@@ -440,9 +442,27 @@ def test_one_bad_time_is_one_row() -> None:
     assert form is not None and epoch_ms(years, form).null_count == 1
 
 
-def test_two_units_in_a_column_are_refused() -> None:
+@pytest.mark.parametrize("ms", [MS, 820_454_400_000])
+def test_two_units_in_a_column_are_refused(ms: int) -> None:
     with pytest.raises(ConfigError, match="of several units: 50% milliseconds, 50% seconds"):
-        times_of(pa.array([MS, MS // 1000] * 100), named=True)
+        times_of(pa.array([ms, ms // 1000] * 100), named=True)
+    strange = pa.array([ms // 1000] * 299 + [ms])
+    form = times_of(strange, named=True)
+    assert form is not None and epoch_ms(strange, form).is_null().to_pylist() == [False] * 299 + [True]
+
+
+def test_no_time_is_one_that_a_default_made() -> None:
+    """Times of 2025 of which a tenth are 0, or 1970: rows without a time, however many."""
+    for column in (
+        pa.array([0, *[MS // 1000] * 9] * 30),
+        pa.array(["1970-01-01T00:00:00Z", *["2025-11-24T16:00:00"] * 9] * 30),
+        pa.array([0, *[MS] * 9] * 30, pa.timestamp("ms")),
+    ):
+        form = times_of(column, named=True)
+        assert form is not None and epoch_ms(column, form).null_count == 30
+    ages = pa.array([-1_764_000_000, 820_454_400])  # 1914 and 1996
+    form = times_of(ages, named=True)
+    assert form is not None and epoch_ms(ages, form).null_count == 0
 
 
 # Leaks

@@ -4,7 +4,7 @@
 
 namespace {
 
-enum Verdict : int32_t { FITS = 0, COLUMNS = 1, QUOTE = 2, LONG = 3, ENCODING = 4 };
+enum Verdict : int32_t { FITS = 0, COLUMNS = 1, QUOTE = 2, LONG = 3, ENCODING = 4, RETURN = 5 };
 
 struct Dialect {
     uint8_t delimiter, quote, escape;  // quote, escape: 0 for none
@@ -32,6 +32,12 @@ bool ends_line(const uint8_t* text, int64_t size, int64_t at) {
     return at >= size || text[at] == '\n' || (text[at] == '\r' && (at + 1 >= size || text[at + 1] == '\n'));
 }
 
+// True for a carriage return that does not end a line: a parser may take it for one that does.
+bool stands_alone(const uint8_t* text, int64_t size, int64_t at) {
+    while (at < size && text[at] == '\r') ++at;
+    return at < size && text[at] != '\n';
+}
+
 // Its first line alone, as a record that no parser may have.
 Record spoiled(const uint8_t* text, int64_t size, int64_t begin, int64_t fields, Verdict verdict) {
     const int64_t stop = line_stop(text, size, begin);
@@ -42,6 +48,7 @@ Record spoiled(const uint8_t* text, int64_t size, int64_t begin, int64_t fields,
 // line alone: the record is that line, and the next begins behind it.
 Record record_at(const uint8_t* text, int64_t size, int64_t begin, Dialect dialect, int64_t longest) {
     int64_t at = begin, fields = 1;
+    bool returns = false;
     const int64_t limit = size - begin > longest ? begin + longest : size;
     bool starts = true;  // of a field
     while (at < limit) {
@@ -68,14 +75,15 @@ Record record_at(const uint8_t* text, int64_t size, int64_t begin, Dialect diale
             ++at;
             starts = true;
         } else if (byte == '\n' || (byte == '\r' && at + 1 < size && text[at + 1] == '\n')) {
-            return {after_line_end(text, size, at), fields, FITS, true};
+            return {after_line_end(text, size, at), fields, returns ? RETURN : FITS, true};
         } else {
+            returns |= byte == '\r' && at > begin && stands_alone(text, size, at);
             at += dialect.escape != 0 && byte == dialect.escape ? 2 : 1;
             starts = false;
         }
     }
     if (limit < size) return spoiled(text, size, begin, fields, LONG);
-    return {size, fields, FITS, false};
+    return {size, fields, returns ? RETURN : FITS, false};
 }
 
 // True for text that is UTF-8: no overlong form, no surrogate, nothing beyond U+10FFFF.

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from livectr.kernels.runtime.library import kernel_library
 
 I64 = npt.NDArray[np.int64]
-FITS, COLUMNS, QUOTE, LONG, ENCODING = range(5)
+FITS, COLUMNS, QUOTE, LONG, ENCODING, RETURN = range(6)
 """Verdicts: a parser may have the record; it has another number of fields; a quote of its first line is not
-closed, or text follows the closed one; it is too long; it is not UTF-8."""
+closed, or text follows the closed one; it is too long; it is not UTF-8; a carriage return is inside of it."""
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def _rows(messages: list[_Message], account: Account) -> _Found:
     rows: list[dict[str, Any]] = []
     for line, _, row in json_lines(io.BytesIO(content), account):
         try:
-            rows.append(flattened(row))
+            rows.append(flattened(row, account.paths))
         except ValueError as error:
             raise ConfigError(f"topic {account.path}: {error}") from None
         _add_paths(row, "", "", False, found)

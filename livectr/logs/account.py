@@ -58,6 +58,7 @@ class Account:
         reasons: kind of reason → rows that were set aside.
         remarks: what a user should know of the file, in sentences.
         inside: file of a folder that is read at present; "" for a file.
+        paths: column → path of its values in the rows, for `livectr.logs.names.one_column`.
     """
 
     path: Path
@@ -67,11 +68,24 @@ class Account:
     reasons: dict[str, Reason] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     inside: str = ""
+    paths: dict[str, str] = field(default_factory=dict)
 
     def of_file(self, path: Path) -> Account:
         """Account of a file in the folder, whose rows are counted here; they are named by the file."""
         self.inside = path.relative_to(self.path).as_posix()
-        return Account(path, keep=self.keep, reasons=self.reasons, remarks=self.remarks, inside=self.inside)
+        return Account(
+            path,
+            keep=self.keep,
+            reasons=self.reasons,
+            remarks=self.remarks,
+            inside=self.inside,
+            paths=self.paths,
+        )
+
+    def remark(self, words: str) -> None:
+        """Say something of the file, once."""
+        if words not in self.remarks:
+            self.remarks.append(words)
 
     def where(self, place: int) -> str:
         """Place for a person: "line 7", or "dt=2026-11-24/part.csv line 7"."""

@@ -14,10 +14,15 @@ import pyarrow.parquet as parquet
 
 from livectr.logs.account import LONGEST_ROW, Account
 from livectr.logs.csv_rows import I64, Rows
-from livectr.logs.names import check_names
+from livectr.logs.encoding import not_utf8
+from livectr.logs.names import INSIDE, check_names, one_column
 from livectr.system.errors import ConfigError, reason_of
 from livectr.system.file_kinds import unlike
 
+LISTS = (
+    *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+    *(pa.types.is_list_view, pa.types.is_large_list_view),
+)
 BATCH_ROWS = 1 << 16
 EXACT_DIGITS = 15
 """Digits of a decimal that a double holds."""
@@ -41,8 +46,9 @@ def parquet_rows(account: Account) -> Iterator[Rows]:
                 np.arange(first, first + flat.num_rows, dtype=np.int64),
             )
             first += flat.num_rows
-            if len((short := _without_long(rows, account)).places):
-                yield short
+            for fit in _of_utf8(rows, account):
+                if len((short := _without_long(fit, account)).places):
+                    yield short
     except (OSError, pa.ArrowException) as error:
         if account.path.is_file() and (words := unlike(account.path, "Parquet")):
             raise ConfigError(f"{words}.") from None
@@ -111,9 +117,11 @@ def plain(column: pa.Array) -> pa.Array:
         return column.cast(pa.string())
     if pa.types.is_duration(kind):
         return column.cast(pa.duration("ms"), safe=False).cast(pa.int64())
+    if kind == pa.time64("ns"):
+        return column.cast(pa.string())  # Python's have microseconds
     if pa.types.is_time(kind):
         return pa.array([None if one is None else one.isoformat() for one in column.to_pylist()], pa.string())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if any(is_one(kind) for is_one in LISTS):
         return _list(column)
     return column
 
@@ -121,7 +129,10 @@ def plain(column: pa.Array) -> pa.Array:
 def is_plain(kind: pa.DataType) -> bool:
     """True for a type that logs have, times included."""
     if pa.types.is_list(kind):
-        return is_plain(kind.value_type) and not pa.types.is_nested(kind.value_type)
+        item = kind.value_type
+        return is_plain(item) and not (
+            pa.types.is_nested(item) or pa.types.is_temporal(item) or item == pa.binary()
+        )
     plain = (pa.bool_(), pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.binary())
     return kind in plain or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
 
@@ -148,21 +159,45 @@ def _list(column: pa.Array) -> pa.Array:
 
 
 def _flat(batch: pa.RecordBatch, account: Account) -> pa.RecordBatch:
-    names = [name for name in batch.schema.names]
-    while any(pa.types.is_struct(kind) for kind in batch.schema.types):
-        flat, names, columns = pa.Table.from_batches([batch]).flatten(), [], []
-        for name, column in zip(flat.column_names, flat.columns, strict=True):
-            names.append(name)
-            columns.append(column.combine_chunks())
-        names = [
-            inner
-            for field in batch.schema
-            for inner in (
-                [f"{field.name}_{one.name}" for one in field.type]
-                if pa.types.is_struct(field.type)
-                else [field.name]
-            )
-        ]
-        batch = pa.RecordBatch.from_arrays(columns, names)
+    """Rows whose structs are columns of their own."""
+    names, paths, columns = list(batch.schema.names), list(batch.schema.names), batch.columns
+    while any(pa.types.is_struct(column.type) for column in columns):
+        inner: list[tuple[str, str, pa.Array]] = []
+        for name, path, column in zip(names, paths, columns, strict=True):
+            if pa.types.is_struct(column.type):
+                fields = [column.type.field(place).name for place in range(column.type.num_fields)]
+                inner += [
+                    (f"{name}_{field}", f"{path}{INSIDE}{field}", values)
+                    for field, values in zip(fields, column.flatten(), strict=True)
+                ]
+            else:
+                inner.append((name, path, column))
+        names, paths, columns = (list(some) for some in zip(*inner, strict=True))
+    for name, path in zip(names, paths, strict=True):
+        try:
+            one_column(account.paths, name, path)
+        except ValueError as error:
+            raise ConfigError(f"{account.path}: {error}") from None
     check_names(names, account.path)
-    return batch
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _of_utf8(rows: Rows, account: Account) -> Iterator[Rows]:
+    """Rows whose texts are UTF-8, which Parquet promises and does not check; the others are set aside."""
+    wrong = np.zeros(rows.batch.num_rows, np.bool_)
+    for name, column in zip(rows.batch.schema.names, rows.batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            for number in np.flatnonzero(~wrong).tolist():
+                try:
+                    column[number].as_py()
+                except UnicodeDecodeError as error:
+                    wrong[number] = True
+                    what = f"column {name!r}: {not_utf8(error.object)}"
+                    text = error.object.decode(errors="backslashreplace")
+                    account.set_aside(int(rows.places[number]), f"{name} encoding", what, text)
+    if not wrong.any():
+        yield rows
+    elif not wrong.all():
+        yield Rows(rows.batch.filter(pa.array(~wrong)), rows.places[~wrong])

@@ -8,6 +8,7 @@ UTF-8; all other lines are set aside, each with its reason.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -27,6 +28,7 @@ from livectr.kernels.stream.csv_records import (
     FITS,
     LONG,
     QUOTE,
+    RETURN,
     Dialect,
     Records,
     csv_records,
@@ -69,6 +71,7 @@ class Head:
         size: bytes before the first row.
         lines: lines before the first row.
         empty_end: each row ends with a separator, and nothing may stand behind it.
+        text: the header; "" where the file has none.
     """
 
     dialect: Dialect
@@ -76,6 +79,7 @@ class Head:
     size: int
     lines: int
     empty_end: bool = False
+    text: str = ""
 
     @property
     def columns(self) -> list[str]:
@@ -117,12 +121,19 @@ def head_of(
     if header.verdicts[0] != FITS or not any(found):
         raise _no_header(text[:60], path)
     head = Head(
-        dialect, [name.strip() for name in found], at + int(header.stops[0]), lines + header.line_count
+        dialect,
+        [name.strip() for name in found],
+        at + int(header.stops[0]),
+        lines + header.line_count,
+        text=text[: header.stops[0]].decode().rstrip("\r\n"),
     )
     if all(_is_number(name) for name in head.columns):
         raise _no_header(text[: header.stops[0]], path)
     check_names(head.columns, path)
-    rows = _records(text[header.stops[0] :], dialect, 100).fields
+    rest = text[header.stops[0] :]
+    if _names_are_values(found, rest, dialect):
+        raise _no_header(text[: header.stops[0]], path)
+    rows = _records(rest, dialect, 100).fields
     if len(rows) and (rows == len(found) + 1).mean() > 0.5:
         return replace(head, names=[*head.names, ""], empty_end=True)
     return head
@@ -140,6 +151,9 @@ def csv_rows(content: IO[bytes], head: Head, account: Account) -> Iterator[Rows]
         ConfigError: a line has no end.
     """
     content.read(head.size)
+    for number, name in enumerate(head.names[: -1 if head.empty_end else None], 1):
+        if not name:
+            account.remark(f"column {number} has no name in the header: it is not read")
     line, text, last = head.lines, b"", False
     while not last:
         more = content.read(BLOCK_BYTES)
@@ -150,6 +164,11 @@ def csv_rows(content: IO[bytes], head: Head, account: Account) -> Iterator[Rows]
         fits = found.verdicts == FITS
         for number in np.flatnonzero(~fits).tolist():
             _set_aside(text, found, number, head, account, line)
+        if (again := _repeats(text, found, fits, head)).any():
+            for number in np.flatnonzero(again).tolist():
+                where = line + 1 + int(found.lines[number])
+                account.set_aside(where, "header", "the header once more", head.text)
+            fits &= ~again
         if fits.any():
             batch = _parsed(_joined(text, found, fits), head)
             if batch.num_rows != int(fits.sum()):
@@ -159,6 +178,21 @@ def csv_rows(content: IO[bytes], head: Head, account: Account) -> Iterator[Rows]
                 )
             yield from _named(Rows(batch, line + 1 + found.lines[fits]), head, account)
         text, line = text[found.used :], line + found.line_count
+
+
+def _repeats(text: bytes, found: Records, fits: npt.NDArray[np.bool_], head: Head) -> npt.NDArray[np.bool_]:
+    """bool[n], records that are the header once more, as where files were joined end to end."""
+    again = np.zeros(len(found), np.bool_)
+    header = head.text.encode()
+    at = text.find(header) if header else -1
+    while at >= 0:
+        number = int(np.searchsorted(found.begins, at, side="right")) - 1
+        begin, stop = int(found.begins[number]), int(found.stops[number])
+        before, behind = text[begin:at], text[at + len(header) : stop]
+        if fits[number] and before in (b"", codecs.BOM_UTF8) and not behind.strip(b"\r\n"):
+            again[number] = True
+        at = text.find(header, max(at + len(header), stop))
+    return again
 
 
 def _named(rows: Rows, head: Head, account: Account) -> Iterator[Rows]:
@@ -180,6 +214,16 @@ def _named(rows: Rows, head: Head, account: Account) -> Iterator[Rows]:
         yield Rows(named.filter(pa.array(fits)), rows.places[fits])
 
 
+def _names_are_values(names: list[str], rest: bytes, dialect: Dialect) -> bool:
+    """True where each column of the first row that is a number has a number for its name, and some have."""
+    row = _records(rest, dialect, 1)
+    if not len(row) or row.verdicts[0] != FITS:
+        return False
+    values = _fields(rest[row.begins[0] : row.stops[0]], dialect)
+    numbers = [name for name, value in zip(names, values, strict=False) if _is_number(value)]
+    return len(numbers) > 1 and all(map(_is_number, numbers))
+
+
 def _no_header(line: bytes, path: Path) -> ConfigError:
     shown = visible(line.decode(errors="replace").strip(), 60)
     return ConfigError(f"{path}: the first line must name the columns; it is {shown!r}.")
@@ -187,8 +231,9 @@ def _no_header(line: bytes, path: Path) -> ConfigError:
 
 def _before_header(first: bytes) -> tuple[int, int]:
     """Bytes and lines before the header: a byte order mark, empty lines, and lines that begin with #."""
-    at = 3 if first.startswith(b"\xef\xbb\xbf") else 0
-    lines = 0
+    at = lines = 0
+    while first.startswith(codecs.BOM_UTF8, at):
+        at += len(codecs.BOM_UTF8)
     while at < len(first) and (first[at : at + 1] == b"#" or not first[at:].split(b"\n", 1)[0].strip()):
         end = first.find(b"\n", at)
         if end < 0:
@@ -282,6 +327,8 @@ def _set_aside(text: bytes, found: Records, number: int, head: Head, account: Ac
     elif verdict == LONG:
         account.set_aside_long(place, shown)
         return
+    elif verdict == RETURN:
+        kind, what = "return", "a carriage return (CR) without quotes is inside of the row"
     else:
         assert verdict == ENCODING, verdict
         kind, what = "encoding", not_utf8(row)

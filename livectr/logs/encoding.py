@@ -11,6 +11,10 @@ LOOK_BYTES = 1 << 16
 _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 SOME = 0.4
 """Share of zero bytes at even or odd places above which a text has two bytes a character."""
+NO_TEXT = 0.01
+"""Share of zero bytes above which a file is no text; fewer are in some of its values."""
+C1 = range(0x80, 0xA0)
+"""Bytes that are control characters in Latin-1, and letters in Windows-1252."""
 
 
 def check_text(first: bytes, path: Path) -> None:
@@ -23,7 +27,8 @@ def check_text(first: bytes, path: Path) -> None:
         raise ConfigError(f"{path} is {kind.name}, not text; {kind.cure}.")
     if name := _wide(first[:LOOK_BYTES]):
         raise ConfigError(f"{path} is {name}, not UTF-8: iconv -f {name} -t UTF-8 {path} > utf8-{path.name}")
-    if b"\0" in first[:LOOK_BYTES]:
+    some = first[:LOOK_BYTES]
+    if some.count(0) > NO_TEXT * len(some):
         raise ConfigError(f"{path} holds zero bytes, so it is no text; is it of another format?")
     if b"\r" in first and b"\n" not in first:
         raise ConfigError(f"{path}: lines end with CR alone: tr '\\r' '\\n' < {path} > lf-{path.name}")
@@ -35,10 +40,15 @@ def not_utf8(row: bytes) -> str:
         row.decode()
     except UnicodeDecodeError as error:
         wrong = row[error.start : error.end]
-        near = row[max(0, error.start - 8) : error.end + 8].decode("latin-1")
+        near = row[max(0, error.start - 8) : error.end + 8]
         if wrong[:1] == b"\xed" or row[error.start : error.start + 1] == b"\xed":
-            return f"not UTF-8: half of a surrogate pair, in {near!r}"
-        return f"not UTF-8: byte 0x{wrong[0]:02x}; as Latin-1 {near!r}: iconv -f LATIN1 -t UTF-8"
+            return f"not UTF-8: half of a surrogate pair, in {near.decode('latin-1')!r}"
+        name, code = ("Windows-1252", "CP1252") if any(byte in C1 for byte in near) else ("Latin-1", "LATIN1")
+        try:
+            shown = near.decode(code)
+        except UnicodeDecodeError:
+            shown, name, code = near.decode("latin-1"), "Latin-1, which it hardly is,", "ENCODING"
+        return f"not UTF-8: byte 0x{wrong[0]:02x}; as {name} {shown!r}: iconv -f {code} -t UTF-8"
     raise ValueError("the row is UTF-8")
 
 

@@ -177,9 +177,7 @@ def files_of(account: Account, kind: str | None = None) -> list[Path]:
     )
     chosen = [path for path in found if (of := _format_or_none(path)) and kind in (None, of)]
     if others := [path.relative_to(root).as_posix() for path in found if path not in chosen]:
-        remark = f"{len(others):,} files of {root} are not read: {', '.join(others[:3])}"
-        if remark not in account.remarks:
-            account.remarks.append(remark)
+        account.remark(f"{len(others):,} files of {root} are not read: {', '.join(others[:3])}")
     if not chosen:
         raise ConfigError(f"{root} has no file that ends in {', '.join(SUFFIXES)}.")
     return chosen

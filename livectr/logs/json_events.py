@@ -25,11 +25,11 @@ def json_events(batch: pa.RecordBatch) -> Iterator[bytes]:
         yield from pc.binary_join_element_wise(*parts, pa.scalar("}"), "").cast(pa.binary()).to_pylist()
 
 
-def message_keys(column: pa.Array) -> list[bytes]:
-    """Message key of each value: its text, as Python writes it."""
+def message_keys(column: pa.Array) -> list[bytes | None]:
+    """Message key of each value: its text, as Python writes it; None for null."""
     if not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
         return column.cast(pa.string()).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
-    return [str(value).encode() for value in column.to_pylist()]
+    return [None if value is None else str(value).encode() for value in column.to_pylist()]
 
 
 def _texts(column: pa.Array) -> pa.Array:

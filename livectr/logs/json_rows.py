@@ -15,7 +15,7 @@ import pyarrow as pa
 from livectr.logs.account import LONGEST_LINE, LONGEST_ROW, Account
 from livectr.logs.csv_rows import Rows
 from livectr.logs.encoding import check_text, not_utf8
-from livectr.logs.names import check_names
+from livectr.logs.names import INSIDE, check_names, one_column
 from livectr.system.errors import ConfigError
 from livectr.system.json_objects import refuse_repeated
 from livectr.system.texts import visible
@@ -59,7 +59,7 @@ def json_lines(content: IO[bytes], account: Account) -> Iterator[tuple[int, byte
         line_number += 1
         if len(line) == LONGEST_LINE:
             raise account.no_lines(line_number)
-        if line_number == 1:
+        while line_number == 1 and line.startswith(codecs.BOM_UTF8):
             line = line.removeprefix(codecs.BOM_UTF8)
         if not (line := line.strip()):
             continue
@@ -93,7 +93,7 @@ def json_rows(content: IO[bytes], account: Account) -> Iterator[Rows]:
     names: dict[str, None] = {}
     for number, _, row in json_lines(content, account):
         try:
-            rows.append(flattened(row))
+            rows.append(flattened(row, account.paths))
         except ValueError as error:
             raise ConfigError(f"{account.path}: line {number}: {error}") from None
         places.append(number)
@@ -108,22 +108,28 @@ def json_rows(content: IO[bytes], account: Account) -> Iterator[Rows]:
         yield Rows(batch_of(rows, names), np.array(places, np.int64))
 
 
-def flattened(row: dict[str, Any], above: str = "") -> dict[str, Any]:
+def flattened(row: dict[str, Any], paths: dict[str, str]) -> dict[str, Any]:
     """Row without objects: `{"a": {"b": 1}}` is `{"a_b": 1}`.
 
+    Args:
+        row: of a log.
+        paths: of the columns of all rows before.
+
     Raises:
-        ValueError: two names become one.
+        ValueError: two names become one, in this row or over all of them.
     """
     flat: dict[str, Any] = {}
-    for name, value in row.items():
-        inner = flattened(value, f"{above}{name}_") if isinstance(value, dict) else {above + name: value}
-        if both := sorted(flat.keys() & inner.keys()):
-            raise ValueError(
-                f"{name!r} and another name both become the column {both[0]!r}, since a_b is the column of b "
-                "inside of a; rename one of them"
-            )
-        flat |= inner
+    _flatten(row, "", "", flat, paths)
     return flat
+
+
+def _flatten(row: dict[str, Any], above: str, path: str, flat: dict[str, Any], paths: dict[str, str]) -> None:
+    for name, value in row.items():
+        if isinstance(value, dict):
+            _flatten(value, f"{above}{name}_", f"{path}{name}{INSIDE}", flat, paths)
+        else:
+            one_column(paths, above + name, path + name)
+            flat[above + name] = value
 
 
 def row_names(row: dict[str, Any]) -> None:

@@ -36,6 +36,26 @@ def names_something(column: str) -> bool:
     return any(pattern.search(column) for pattern in (ID_NAME, USER_NAME, ITEM_NAME))
 
 
+INSIDE = "\0"
+"""Between the names of a path: of an object, and of what is inside of it."""
+
+
+def one_column(paths: dict[str, str], column: str, path: str) -> None:
+    """Hold a column to the values of one path, over all rows and files of a log.
+
+    Args:
+        paths: column → path of its values.
+        column: name of the column.
+        path: of a row's values; its names are joined by INSIDE.
+
+    Raises:
+        ValueError: the column has values of another path already: b inside of a, and a_b.
+    """
+    if (known := paths.setdefault(column, path)) != path:
+        first, other = (" inside of ".join(map(repr, one.split(INSIDE)[::-1])) for one in (known, path))
+        raise ValueError(f"{first} and {other} both become the column {column!r}; rename one of them")
+
+
 def check_names(names: Iterable[str], path: Path) -> None:
     """Check the names of columns.
 

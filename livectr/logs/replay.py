@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -180,15 +180,15 @@ def _portions(
     known = layout.columns is not None
     found = log_rows(account, "csv" if known else options.format, layout if known else None, progress)
     rows = 0
-    for typed in typed_rows(
-        found, {**(layout.columns or {}), **options.types}, options.time or layout.time, account
-    ):
+    types, time = {**(layout.columns or {}), **options.types}, options.time or layout.time
+    keyed = [key] if options.table and key else []  # compaction keeps one row of all without a key
+    for typed in typed_rows(found, types, time, account, keyed):
         batch = typed.batch
         if layout.number_rows:
             batch = batch.append_column("row", pa.array(np.arange(rows, rows + batch.num_rows)))
         rows += batch.num_rows
         if key:
-            _need(key, batch)
+            _need_key(key, batch)
         for start in range(0, batch.num_rows, size):
             some = batch.slice(start, size)
             # Compaction goes by message key, so rows of a table are messages of their own.
@@ -196,9 +196,21 @@ def _portions(
 
 
 def typed_rows(
-    found: Iterable[Rows], types: dict[str, str], time: str | None, account: Account
+    found: Iterable[Rows],
+    types: dict[str, str],
+    time: str | None,
+    account: Account,
+    needed: Collection[str] = (),
 ) -> Iterator[Rows]:
-    """Rows whose columns have their types: those that were said, or those of the first rows."""
+    """Rows whose columns have their types: those that were said, or those of the first rows.
+
+    Args:
+        found: rows as they were read.
+        types: column → type that was said.
+        time: column that becomes epoch milliseconds, in all rows; None: none.
+        account: of the file.
+        needed: other columns that may not be empty.
+    """
     forms: dict[str, Form] | None = None
     time_form: TimeForm | None = None
     left_out: set[str] = set()
@@ -235,7 +247,7 @@ def typed_rows(
                 column = epoch_ms(column, TimeForm("timestamp", since_s=None))
             values[name] = column
         kinds = {name: "a time" if name == time else str(column.type) for name, column in values.items()}
-        fitted = fitting(rows, values, kinds, [time] if time else (), account)
+        fitted = fitting(rows, values, kinds, [*needed, *([time] if time else ())], account)
         if fitted.batch.num_rows:
             yield fitted
 
@@ -256,6 +268,13 @@ def _need(name: str, batch: pa.RecordBatch) -> None:
         raise ConfigError(
             f"the file has no column {name!r}; its columns are {', '.join(batch.schema.names)}."
         )
+
+
+def _need_key(name: str, batch: pa.RecordBatch) -> None:
+    _need(name, batch)
+    kind = batch.column(name).type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+        raise ConfigError(f"--key: column {name!r} holds {kind}; name a column of texts or whole numbers.")
 
 
 def _json_portions(

@@ -22,7 +22,16 @@ from hypothesis import strategies as st
 
 from livectr.guess.leaks import tells
 from livectr.ingest.limits import LIMITS
-from livectr.kernels.stream.csv_records import COLUMNS, ENCODING, FITS, LONG, QUOTE, Dialect, csv_records
+from livectr.kernels.stream.csv_records import (
+    COLUMNS,
+    ENCODING,
+    FITS,
+    LONG,
+    QUOTE,
+    RETURN,
+    Dialect,
+    csv_records,
+)
 from livectr.logs.account import Account
 from livectr.logs.arrow_rows import row_bytes
 from livectr.logs.files import log_rows
@@ -98,6 +107,9 @@ def test_no_byte_is_lost(text: bytes, longest: int) -> None:
         (b"1,\xed\xa0\xbd,2", ENCODING),
         (b"1," + b"x" * 3000 + b",2", LONG),
         (b'1,"' + b"x\n" * 999 + b'",2', FITS),
+        (b"1,x\ry,2", RETURN),
+        (b'1,"x\ry",2', FITS),
+        (b"\r1,x,2\r\r", FITS),
     ],
 )
 def test_a_line_spoils_itself_alone(line: bytes, verdict: int) -> None:
@@ -128,17 +140,21 @@ PLAIN = "".join(f"17640000{i:02d},{i % 9},shoes,{i % 2}\n" for i in range(60))
         (HEAD + PLAIN + '1764000099,1,"open,0\n' + PLAIN, 120),
         (HEAD + PLAIN + '1764000099,1,"open,0\n' + PLAIN + '1764000099,1,"again,0\n' + PLAIN, 180),
         (HEAD + PLAIN + "1764000099,1,two,fields,0\n", 60),
+        ("\ufeff\ufeff" + HEAD + PLAIN + "\ufeff" + HEAD + PLAIN, 120),
+        (HEAD + PLAIN + "1764000099,1,ca\rr,0\n" + PLAIN, 120),
+        (HEAD + PLAIN.replace("shoes", "a\0b", 9), 60),
     ],
     ids=[
         *("plain", "comment", "mark", "sep", "tabs", "separator at the end", "escapes", "line ends"),
-        *("open quote", "two open quotes", "one more"),
+        *("open quote", "two open quotes", "one more", "two files", "return", "zeros"),
     ],
 )
 def test_a_csv_as_people_have_it(tmp_path: Path, content: str, kept: int) -> None:
     found, account = rows_of(written(tmp_path / "log.csv", content))
     assert account.kept == kept and list(found[0]) == ["ts", "user", "title", "click"]
     assert account.rows == kept + account.count
-    assert account.count == content.count('"open') + content.count('"again') + content.count("two,fields")
+    strange = ('"open', '"again', "two,fields", "ca\rr", "\n\ufeff")
+    assert account.count == sum(map(content.count, strange))
 
 
 def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
@@ -162,6 +178,7 @@ def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
         ("log.csv", b"a,b,a\n1,2,3\n", "names a twice"),
         ("log.csv", b'a,"b\nc"\n1,2\n', r'column 2 is named "b\\nc"; rename it'),
         ("log.csv", b"a,b\0\n1,2\n", "holds zero bytes"),
+        ("log.csv", b"u1,8,c,0\nu2,9,d,1\n", "the first line must name the columns; it is 'u1,8,c,0'"),
         ("log.csv", b"1,2\n3,4\n", "the first line must name the columns; it is '1,2'"),
         (
             "log.csv",
@@ -185,6 +202,7 @@ def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
         ("log.json", b'\n[\n{"a": 1},\n{"a": 2}\n]\n', "is one JSON array"),
         ("log.json", b'{\n "a": 1\n}\n', "has objects over several lines"),
         ("log.jsonl", b'{"a_b": 1, "a": {"b": 2}}\n', "both become the column 'a_b'"),
+        ("log.jsonl", b'{"a_b": 1}\n{"a": {"b": 2}}\n', "line 2: 'a_b' and 'b' inside of 'a' both become"),
         ("log.jsonl", b'{"a\\u001b": 1}\n', "without control characters"),
     ],
 )
@@ -198,6 +216,40 @@ def test_latin_1_is_named_with_its_line(tmp_path: Path) -> None:
     account = rows_of(written(tmp_path / "log.csv", text.encode("latin-1")))[1]
     assert (account.kept, account.count) == (30, 30)
     assert "line 3: not UTF-8: byte 0xfc; as Latin-1 " in account.first[0] and "Zürich" in account.first[0]
+
+
+def test_windows_1252_and_an_unknown_encoding_are_named(tmp_path: Path) -> None:
+    for text, encoding, words in (
+        ("caf\u20ac", "cp1252", "as Windows-1252 '99,1,caf\u20ac,0': iconv -f CP1252 "),
+        ("\u5e83\u544a", "shift_jis", "iconv -f ENCODING "),
+    ):
+        row = f"1764000099,1,{text},0\n".encode(encoding)
+        account = rows_of(written(tmp_path / "log.csv", (HEAD + PLAIN).encode() + row))[1]
+        assert account.count == 1 and words in account.first[0]
+
+
+def test_no_column_is_lost_in_silence(tmp_path: Path) -> None:
+    found, account = rows_of(written(tmp_path / "log.csv", ",a,,b\n1,2,3,4\n"))
+    assert found == [{"a": "2", "b": "4"}]
+    assert account.remarks == [f"column {n} has no name in the header: it is not read" for n in (1, 3)]
+    (tmp_path / "log").mkdir()
+    for name, columns in (("1", {"a_b": [1]}), ("2", {"a": [{"b": 1}]})):
+        parquet.write_table(pa.table(columns), tmp_path / "log" / f"{name}.parquet")
+    with pytest.raises(ConfigError, match=r"2\.parquet: 'a_b' and 'b' inside of 'a' both become the column"):
+        rows_of(tmp_path / "log")
+
+
+def test_texts_of_parquet_that_are_no_utf_8_are_set_aside(tmp_path: Path) -> None:
+    def texts(*values: bytes) -> pa.Array:
+        return pa.Array.from_buffers(pa.string(), len(values), pa.array(values).buffers())
+
+    lists = pa.ListArray.from_arrays([0, 1, 2, 3], texts(b"a", b"b", b"\xff"))
+    table = pa.table({"n": [1, 2, 3], "t": texts(b"x", b"caf\xe9", b"y"), "l": lists})
+    parquet.write_table(table, tmp_path / "log.parquet")
+    found, account = rows_of(tmp_path / "log.parquet")
+    assert found == [{"n": 1, "t": "x", "l": ["a"]}]
+    assert account.first[0].startswith("row 2: column 't': not UTF-8: byte 0xe9; as Latin-1 'caf\u00e9'")
+    assert account.count == 2
 
 
 @pytest.mark.parametrize(
@@ -268,7 +320,9 @@ def test_every_type_of_parquet_is_plain(tmp_path: Path) -> None:
         "large": (pa.array(["x"], pa.large_string()), "x"),
         "fixed": (pa.array([b"ab"], pa.binary(2)), b"ab"),
         "time of day": (pa.array([dt.time(8, 30)], pa.time64("us")), "08:30:00"),
+        "nanoseconds of day": (pa.array([1], pa.time64("ns")), "00:00:00.000000001"),
         "lists": (pa.array([[1, 2]], pa.large_list(pa.uint8())), [1, 2]),
+        "views": (pa.array([["x"]], pa.list_view(pa.string_view())), ["x"]),
         "no items": (pa.array([[]], pa.list_(pa.null())), []),
         "coded": (pa.array(["x"]).dictionary_encode(), "x"),
         "deep": (pa.array([{"a": {"b": 1}}]), None),

@@ -165,7 +165,29 @@ def test_json_events_equal_those_of_json_dumps() -> None:
     long = pa.RecordBatch.from_pydict({"n": range(25_000)})
     assert list(json_events(long)) == [b'{"n": %d}' % n for n in range(25_000)]
     for name in batch.schema.names[:6]:
-        assert message_keys(batch[name]) == [str(value).encode() for value in batch[name].to_pylist()]
+        assert message_keys(batch[name]) == [
+            None if value is None else str(value).encode() for value in batch[name].to_pylist()
+        ]
+
+
+def test_lists_that_no_column_can_be_are_left_out_and_said(tmp_path: Path) -> None:
+    moments = pa.array([[0]], pa.list_(pa.timestamp("us")))
+    table = pa.table({"n": [1], "seen": moments, "raw": [[b"a"]], "tags": [["a"]]})
+    parquet.write_table(table, tmp_path / "log.parquet")
+    for events in ("arrow", "json"):
+        counts = send(tmp_path / "log.parquet", "parquet", tmp_path / events, events=events, partitions=1)
+        assert rows_of(tmp_path / events, "log")[0] == [{"n": 1, "tags": ["a"]}]
+        assert [remark.split(" is left out")[0] for remark in counts["remarks"]] == ["seen", "raw"]
+    with pytest.raises(ConfigError, match="--key: column 'tags' holds list<item: string>; name a column"):
+        send(tmp_path / "log.parquet", "parquet", tmp_path / "keyed", key="tags")
+
+
+def test_a_table_has_no_row_without_a_key(tmp_path: Path) -> None:
+    """Compaction keeps the latest row of a key: of all rows without one, a single one."""
+    (tmp_path / "ads.csv").write_text("ad,price\n" + "".join(f"{i},2\n" for i in range(300)) + ",3\n")
+    counts = send(tmp_path / "ads.csv", "csv", tmp_path / "out", key="ad", table=True)
+    assert (counts["rows"], counts["bad_rows"]) == (300, 1)
+    assert "line 302: column 'ad' is empty" in counts["account"]
 
 
 def test_parquet_with_timestamps_and_dictionaries(tmp_path: Path) -> None:

@@ -23,8 +23,13 @@ def tells(values: pa.ChunkedArray | pa.Array, clicked: npt.NDArray[np.bool_]) ->
     clicks = int(clicked.sum())
     if clicks < LEAST_CLICKS or len(clicked) - clicks < LEAST_CLICKS or pa.types.is_nested(values.type):
         return ""
-    if words := _sentinel(values, clicked):
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    coded = whole.dictionary_encode(null_encoding="encode")
+    codes = coded.indices.to_numpy(zero_copy_only=False)
+    if words := _sentinel(coded, codes, clicked):
         return words
+    if (area := _auc_of_values(codes, len(coded.dictionary), clicked)) >= CERTAIN:
+        return f"tells the label: by its values' click rates alone it has AUC {area:.3f}"
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         numbers = pc.fill_null(values.cast(pa.float64(), safe=False), np.nan)  # large ones are rounded
         area = _auc(numbers.to_numpy(zero_copy_only=False), clicked)
@@ -33,17 +38,30 @@ def tells(values: pa.ChunkedArray | pa.Array, clicked: npt.NDArray[np.bool_]) ->
     return ""
 
 
-def _sentinel(values: pa.ChunkedArray | pa.Array, clicked: npt.NDArray[np.bool_]) -> str:
+def _sentinel(coded: pa.DictionaryArray, codes: npt.NDArray[np.int32], clicked: npt.NDArray[np.bool_]) -> str:
     """A value, or none, that nearly all rows without a click have, and next to no row with one."""
-    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    coded = whole.dictionary_encode(null_encoding="encode")
-    codes = coded.indices.to_numpy(zero_copy_only=False)
     without = np.bincount(codes[~clicked], minlength=len(coded.dictionary)) / (~clicked).sum()
     common = int(np.argmax(without))
     if without[common] < CERTAIN or np.mean(codes[clicked] == common) > 1 - CERTAIN:
         return ""
     value = coded.dictionary[common].as_py()
     return f"is {'empty' if value is None else value} wherever there is no click, and nowhere else"
+
+
+def _auc_of_values(codes: npt.NDArray[np.int32], count: int, clicked: npt.NDArray[np.bool_]) -> float:
+    """AUC of each value's click rate in one half of the rows as a score for the other half.
+
+    Args:
+        codes: int32[n], each row's value.
+        count: of different values.
+        clicked: bool[n].
+    """
+    half = np.zeros(len(codes), np.bool_)
+    for rows in (np.flatnonzero(clicked), np.flatnonzero(~clicked)):  # both halves have clicks
+        half[rows[::2]] = True
+    shown = np.bincount(codes[half], minlength=count)
+    rates = (np.bincount(codes[half & clicked], minlength=count) + clicked.mean()) / (shown + 1)
+    return _auc(rates[codes[~half]], clicked[~half])
 
 
 def _auc(numbers: npt.NDArray[np.float64], clicked: npt.NDArray[np.bool_]) -> float:

@@ -38,7 +38,8 @@ LEAST_ITEMS = 5
 MOST_EMPTY = 0.1
 """Share of rows without a time from which a column is not taken for the log's time."""
 NO_TIME = "no epoch time of 2000 to 2100 and no ISO 8601 date"
-TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE", "t"), ("0", "0.0", "false", "False", "FALSE", "f")
+TRUE = ("1", "1.0", "true", "True", "TRUE", "t", "T", "yes", "Yes", "YES", "y", "Y")
+FALSE = ("0", "0.0", "false", "False", "FALSE", "f", "F", "no", "No", "NO", "n", "N")
 
 
 @dataclass(frozen=True)

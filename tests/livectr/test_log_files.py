@@ -543,6 +543,11 @@ def test_a_number_that_orders_the_clicks_is_named_and_noise_is_not() -> None:
     label = np.arange(ROWS) % 5 == 0
     assert "alone it has AUC 1.000" in tells(pa.array(rng.random(ROWS) + label), label)
     assert tells(pa.array(rng.random(ROWS)), label) == ""
+    words = [f"{'seen' if clicked else 'shown'} {i % 7}" for i, clicked in enumerate(label)]
+    assert "click rates alone it has AUC 1.000" in tells(pa.array(words), label)
+    states = [[3, 5][i % 2] if clicked else [1, 4, 9][i % 3] for i, clicked in enumerate(label)]
+    assert "click rates alone it has AUC 1.000" in tells(pa.array(states), label)
+    assert tells(pa.array([f"{i} {word}" for i, word in enumerate(words)]), label) == ""
     assert tells(pa.array(rng.integers(1 << 62, size=ROWS)), label) == ""
     assert tells(pa.array(rng.integers(0, ROWS, ROWS)), label) == ""
     assert tells(pa.array(rng.integers(0, ROWS, ROWS) + 2**62), label) == ""

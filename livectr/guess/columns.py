@@ -38,6 +38,7 @@ BINS = 10
 """Bins of a number."""
 
 LEFT_OUT = "left out"
+EMPTY = "every value is empty"
 ROUNDED = "ids beyond 2^53 as floats, which have lost digits: write whole numbers or texts"
 OTHER_TIME = "another time; name its age with ops.age, or the log's time with --time"
 
@@ -74,7 +75,7 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
     kind = values.type
     missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
     if pa.types.is_null(kind) or missing.all():
-        return _out("every value is empty")
+        return _out(EMPTY)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
         return _out(OTHER_TIME)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

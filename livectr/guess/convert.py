@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from livectr.guess.columns import EMPTY
 from livectr.guess.facts import Facts
 from livectr.guess.roles import labels
 from livectr.ingest.language.dtypes import arrow_type
@@ -21,7 +22,7 @@ from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, log_rows
 from livectr.logs.fitting import fitting
 from livectr.logs.times import milliseconds
-from livectr.logs.values import missing, valued, with_null
+from livectr.logs.values import in_type, missing, valued, with_null
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import open_sink
 from livectr.system.errors import ConfigError
@@ -87,7 +88,7 @@ def _ordered(batches: Iterator[pa.RecordBatch], time: str | None) -> Iterator[pa
 
 
 def _typed_rows(facts: Facts, account: Account, progress: Progress) -> Iterator[pa.RecordBatch]:
-    seen: set[str] = {*facts.uses}
+    seen = {name for name, use in facts.uses.items() if use.why != EMPTY}
     types = {name: OF_ROLE.get(use.role, use.dtype) for name, use in facts.kept.items()}
     needed = [name for name, use in facts.kept.items() if use.role in NEEDED]
     first = 0
@@ -95,14 +96,15 @@ def _typed_rows(facts: Facts, account: Account, progress: Progress) -> Iterator[
         rows = _with_made(rows, facts)
         batch, found = rows.batch, dict[str, pa.Array]()
         for name in batch.schema.names:
-            if name not in seen:
-                _remark(account, name, rows)
+            if name not in seen and _remark(account, name, rows):
                 seen.add(name)
         for name, use in facts.kept.items():
             if name == facts.key and name not in batch.schema.names and len(facts.user) != 1:
                 found[name] = _key(batch, facts, first)
             elif name not in batch.schema.names:
                 found[name] = pa.nulls(batch.num_rows, arrow_type(use.dtype))
+                if use.role == "label" and facts.empty_is_no_click:
+                    found[name] = pc.fill_null(found[name], 0)
             else:
                 found[name] = _typed(batch.column(name), name, facts)
         first += batch.num_rows
@@ -118,20 +120,24 @@ def _with_made(rows: Rows, facts: Facts) -> Rows:
     return Rows(batch, rows.places)
 
 
-def _remark(account: Account, name: str, rows: Rows) -> None:
-    """Say that a column is not in the log, since the rows that were looked at have none."""
-    given = np.flatnonzero(rows.batch.column(name).is_valid().to_numpy(zero_copy_only=False))
-    place = int(rows.places[given[0]]) if len(given) else int(rows.places[0])
-    account.remarks.append(
-        f"{name!r} first appears in {account.where(place)}, behind the rows that were looked at: "
-        "it is not in the log"
+def _remark(account: Account, name: str, rows: Rows) -> bool:
+    """Say that a column is not in the log, as no row that was looked at has it; False: nor have these."""
+    given = np.flatnonzero(~np.asarray(missing(rows.batch.column(name)).to_numpy(zero_copy_only=False)))
+    if not len(given):
+        return False
+    account.remark(
+        f"{name!r} first appears in {account.where(int(rows.places[given[0]]))}, behind the rows that were "
+        "looked at: it is not in the log"
     )
+    return True
 
 
 def _key(batch: pa.RecordBatch, facts: Facts, first: int) -> pa.Array:
     if not facts.user:
         return pa.array(np.arange(first, first + batch.num_rows))
-    parts = [pc.fill_null(batch.column(name).cast(pa.string()), "") for name in facts.user]
+    forms = facts.sample.forms
+    values = [in_type(valued(batch.column(name), forms[name]), "string") for name in facts.user]
+    parts = [pc.fill_null(texts, "") for texts in values]
     return pc.binary_join_element_wise(*parts, "|")
 
 
@@ -144,18 +150,7 @@ def _typed(values: pa.Array, name: str, facts: Facts) -> pa.Array:
     if use.role == "time":
         assert facts.form is not None
         return milliseconds(valued(values, facts.sample.forms[name]), facts.form)
-    kind = arrow_type(use.dtype)
     values = valued(values, facts.sample.forms[name])
     if pa.types.is_list(values.type):
         values = pc.if_else(pa.array(~with_null(values)), values, pa.scalar(None, values.type))
-    try:
-        return values.cast(kind)
-    except pa.ArrowException:
-        return pa.array([_one(value, kind) for value in values], kind)
-
-
-def _one(value: pa.Scalar, kind: pa.DataType) -> object:
-    try:
-        return value.cast(kind).as_py()
-    except pa.ArrowException:
-        return None
+    return in_type(values, use.dtype)

@@ -21,7 +21,7 @@ from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, files_of, log_rows
 from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, milliseconds, shown
-from livectr.logs.values import STRAY, Form, form_of_column, valued
+from livectr.logs.values import STRAY, Form, form_of_column, in_type, valued
 from livectr.system.errors import ConfigError
 
 SAMPLE_ROWS = 100_000
@@ -276,8 +276,13 @@ def joined(batches: list[pa.RecordBatch]) -> pa.Table | None:
             for field in table.schema:
                 kinds.setdefault(field.name, set()).add(field.type)
         texts = [
-            table.cast(
-                pa.schema([(f.name, pa.string() if len(kinds[f.name]) > 1 else f.type) for f in table.schema])
+            pa.table(
+                {
+                    name: in_type(table.column(name), "string")
+                    if len(kinds[name]) > 1
+                    else table.column(name)
+                    for name in table.column_names
+                }
             )
             for table in tables
         ]

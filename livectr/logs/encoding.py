@@ -11,7 +11,7 @@ LOOK_BYTES = 1 << 16
 _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 SOME = 0.4
 """Share of zero bytes at even or odd places above which a text has two bytes a character."""
-NO_TEXT = 0.01
+NO_TEXT = 0.002
 """Share of zero bytes above which a file is no text; fewer are in some of its values."""
 C1 = range(0x80, 0xA0)
 """Bytes that are control characters in Latin-1, and letters in Windows-1252."""

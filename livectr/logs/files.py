@@ -34,6 +34,7 @@ SUFFIXES = {
 
 ARROW_SUFFIXES = (".arrow", ".arrows", ".feather")
 GZIP_MARK = b"\x1f\x8b"
+EMPTY_BYTES = 1024
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Value of a partition's folder for rows without one."""
 
@@ -213,6 +214,9 @@ def _partitions(path: Path) -> Iterator[tuple[str, str | None]]:
 
 def _file_rows(account: Account, kind: str, layout: Layout | None, progress: Progress) -> Iterator[Rows]:
     path = account.path
+    if account.inside and _is_empty(path):
+        account.remark(f"{account.inside} is empty")
+        return
     if kind == "parquet":
         account.unit, done = "row", 0
         for rows in parquet_rows(account):
@@ -231,6 +235,14 @@ def _file_rows(account: Account, kind: str, layout: Layout | None, progress: Pro
         for rows in found:
             progress(raw.tell())
             yield rows
+
+
+def _is_empty(path: Path) -> bool:
+    """True for a file of no bytes, gzipped or not, as some writers leave them in a folder."""
+    if path.stat().st_size > EMPTY_BYTES:
+        return False
+    with opened(path) as (content, _):
+        return not content.read(EMPTY_BYTES).strip()
 
 
 def _head(first: bytes, path: Path, layout: Layout | None) -> Head:

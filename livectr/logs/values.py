@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.system.values import MOST_EXACT
+from livectr.ingest.language.dtypes import arrow_type
+from livectr.system.values import MOST_EXACT, UnfitError, meaning
 
 LISTS_LOOKED_AT = 2_000
 """Lists of which the items' type is told."""
@@ -50,6 +51,9 @@ KINDS = {
     **{"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()},
     **{"list<int64>": pa.list_(pa.int64()), "list<string>": pa.list_(pa.string())},
 }
+
+_BOOLS: dict[object, bool] = {"true": True, "false": False, "1": True, "0": False}
+"""Texts of bools, where JSON has them among other values."""
 
 Texts: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -90,7 +94,8 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
         return Form()
     plain = _share(given, NUMBER)
     if plain >= 1 - STRAY:
-        if _share(given, WHOLE) < plain:
+        whole = _share(given, WHOLE)
+        if whole < (1 - STRAY if is_id else plain):
             return Form("float64")
         if not is_id and _share(given, r"\.") > 0 and not _beyond(given, MOST_EXACT):
             return Form("float64")
@@ -258,18 +263,45 @@ def valued(column: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
     """
     if not form.kind or column.type == KINDS[form.kind] != pa.string():
         return column
-    if pa.types.is_string(column.type):
-        return read(column, form)
-    try:
-        return column.cast(KINDS[form.kind])
-    except pa.ArrowException:  # some do not fit
-        return pa.array([_cast(one, KINDS[form.kind]) for one in column], KINDS[form.kind])
+    return read(column, form) if pa.types.is_string(column.type) else in_type(column, form.kind)
 
 
-def _cast(value: pa.Scalar, kind: pa.DataType) -> object:
+def in_type(column: Texts, dtype: str) -> pa.Array | pa.ChunkedArray:
+    """Values of a plain type in a column of another one; null where a value has no place in it.
+
+    Args:
+        column: n values of a type that `livectr.logs.arrow_rows.plain` gives.
+        dtype: type of the column. Texts are read as those of a file, "007" as no number, and values become
+            the texts that JSON has for them; the others mean what `livectr.system.values` says.
+    """
+    kind = arrow_type(dtype)
+    if column.type == kind:
+        return column
+    if pa.types.is_string(column.type) and dtype in KINDS:
+        return read(column, Form(dtype))
+    if _widens(column.type, kind):
+        return column.cast(kind)
+    values = column.to_pylist()
+    if dtype == "string":
+        found = [None if one is None else json.dumps(one, ensure_ascii=False, default=str) for one in values]
+        return pa.array(found, kind)
+    return pa.array([_meaning_or_none(one, dtype) for one in values], kind)
+
+
+def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """True for whole numbers, or lists of them, that all have a place in a wider type."""
+    if pa.types.is_list(given) and pa.types.is_list(wanted):
+        given, wanted = given.value_type, wanted.value_type
+    whole = pa.types.is_integer(given) and pa.types.is_integer(wanted)
+    return (whole and bool(given.bit_width <= wanted.bit_width)) or (given, wanted) == (pa.null(), wanted)
+
+
+def _meaning_or_none(value: object, dtype: str) -> object:
     try:
-        return value.cast(kind).as_py()
-    except pa.ArrowException:
+        return meaning(
+            _BOOLS.get(value, value) if dtype == "bool" and isinstance(value, str) else value, dtype
+        )
+    except UnfitError:
         return None
 
 

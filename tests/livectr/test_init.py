@@ -16,10 +16,12 @@ import pytest
 
 import livectr
 from livectr.cli import build_parser, main
+from livectr.guess import facts
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.materialized.writer import until_end
 from livectr.ingest.pipeline import load_pipeline
+from livectr.logs import json_rows
 from tests.livectr.shop_rows import ROWS, START_S, shop_rows, write_csv
 
 
@@ -394,6 +396,38 @@ def test_few_clicks_judge_no_column(here: Path, capsys: pytest.CaptureFixture[st
     assert "9 clicks in 600 rows are too few to judge whether a column is known only after the click" in out
     assert init(write_csv(here / "more.csv", shop_rows())) == 0
     assert "are too few to judge" not in capsys.readouterr().out
+
+
+def test_what_is_seen_late_is_read_as_at_first(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Types that change behind the sample, in a batch of their own or among others."""
+    monkeypatch.setattr(facts, "SAMPLE_ROWS", 600)
+    monkeypatch.setattr(json_rows, "BATCH_ROWS", 600)
+    rows: list[dict[str, Any]] = [
+        row | {"yes": i % 2 == 0, "none": None} for i, row in enumerate(shop_rows())
+    ]
+    late: list[dict[str, Any]] = [
+        *({"age": "007"}, {"age": 1.5}, {"age": [1]}, {"yes": 5}, {"category": 5.0}, {"none": 3}, {"new": 4}),
+        *({"yes": 1}, {"age": 17.0}),
+    ]
+    for mixed in (False, True):  # one value in a batch, or all of them
+        file = here / f"shop{mixed}.jsonl"
+        found = rows + [row for change in late for row in [rows[0] | change] * (1 if mixed else 600)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in found))
+        assert init(file, "--max-bad", "1") == 0
+        output = capsys.readouterr()
+        assert "column 'age' is '007', not int64" in output.err and "column 'yes' is" in output.err
+        for name in ("none", "new"):
+            assert f"{name!r} first appears in line" in output.err
+        kept = pa.concat_tables(
+            pa.ipc.open_file(part).read_all() for part in (here / f"shop{mixed}" / "logs").glob("*/*.arrow")
+        )
+        aside = 4 * (1 if mixed else 600)  # 007, 1.5, [1] and yes: 5
+        assert kept.num_rows == len(found) - aside
+        ages = {row["age"] for row in rows}
+        assert {*kept["age"].to_pylist()} <= {*ages, 17} and "5.0" in kept["category"].to_pylist()
+        assert {*kept["yes"].to_pylist()} == {True, False}
 
 
 def test_rows_that_do_not_fit_are_set_aside(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

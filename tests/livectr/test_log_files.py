@@ -142,7 +142,7 @@ PLAIN = "".join(f"17640000{i:02d},{i % 9},shoes,{i % 2}\n" for i in range(60))
         (HEAD + PLAIN + "1764000099,1,two,fields,0\n", 60),
         ("\ufeff\ufeff" + HEAD + PLAIN + "\ufeff" + HEAD + PLAIN, 120),
         (HEAD + PLAIN + "1764000099,1,ca\rr,0\n" + PLAIN, 120),
-        (HEAD + PLAIN.replace("shoes", "a\0b", 9), 60),
+        (HEAD + PLAIN.replace("shoes", "a\0b", 2), 60),
     ],
     ids=[
         *("plain", "comment", "mark", "sep", "tabs", "separator at the end", "escapes", "line ends"),
@@ -357,6 +357,14 @@ def test_a_folder_is_all_files_in_it(tmp_path: Path) -> None:
     assert account.line() == (
         "6 rows read: 5 kept, 1 set aside (dt=25/site=a%2Fb/part-0.csv line 3: 1 columns, not 2)"
     )
+    written(root / "dt=26.csv", "")
+    written(root / "dt=27.csv.gz", gzip.compress(b""))
+    written(root / "dt=28.parquet", "")
+    again = rows_of(root)[1]
+    assert (again.kept, again.remarks[1:]) == (
+        5,
+        [f"dt={day} is empty" for day in ("26.csv", "27.csv.gz", "28.parquet")],
+    )
     (tmp_path / "none").mkdir()
     with pytest.raises(ConfigError, match=r"none has no file that ends in \.csv"):
         rows_of(tmp_path / "none")
@@ -441,6 +449,11 @@ def test_a_stray_mark_makes_no_other_number(usual: str, stray: str) -> None:
     column = pa.array([usual] * 200 + [stray])
     found = read(column, form_of(column))
     assert found.type == pa.float64() and found.null_count == 1 and found[200].as_py() is None
+
+
+def test_one_fraction_makes_no_ids_floats() -> None:
+    column = pa.array([*map(str, range(300)), "1.5"])
+    assert form_of(column, is_id=True).kind == "int64" and form_of(column).kind == "float64"
 
 
 def test_an_id_has_no_fraction() -> None:

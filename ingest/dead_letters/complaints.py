@@ -148,6 +148,11 @@ def wrong_unit(name: str, unit: str) -> str:
     )
 
 
+def beyond_years(name: str, value: str) -> str:
+    """Sentence about a typed time that no whole number of its column's unit can be."""
+    return f"column `{name}` is {value} since 1970: no time of the years 1 to 9999"
+
+
 def no_time(name: str, value: int) -> str:
     """Sentence about an event time that no calendar has."""
     return f"{name} is {value}: no time in milliseconds of the years 1 to 9999"

@@ -24,6 +24,8 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.system.values import MOST_EXACT
 
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
 _Rows = tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]
 
 
@@ -113,7 +115,10 @@ def conform(
                 size += plain_bytes(array)
                 _check_bytes(size, unpacked_bytes, batch.num_rows)
             if not as_declared:
-                array = _convertible(array, dtype, (units or {}).get(name, "ms"))
+                unit = (units or {}).get(name, "ms")
+                array, bad = _within_int64(array, name, dtype, unit)
+                odd += bad
+                array = _convertible(array, dtype, unit)
                 if pa.types.is_floating(array.type) and dtype in dtypes.FIXED:  # NaN is null
                     array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
                 if dtype == "bool" and _family(array.type) == "number":
@@ -188,14 +193,32 @@ def _check_family(array: pa.Array, name: str, dtype: str) -> None:
         raise UnusableError(Reason.WRONG_TYPE, message, len(array))
 
 
+def _within_int64(array: pa.Array, name: str, dtype: str, unit: str) -> tuple[pa.Array, list[Bad]]:
+    """(timestamps that `unit` can count in int64, the rows with others, which become null)."""
+    if not pa.types.is_timestamp(array.type) or dtype != "int64":
+        return array, []
+    most = (2**63 - 1) * PER_SECOND[array.type.unit] // PER_SECOND[unit]
+    if most >= 2**63 - 1:
+        return array, []
+    counts = array.view(pa.int64())
+    wrong = pc.fill_null(pc.or_(pc.greater(counts, most), pc.less(counts, -most)), False)
+    rows = np.flatnonzero(np.asarray(wrong.to_numpy(zero_copy_only=False)))
+    bad = [
+        Bad(row, Reason.WRONG_TYPE, complaints.beyond_years(name, f"{counts[row].as_py()} {array.type.unit}"))
+        for row in rows.tolist()
+    ]
+    return (pc.if_else(wrong, pa.scalar(None, array.type), array) if bad else array), bad
+
+
 def _as_bool(array: pa.Array, name: str) -> tuple[pa.Array, list[Bad]]:
     """(numbers 0 and 1 as bool, the rows with other numbers, which become null)."""
-    wrong = pc.fill_null(pc.and_(pc.not_equal(array, 0), pc.not_equal(array, 1)), False)
+    numbers = array if pa.types.is_decimal(array.type) else array.cast(pa.float64(), safe=False)
+    wrong = pc.fill_null(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)), False)
     rows = np.flatnonzero(np.asarray(wrong.to_numpy(zero_copy_only=False)))
     bad = [
         Bad(row, Reason.WRONG_TYPE, complaints.not_a_bool(name, array[row].as_py())) for row in rows.tolist()
     ]
-    return pc.if_else(wrong, pa.scalar(None, pa.bool_()), pc.equal(array, 1)), bad
+    return pc.if_else(wrong, pa.scalar(None, pa.bool_()), pc.equal(numbers, 1)), bad
 
 
 def _too_wide(array: pa.Array, name: str, dtype: str) -> list[Bad]:

@@ -7,6 +7,7 @@ is an error.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -16,8 +17,10 @@ import pyarrow.parquet as pq
 
 from livectr.system.errors import UserError
 from livectr.system.file_kinds import LOOK_BYTES, kind_of, unlike
+from livectr.system.texts import wide_encoding
 
 _BLOCK_BYTES = 1 << 20
+_LINE_BYTES = 1 << 16
 _PIECE_ROWS = 16_384
 
 Fetched: TypeAlias = Callable[[int], None]
@@ -80,10 +83,10 @@ class _Lines:
         self._at = 0  # bytes read
         self._rest = b""  # the beginning of an unfinished line
         with path.open("rb") as beginning:
-            self._no_text = kind_of(beginning.read(LOOK_BYTES)) is not None
+            self._no_lines = _no_lines(beginning.read(max(LOOK_BYTES, _LINE_BYTES)), path)
 
     def skip(self, records: int, final: bool) -> int:
-        if self._no_text:
+        if self._no_lines:
             return 0
         skipped = 0
         while skipped < records:
@@ -109,9 +112,11 @@ class _Lines:
         return skipped
 
     def read(self, final: bool) -> list[bytes] | None:
-        if self._no_text:
-            raise UnreadableError(unlike(self.path, "JSON lines"))
+        if self._no_lines:
+            raise UnreadableError(self._no_lines)
         while block := self._block():
+            if self._at == len(block):
+                block = block.removeprefix(codecs.BOM_UTF8)
             lines = (self._rest + block).split(b"\n")
             self._rest = lines.pop()[: self._limit]
             if lines:
@@ -135,6 +140,17 @@ class _Lines:
         if not block and self.path.stat().st_size < self._at:
             raise UserError(f"{self.path} became shorter while it was read; log files may only grow")
         return block
+
+
+def _no_lines(first: bytes, path: Path) -> str:
+    """Sentence on a file whose lines cannot be told, by its beginning; "" for lines of UTF-8."""
+    if kind_of(first) is not None:
+        return unlike(path, "JSON lines")
+    if name := wide_encoding(first):
+        return f"it is {name}, not UTF-8: iconv -f {name} -t UTF-8 {path}"
+    if b"\n" not in first and b"}\r{" in first:
+        return f"its lines end with CR alone: tr '\\r' '\\n' < {path}"
+    return ""
 
 
 class _Rows:
@@ -173,7 +189,7 @@ class _Rows:
                     self._current.validate(full=True)
             except Exception as error:  # readers of damaged files raise whatever they stumble over
                 self._batches, self._current, self._failed_bytes = None, None, self._opened_bytes
-                if final:
+                if final and self._opened_bytes:  # a file of no bytes has no rows
                     wanted = "Parquet" if _is_parquet(self.path) else "Arrow IPC"
                     why = unlike(self.path, wanted) or f"{self.path} is no whole {wanted} ({error})"
                     raise UnreadableError(why) from error

@@ -121,6 +121,8 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
         ConfigError: a column is missing or of another type, or a value does not fit.
     """
     given = to_table(rows, "rows")
+    if twice := [name for name, count in Counter(given.column_names).items() if count > 1]:
+        raise ConfigError(f"rows have two columns {twice[0]!r}; rename or drop one of them")
     known = {name: to_table(table, f"table {name}") for name, table in (tables or {}).items()}
     declared = {lookup.table.topic: lookup for lookup in pipeline.log.lookups}
     for topic in known.keys() - declared.keys():
@@ -211,8 +213,9 @@ def conformed(table: pa.Table, columns: Mapping[str, str], *, optional: Iterable
     batches = table.combine_chunks().to_batches()
     batch = concat_rows(batches) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
     try:
+        batch.validate(full=True)  # texts that are not UTF-8
         cast, _, bad = conform(batch, columns, set(optional))
-    except UnusableError as error:
+    except (UnusableError, pa.ArrowInvalid) as error:
         raise ConfigError(f"rows: {error}") from None
     if bad:
         raise ConfigError(f"row {bad[0].row}: {bad[0].detail}")

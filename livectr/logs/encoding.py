@@ -6,11 +6,9 @@ from pathlib import Path
 
 from livectr.system.errors import ConfigError
 from livectr.system.file_kinds import kind_of
+from livectr.system.texts import wide_encoding
 
 LOOK_BYTES = 1 << 16
-_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-SOME = 0.4
-"""Share of zero bytes at even or odd places above which a text has two bytes a character."""
 NO_TEXT = 0.002
 """Share of zero bytes above which a file is no text; fewer are in some of its values."""
 C1 = range(0x80, 0xA0)
@@ -25,7 +23,7 @@ def check_text(first: bytes, path: Path) -> None:
     """
     if kind := kind_of(first):
         raise ConfigError(f"{path} is {kind.name}, not text; {kind.cure}.")
-    if name := _wide(first[:LOOK_BYTES]):
+    if name := wide_encoding(first[:LOOK_BYTES]):
         raise ConfigError(f"{path} is {name}, not UTF-8: iconv -f {name} -t UTF-8 {path} > utf8-{path.name}")
     some = first[:LOOK_BYTES]
     if some.count(0) > NO_TEXT * len(some):
@@ -50,18 +48,3 @@ def not_utf8(row: bytes) -> str:
             shown, name, code = near.decode("latin-1"), "Latin-1, which it hardly is,", "ENCODING"
         return f"not UTF-8: byte 0x{wrong[0]:02x}; as {name} {shown!r}: iconv -f {code} -t UTF-8"
     raise ValueError("the row is UTF-8")
-
-
-def _wide(text: bytes) -> str:
-    """Name of an encoding with two or four bytes a character; "" for another."""
-    for mark, name in _MARKS.items():
-        if text.startswith(mark):
-            return name
-    even, odd = text[::2], text[1::2]
-    if len(odd) < 2:
-        return ""
-    if odd.count(0) > SOME * len(odd) and even.count(0) < SOME / 8 * len(even):
-        return "UTF-16LE"
-    if even.count(0) > SOME * len(even) and odd.count(0) < SOME / 8 * len(odd):
-        return "UTF-16BE"
-    return ""

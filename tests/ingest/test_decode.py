@@ -352,3 +352,20 @@ def test_rows_of_a_file(tmp_path: Path) -> None:
         Reason.MISSING_COLUMN,
         "column `slot` is not in the log; its columns are ts, user_id",
     )
+
+
+def test_a_typed_time_beyond_int64_and_odd_numbers_of_a_bool_are_rows_of_their_own() -> None:
+    """They became 1970, and errors without words."""
+    odd: dict[str, tuple[str, pa.Array]] = {
+        "ts": ("int64", pa.array([1_700_000_000, 2**62, 1_700_000_001], pa.timestamp("s"))),
+        "seen": ("int64", pa.array([1, -(2**62), 2], pa.timestamp("s"))),
+        "half": ("bool", pa.array(np.array([0, 1.5, 1], np.float16))),
+        "wide": ("bool", pa.array([0, 2**63, 1], pa.uint64())),
+    }
+    for name, (dtype, array) in odd.items():
+        columns = {"user_id": "int64", "ts": "int64", name: dtype}
+        given = {"user_id": [1, 2, 3], "ts": [1_700_000_000_000] * 3, name: array}
+        stream = Stream("t", key="user_id", time="ts", columns=columns)
+        chunk, letters = decode([arrow(given)], stream, columns=list(columns))
+        assert chunk.batch["user_id"].to_pylist() == [1, 3] and len(letters.all) == 1, name
+        assert [reason for reason, _ in letters.all.values()] == [Reason.WRONG_TYPE]

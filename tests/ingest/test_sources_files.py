@@ -297,6 +297,35 @@ def test_a_file_of_another_kind_is_named(
             assert letters.rows.topics()[TOPIC].as_json()["unreadable_files"] == 1
 
 
+def test_lines_of_another_encoding_are_one_letter_each_file(
+    folder: Path, read: Callable[..., Source], tmp_path: Path
+) -> None:
+    """Nothing tells the rows of such a file; a byte order mark, and a file of no bytes, are no rows."""
+    topic = folder / TOPIC
+    write(topic / "0-a.jsonl", range(0, 2))
+    (topic / "0-a.jsonl").write_bytes(b"\xef\xbb\xbf" + (topic / "0-a.jsonl").read_bytes())
+    lines = b"\n".join(event(user) for user in range(9)) + b"\n"
+    (topic / "0-b.jsonl").write_bytes(lines.decode().encode("utf-16"))
+    (topic / "0-c.jsonl").write_bytes(lines.decode().encode("utf-16-le"))
+    (topic / "0-d.jsonl").write_bytes(lines.replace(b"\n", b"\r"))
+    (topic / "0-e.arrow").write_bytes(b"")
+    (topic / "0-f.parquet").write_bytes(b"")
+    write(topic / "0-g.jsonl", range(2, 4), end=b"\r\n")
+    letters = DeadLetters(tmp_path / "letters")
+    source = read(letters=letters)
+    places = assign(source)
+    source.start()
+    assert rows(to_end(source, places), PLACE) == [(n, 0, n) for n in range(4)]
+    letters.close()
+    details = [
+        json.loads(line)["detail"]
+        for line in (tmp_path / "letters" / "00000-letters.jsonl").read_text().splitlines()
+    ]
+    assert [detail.split(",")[0].split(":")[0] for detail in details] == [
+        *("it is UTF-16", "it is UTF-16LE", "its lines end with CR alone"),
+    ]
+
+
 def test_lines_without_end(
     folder: Path, read: Callable[..., Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,8 @@ class Delays:
         p50_ms, p90_ms, p99_ms, p999_ms: quantiles of each impression's first click.
         early: clicks that come before their impression.
         early_ms: time by which 99 of 100 of these do.
-        matched: clicks with an impression.
+        matched: clicks with an impression, and behind it but for a clock's difference.
+        lost: clicks so long before their impression that no clock's difference explains it.
         unmatched: clicks without one in the time that the sample of impressions covers; None: unknown.
     """
 
@@ -47,6 +48,7 @@ class Delays:
     early: int
     early_ms: int
     matched: int
+    lost: int
     unmatched: int | None
 
     @property
@@ -113,6 +115,7 @@ def delays_of(shown: RawLog, shown_ms: F64, clicked_ms: F64, met: Met) -> Delays
         early=int(early.sum()),
         early_ms=int(np.quantile(-late[early & behind], 0.99)) if (early & behind).any() else 0,
         matched=int(behind.sum()),
+        lost=int((timed & ~behind).sum()),
         unmatched=unmatched,
     )
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.columns import LEFT_OUT, Use
-from livectr.guess.delays import Delays, delays_of, milliseconds_of, seconds, written
+from livectr.guess.delays import MOST_SLACK_S, Delays, delays_of, milliseconds_of, seconds, written
 from livectr.guess.facts import Facts, guess
 from livectr.guess.join_columns import Met, alike, is_id, join_columns, meet
 from livectr.guess.made import date_time
@@ -131,9 +131,14 @@ def _remarks(facts: Facts, delays: Delays, on: Sequence[str]) -> list[str]:
     if facts.key not in facts.user:
         key = facts.key
         remarks.append(f"both logs are partitioned by {key}; GAUC is among the impressions of one {key}")
-    if delays.early:
+    if delays.lost:
         remarks.append(
-            f"{delays.early:,} of {delays.matched:,} clicks come before their impression, by up to "
+            f"{delays.lost:,} of {delays.matched + delays.lost:,} clicks come more than "
+            f"{written(MOST_SLACK_S)} before their impression, and label nothing: are the times right?"
+        )
+    if near := delays.early - delays.lost:
+        remarks.append(
+            f"{near:,} of {delays.matched:,} clicks come before their impression, by up to "
             f"{seconds(delays.early_ms)}: the clocks of the two logs differ; clock_slack "
             f'"{written(delays.slack_s or CLOCK_SLACK_MS // 1000)}" joins them'
         )

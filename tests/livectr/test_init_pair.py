@@ -202,6 +202,18 @@ def test_a_log_without_a_label_names_the_other_form(here: Path, capsys: pytest.C
     assert "say --label COLUMN, too: the column that is 1 after a click, else 0 (buy)" in said
 
 
+def test_clicks_long_before_their_impression_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    views, clicks = feed(VIEWS)
+    write_lines(here / "views.jsonl", views)
+    some = [click | {"at": click["at"] - (0 if i % 3 else 600_000)} for i, click in enumerate(clicks)]
+    write_lines(here / "clicks.jsonl", some)
+    assert init("--impressions", "views.jsonl", "--clicks", "clicks.jsonl") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    lost = -(-len(clicks) // 3)
+    assert f"{lost} of {len(clicks)} clicks come more than 30s before their impression" in out
+    assert "clocks of the two logs differ" not in out
+
+
 def test_clocks_that_differ_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     views, clicks = feed(VIEWS)
     write_lines(here / "views.jsonl", views)

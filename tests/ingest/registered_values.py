@@ -117,8 +117,8 @@ def _avro_type(value: Any) -> Any:
         return {"type": "array", "items": "null" if not items else items[0] if len(items) == 1 else items}
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
         return {"type": "bytes", "logicalType": "decimal", "precision": DIGITS, "scale": 0}
-    kinds = {type(None): "null", bool: "boolean", int: "long", float: "double", str: "string", bytes: "bytes"}
-    return kinds[type(value)]
+    named = {type(None): "null", bool: "boolean", int: "long", float: "double", str: "string", bytes: "bytes"}
+    return named[type(value)]
 
 
 def _avro_value(value: Any) -> Any:

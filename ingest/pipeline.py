@@ -34,10 +34,17 @@ from livectr.system.errors import ConfigError, UserError
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Sparse field that shares the embedding table of the field named `table`."""
+    """Sparse field with an embedding table that is not its own, or under a new name.
+
+    Attributes:
+        expr: gives its keys.
+        table: name of the field whose embedding table it shares; None: its own.
+        was: name that it had in a run which this pipeline continues (`warm_parts=run`).
+    """
 
     expr: Expr
-    table: str
+    table: str | None = None
+    was: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,12 @@ class Pipeline:
             raise ConfigError(
                 f"{', '.join(map(repr, twice))}: a sparse and a dense feature have the same name"
             )
+        named = {*self.sparse, *self.dense}
+        if still := sorted(name for name, was in self.renamed.items() if was in named):
+            raise ConfigError(
+                f"sparse field {still[0]!r} was {self.renamed[still[0]]!r}, but that is still a feature; "
+                "leave was= out, or rename the other"
+            )
         for root in self.plan.roots:
             check_root(root, self.log)
         if self.items is not None and self._item_lookup is None:
@@ -154,7 +167,17 @@ class Pipeline:
     @property
     def _tables(self) -> dict[str, str]:
         return {
-            name: entry.table if isinstance(entry, Field) else name for name, entry in self.sparse.items()
+            name: entry.table or name if isinstance(entry, Field) else name
+            for name, entry in self.sparse.items()
+        }
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Sparse field → name that it had in a run which this pipeline continues, where it has another."""
+        return {
+            name: entry.was
+            for name, entry in self.sparse.items()
+            if isinstance(entry, Field) and entry.was is not None
         }
 
     @property

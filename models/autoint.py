@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import CTRModel, ModelConfig
+from livectr.models.base import CTRModel, FeatureAxes, ModelConfig
 from livectr.models.inputs import Columns, Gathered, Gathers, Part, require_gathered
 from livectr.models.layers import MLP, FieldLinear, generator, matrix
 from livectr.models.learning import OptimiserSpec, adagrad
@@ -105,6 +105,10 @@ class AutoIntModel(CTRModel):
             for i in range(config.layers)
         )
         self.output = matrix(part.seed, "output", (len(part.fields) + numbers) * width, 1)
+        self.feature_axes = {
+            "tokens": FeatureAxes(("dense", config.dim), from_zero=False),
+            "output": FeatureAxes(("features", width)),
+        }
         self.first: FieldLinear | None = None
         self.mlp: MLP | None = None
         self.partial_size = 0

@@ -23,6 +23,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,21 @@ def prior_log_odds(clicks: float = 0.0, misses: float = 0.0) -> float:
         misses: number of impressions without a click.
     """
     return math.log((PRIOR[0] + clicks) / (PRIOR[1] + misses))
+
+
+@dataclass(frozen=True)
+class FeatureAxes:
+    """Axes of a shared parameter, of which some are over the features of the pipeline.
+
+    Attributes:
+        axes: lengths whose product is the parameter's size; in place of a length, the features that an axis
+            is over, in their order: all fields, the dense features, or the fields and then these.
+        from_zero: entries of a feature that joins a model which has learned are zero, else those of a new
+            model.
+    """
+
+    axes: tuple[Literal["fields", "dense", "features"] | int, ...]
+    from_zero: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,6 +147,7 @@ class CTRModel(nn.Module):
     Attributes:
         partial_size: S, number of float32 that cross ranks for each example.
         local_axes: local parameter → the fields or dense features along its axis 0.
+        feature_axes: shared parameter → its axes over all features of the pipeline, where it has any.
         bias: b of the logit, f32[]; every model adds it last. It starts at the log odds of a small CTR.
         online: first and second order of the next batch are learned example by example
             (`trainer.des.online`): backward leaves the second order's share out of the vectors' gradient.
@@ -138,13 +155,14 @@ class CTRModel(nn.Module):
 
     partial_size: int
     local_axes: dict[str, tuple[str, ...]]
+    feature_axes: dict[str, FeatureAxes]
     bias: nn.Parameter
     online: bool = False
 
     def __init__(self) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.tensor(prior_log_odds()))
-        self.local_axes = {}
+        self.local_axes, self.feature_axes = {}, {}
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Computes the sub-operators of this rank's fields (DES §3.2).

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import CTRModel, ModelConfig
+from livectr.models.base import CTRModel, FeatureAxes, ModelConfig
 from livectr.models.inputs import Columns, Gathered, Gathers, Part, require_gathered
 from livectr.models.layers import MLP, FieldLinear, FirstOrder, matrix
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
@@ -105,6 +105,10 @@ class XDeepFMModel(CTRModel):
         )
         self.output = matrix(part.seed, "output", sum(config.cin), 1)
         self.local_axes = self.first.local_axes | self.wide.local_axes
+        self.feature_axes = {
+            f"cin.{k}": FeatureAxes((maps if k else "fields", "fields", out))
+            for k, (maps, out) in enumerate(zip(inputs, config.cin, strict=True))
+        }
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ w, Σ v W] f32[B, 1 + H₁]."""

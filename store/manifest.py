@@ -63,6 +63,10 @@ class Freshness:
             width *= 2
 
 
+_IF_OTHER = {"champion": "rank", "from_zero": ()}
+"""Fields that the JSON names only where they have another value."""
+
+
 @dataclass(frozen=True)
 class VersionManifest:
     """Published version: the names of its parts in Redis.
@@ -97,6 +101,8 @@ class VersionManifest:
             version; 0: none.
         champion: role of the ranking model that the version holds; the JSON names it unless it is "rank", so
             that other programs of this format refuse what they cannot serve.
+        from_zero: (role, table) whose rows that were never published are zero in the role's segments, in
+            place of the seed's values; the JSON names them only if there are any.
     """
 
     version: int
@@ -122,6 +128,7 @@ class VersionManifest:
     examples: int = 0
     committed: int = 0
     champion: str = "rank"
+    from_zero: tuple[tuple[str, str], ...] = ()
 
     def changed_since(self, version: int, row_set: str) -> tuple[str, ...] | None:
         """Blobs of keys that changed after `version` of a row set; None: unknown, drop all cached rows."""
@@ -137,8 +144,7 @@ class VersionManifest:
     def to_json(self) -> bytes:
         """Encode the manifest as JSON."""
         values = asdict(self)
-        if self.champion == "rank":
-            del values["champion"]
+        values = {n: v for n, v in values.items() if n not in _IF_OTHER or v != _IF_OTHER[n]}
         return json.dumps({"format": FORMAT, **values}, separators=(",", ":")).encode()
 
     @staticmethod
@@ -160,7 +166,7 @@ class VersionManifest:
                 "use another namespace"
             )
         known = {f.name for f in fields(VersionManifest)}
-        if set(values) | {"champion"} != known:
+        if set(values) | {*_IF_OTHER} != known:
             raise ValueError(f"version manifest with unexpected fields: {sorted(set(values) ^ known)}")
         manifest: VersionManifest = from_plain(VersionManifest, values)
         if len(manifest.freshness.bin_ms) != len(manifest.freshness.counts):

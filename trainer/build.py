@@ -17,6 +17,7 @@ from functools import partial
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.pipeline import Pipeline
 from livectr.system.metrics_server import metrics_server
+from livectr.trainer.carry.carry import carry_once
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import identity_of
@@ -222,6 +223,8 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
     options, root = setup.options, setup.options.checkpoint_folder
     if root is None:
         return None
+    if options.continues:
+        carry_once(str(options.warm_start), setup.pipeline, options.seed, root, setup.control)
     path = options.prediction_file if options.logged else None
     return setup.closed(
         Checkpointer(

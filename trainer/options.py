@@ -25,7 +25,7 @@ from livectr.trainer.step_settings import (
     Wire,
     parse_field_exchange,
 )
-from livectr.trainer.warm_parts import parse_warm_parts
+from livectr.trainer.warm_parts import RUN, parse_warm_parts
 
 LEARNING, VERSIONS, RANKS = "Learning", "Freshness and versions", "Ranks"
 MEMORY, GPU, RECORDS = "Memory", "GPU", "Bad records"
@@ -113,7 +113,8 @@ class TrainOptions(ProcessOptions):
     )
     warm_parts: str = setting(
         "partial",
-        "parts of warm_start: network, content, embeddings, or partial (all but embeddings), full, none",
+        "parts of warm_start: network, content, embeddings, or partial (all but embeddings), full, none; or "
+        "run: a changed pipeline continues the run where it is",
         LEARNING,
     )
     materialized: str | None = setting(
@@ -362,6 +363,16 @@ class TrainOptions(ProcessOptions):
             )
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
         _ = self.metrics_tls, self.content_rule
+        if self.continues and (self.checkpoint is None or is_object_address(self.checkpoint)):
+            raise ConfigError(
+                "warm_parts=run makes the checkpoint of the new run from that of the old one: name a folder "
+                "with checkpoint"
+            )
+
+    @property
+    def continues(self) -> bool:
+        """True where a new run continues another one with a changed pipeline (trainer.carry)."""
+        return self.warm_start is not None and RUN in parse_warm_parts(self.warm_parts)
 
     @property
     def longest_wait_s(self) -> float | None:

@@ -10,6 +10,7 @@ from livectr.ingest.dead_letters.row_text import row_text
 from livectr.ingest.join.decisions import Decision, Follower, Recorder
 from livectr.ingest.join.label_join import HISTORY
 from livectr.ingest.join.labelled import joiner
+from livectr.ingest.join.log_words import LOG, log_words
 from livectr.ingest.join.merge import Merge
 from livectr.ingest.join.ready import ReadyQueue
 from livectr.ingest.join.reorder import Piece
@@ -56,6 +57,7 @@ class Partition:
             refused=self._refused,
         )
         self.joiner = joiner(pipeline, number, self._letters)
+        self._log_words = log_words(pipeline)
         self.ready = ReadyQueue()
         self.frontier = self._merge.bound([False] * len(pipeline.streams))
         """Watermark: every later example has an order of at least this."""
@@ -253,7 +255,12 @@ class Partition:
         histories = self.joiner.behaviors.export() if whole else {}
         tables |= {HISTORY + name: table for name, table in histories.items()}
         return PartitionState(
-            {"merge": self._merge.state(), "join": values, "decided": self._recorder.count},
+            {
+                "merge": self._merge.state(),
+                "join": values,
+                "decided": self._recorder.count,
+                LOG: self._log_words,
+            },
             {**tables, "ready": self.ready.export()},
             keys,
         )

@@ -205,7 +205,7 @@ class GpuCache:
 
     def apply(self, batch: Batch, grads: int, cells: int) -> None:
         """Runs the optimiser step of a batch, at the host tables' rates; see DeviceTable.apply."""
-        changes = sum(table.rate_changes for table in self._hosts)
+        changes = sum(table.hyper_changes for table in self._hosts)
         if changes != self._rates:
             self._rates = changes
             for number, table in enumerate(self._hosts):

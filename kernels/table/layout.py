@@ -5,7 +5,8 @@ be stored in 2 bytes each (row/payload.cuh); reads and exports are float32 all t
 """
 
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_args
 
@@ -184,6 +185,11 @@ class Adaptive(Optimiser):
         return (*used, *[0.0] * (self.HYPERS - len(used)), self.l2)
 
 
+_OPTIMISERS: dict[str, type[Optimiser]] = {
+    kind.__name__: kind for kind in (SGD, AdaGrad, RowAdaGrad, Adam, FTRL)
+}
+
+
 @dataclass(frozen=True)
 class Segment:
     """Segment of a row: values with one optimiser.
@@ -280,15 +286,37 @@ class RowLayout:
         """Words that are equal for rows that two tables can exchange."""
         return (self.values, *(f"{s.name} {s.optimiser.describe(s.dim)}" for s in self.segments))
 
-    def hyper(self, factors: Mapping[str, float] | None = None) -> list[float]:
+    @staticmethod
+    def described(words: Sequence[str]) -> "RowLayout":
+        """Layout of the words of `describe`; hyper-parameters are defaults. Raises ValueError for others."""
+        values, *segments = words
+        stored = next((each for each in get_args(Values) if each == values), None)
+        if stored is None:
+            raise ValueError(f"{values!r} is no storage type of a row")
+        made = []
+        for text in segments:
+            name, _, rule = text.partition(" ")
+            found = re.fullmatch(r"(?:(Adaptive)<)?(\w+)(?:<|, )(\d+)>", rule)
+            kind = None if found is None else _OPTIMISERS.get(found[2])
+            if found is None or kind is None:
+                raise ValueError(f"{text!r} describes no segment of a row")
+            base = kind()
+            made.append(Segment(name, int(found[3]), Adaptive(base, 1.0) if found[1] else base))
+        return RowLayout(tuple(made), stored)
+
+    def hyper(
+        self, factors: Mapping[str, float] | None = None, from_zero: Container[str] = ()
+    ) -> list[float]:
         """Hyper-parameters of all segments: HYPERS floats each.
 
         Args:
             factors: segment → factor of its rate; else 1.
+            from_zero: segments whose new values are 0, whatever their `init_scale`.
         """
         padded: list[float] = []
         for segment in self.segments:
-            used = (segment.init_scale, *segment.optimiser.hyper((factors or {}).get(segment.name, 1.0)))
+            scale = 0.0 if segment.name in from_zero else segment.init_scale
+            used = (scale, *segment.optimiser.hyper((factors or {}).get(segment.name, 1.0)))
             padded += [*used, *[0.0] * (self.HYPERS - len(used))]
         return padded
 

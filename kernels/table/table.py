@@ -61,9 +61,10 @@ class DynamicTable(Tracked, Admission):
         self.name = name
         self.seed = seed
         self.library = table_library()
-        #: number of times that `set_rate` changed `hyper`
-        self.rate_changes = 0
+        #: number of times that `hyper` changed
+        self.hyper_changes = 0
         self._factors = dict.fromkeys((segment.name for segment in layout.segments), 1.0)
+        self._from_zero: set[str] = set()
         hyper = self.hyper()
         described = np.array(layout.description, np.int64)
         self.handle: int = self.library.table_new(
@@ -112,12 +113,24 @@ class DynamicTable(Tracked, Admission):
         chosen = {name: factor for name in self._factors if name.startswith(prefix)}
         if any(self._factors[name] != factor for name in chosen):
             self._factors |= chosen
-            self.rate_changes += 1
-            self.library.table_hyper(self.handle, address(self.hyper()))
+            self._send_hyper()
+
+    def start_at_zero(self, prefix: str) -> None:
+        """Lets the values of new rows be 0 in segments; a checkpoint does not hold it.
+
+        Args:
+            prefix: prefix of the segments' names.
+        """
+        self._from_zero |= {name for name in self._factors if name.startswith(prefix)}
+        self._send_hyper()
 
     def hyper(self) -> Floats:
-        """Hyper-parameters as RowLayout.hyper has them, with the factors of `set_rate`."""
-        return np.array(self.layout.hyper(self._factors), np.float32)
+        """Hyper-parameters as RowLayout.hyper has them, after `set_rate` and `start_at_zero`."""
+        return np.array(self.layout.hyper(self._factors, self._from_zero), np.float32)
+
+    def _send_hyper(self) -> None:
+        self.hyper_changes += 1
+        self.library.table_hyper(self.handle, address(self.hyper()))
 
     def find(self, keys: npt.ArrayLike) -> Rows:
         """Row numbers uint32[n] of keys int64[n]; MISSING_ROW for a missing key."""

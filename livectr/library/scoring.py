@@ -25,6 +25,7 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.kernels.table.from_zero import start_at_zero
 from livectr.kernels.table.rows import values_only
 from livectr.kernels.table.table import DynamicTable
 from livectr.library.checkpoints import open_checkpoint
@@ -41,6 +42,7 @@ from livectr.store.layout import CONTENT
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
+from livectr.trainer.des.from_zero import saved_from_zero
 from livectr.trainer.quality.champion import CONTEST, champion_of
 
 I32 = npt.NDArray[np.int32]
@@ -131,6 +133,7 @@ class CheckpointScorer:
         self.tables = {table: DynamicTable(layout, name=table, seed=seed) for _, table in self._fields}
         restored.load_tables(cast(Any, {name: _Values(table) for name, table in self.tables.items()}))
         dense = restored.dense()
+        start_at_zero(self.tables, saved_from_zero(dense))
         slices = role_slices({role: config for role, config in configs.items() if role in roles})
         self._models = {}
         for role in roles:

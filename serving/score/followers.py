@@ -87,4 +87,11 @@ def _near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionMani
         raise MismatchError(f"version {manifest.version} has rows of {published}: another pipeline's")
     metrics.begin_fields(fields)
     tables = {spec.table for spec in pipeline.fields if spec.name in fields}
-    return NearCache(sorted(tables), layout, seed=manifest.seed, max_rows=rows, version=manifest.version)
+    return NearCache(
+        sorted(tables),
+        layout,
+        seed=manifest.seed,
+        max_rows=rows,
+        version=manifest.version,
+        from_zero=manifest.from_zero,
+    )

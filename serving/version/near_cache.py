@@ -16,12 +16,13 @@ the version before is then told to start again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
 from livectr.kernels.table.field_tables import FieldTables
+from livectr.kernels.table.from_zero import FromZero, start_at_zero
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from livectr.serving import metrics
@@ -52,17 +53,26 @@ class NearCache:
         seed: the trainer's; it gives new rows their initial values.
         max_rows: bound over all tables.
         version: number of the version of the rows.
+        from_zero: (role, table) whose new rows are zero.
 
     Raises:
         ValueError: the layout has optimiser state.
     """
 
     def __init__(
-        self, tables: Sequence[str], layout: RowLayout, *, seed: int, max_rows: int, version: int = 0
+        self,
+        tables: Sequence[str],
+        layout: RowLayout,
+        *,
+        seed: int,
+        max_rows: int,
+        version: int = 0,
+        from_zero: Iterable[FromZero] = (),
     ) -> None:
         if any(segment.optimiser.state_floats(segment.dim) for segment in layout.segments):
             raise ValueError("the near-cache holds values only: its layout must have no optimiser state")
         self.tables = {name: DynamicTable(layout, name=name, seed=seed) for name in tables}
+        start_at_zero(self.tables, from_zero)
         self._max_rows = max_rows
         self._rows = 0  # of all tables: to count them takes a call for each
         self._version = version

@@ -16,7 +16,7 @@ from livectr.serving.app import App
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
-from livectr.trainer.run import Training
+from livectr.trainer.run import Training, train
 from tests.serving.display_logs import write_logs
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World
@@ -24,10 +24,16 @@ from tests.serving.display_world import NOW_MS, World
 SEED = 11
 
 
-@pytest.mark.parametrize("values", ["fp32", "bf16"])
+@pytest.mark.parametrize(("values", "continues"), [("fp32", False), ("bf16", False), ("fp32", True)])
 def test_what_was_trained_is_served(
-    tmp_path: Path, redis_url: str, world: World, serve: Callable[..., App], values: Values
+    tmp_path: Path,
+    redis_url: str,
+    world: World,
+    serve: Callable[..., App],
+    values: Values,
+    continues: bool,
 ) -> None:
+    """`continues`: a run without the words of the query, which begin at zero, unseen ones too."""
     served = replace(pipeline, row_values=values)
     clicks = write_logs(tmp_path / "logs", world, 2_000)
     options = TrainOptions(
@@ -39,10 +45,17 @@ def test_what_was_trained_is_served(
         publish=redis_url,
         take_over=True,
     )
+    if continues:
+        fields = {name: field for name, field in served.sparse.items() if name != "words"}
+        first = replace(options, publish=None, checkpoint=str(tmp_path / "first"), max_steps=20)
+        train(replace(served, sparse=fields), first)
+        run = dict(warm_start=first.checkpoint, warm_parts="run", checkpoint=str(tmp_path / "second"))
+        options = replace(options, **run)  # type: ignore[arg-type]
     with connect() as collectives, ExitStack() as resources:
         parts, stages = build(served, options, collectives, resources)
         report = Training(parts, stages).run()
         assert report.examples_trained == 2_000
+        assert parts.step.from_zero == ({("rank", "words")} if continues else set())
         trained = World(parts.step)
         now_ms = NOW_MS + 3_000_000
         rank, prerank = serve("rank", served), serve("prerank", served)

@@ -40,6 +40,14 @@ def test_the_champion_is_named_unless_it_is_the_pipelines_rank_model() -> None:
     assert json.loads(fm.to_json())["champion"] == "fm"
 
 
+def test_tables_that_begin_at_zero_are_named_if_there_are_any() -> None:
+    """Programs that do not know of them would serve other values of rows that nobody has published."""
+    assert b"from_zero" not in manifest().to_json()
+    some = manifest(from_zero=(("rank", "words"),))
+    assert VersionManifest.from_json(some.to_json()) == some != manifest()
+    assert json.loads(some.to_json())["from_zero"] == [["rank", "words"]]
+
+
 @pytest.mark.parametrize("written", [None, FORMAT - 1, FORMAT + 1, "2"])
 def test_another_format_is_refused_with_advice(written: object) -> None:
     """The first format had no number."""

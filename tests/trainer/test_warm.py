@@ -15,7 +15,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, DeepFM, adagrad
 from livectr.system.errors import CheckpointError, ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import MANIFEST, newest_manifest
-from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.biases import BIASES_TRAINED_KEY
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.quality.predictions import read_predictions
@@ -24,6 +23,7 @@ from livectr.trainer.warm_parts import PARTS, parse_warm_parts
 from tests.tiers import few
 from tests.trainer.ad_logs import ADS, ad_pipeline, write_files
 from tests.trainer.content_worker import IMAGE, Pictured
+from tests.trainer.kept import Kept
 from tests.trainer.processes import finish, start
 
 OPTIONS = dict(batch_size=64, batch_ramp=0, until_end=True, threads=1)
@@ -39,61 +39,6 @@ def pictured() -> Pipeline:
         content={"images": Content(("ad", "behaviors"), IMAGE)},
         policies=TablePolicy(admit_after=2, max_age="30d", sketch="4KiB"),
     )
-
-
-class Kept:
-    """Contents of a checkpoint."""
-
-    def __init__(self, root: Path, pipeline: Pipeline) -> None:
-        manifest = newest_manifest(root)
-        assert manifest is not None
-        self.manifest, self.restored = manifest, Restored(root, manifest)
-        self.dense = {name: t.numpy() for name, t in self.restored.dense().items()}
-        self.statistics = self.restored.statistics()
-        self.tables = {spec.table: Rows() for spec in pipeline.fields}
-        self.restored.load_tables(self.tables)  # type: ignore[arg-type]  # what loading uses
-
-    def part(self, name: str) -> dict[str, bytes]:
-        """Name → bytes of all that belongs to a part."""
-        match name:
-            case "content" | "network":
-                weights = {n: a for n, a in self.dense.items() if not n.startswith(("adam.", "des."))}
-                content = name == "content"
-                return {n: a.tobytes() for n, a in weights.items() if n.startswith("content.") == content}
-            case "statistics":
-                return {n: a.tobytes() for n, a in self.statistics.items()}
-            case "adam":
-                return {n: a.tobytes() for n, a in self.dense.items() if n.startswith("adam.")}
-        policies = enumerate(self.restored.policies())
-        known = {f"{rank} {n}": a.tobytes() for rank, state in policies for n, a in state.items()}
-        return {n: table.bytes() for n, table in self.tables.items()} | known
-
-
-class Rows:
-    """A table of a checkpoint, of any row."""
-
-    tracks = True
-
-    def __init__(self) -> None:
-        self.rows: dict[int, bytes] = {}
-        self.used: dict[int, tuple[int, int]] = {}
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def bytes(self) -> bytes:
-        return repr((sorted(self.rows.items()), sorted(self.used.items()))).encode()
-
-    def assign(self, keys: np.ndarray, rows: np.ndarray) -> None:
-        self.rows |= {int(key): row.tobytes() for key, row in zip(keys, rows, strict=True)}
-
-    def erase(self, keys: np.ndarray) -> None:
-        for key in keys.tolist():
-            self.rows.pop(key, None)
-
-    def set_usage(self, keys: np.ndarray, stamps: np.ndarray, counts: np.ndarray) -> None:
-        used = zip(stamps.tolist(), counts.tolist(), strict=True)
-        self.used |= dict(zip(keys.tolist(), used, strict=True))
 
 
 @pytest.fixture(scope="module")

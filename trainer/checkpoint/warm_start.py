@@ -69,7 +69,7 @@ class WarmStart:
             ConfigError: there is no generation.
             CheckpointError: generations exist, but none is whole.
         """
-        if options.warm_start is None:
+        if options.warm_start is None or options.continues:
             return None
         parts = parse_warm_parts(options.warm_parts)
         if resumed:

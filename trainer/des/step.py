@@ -39,6 +39,7 @@ from torch import Tensor
 
 from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.table.from_zero import FromZero, start_at_zero
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
 from livectr.models.losses import LATE, LOSSES, Lesson, weighted_cross_entropy
@@ -58,6 +59,7 @@ from livectr.trainer.des.biases import (
 )
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.exchange_choice import ExchangeChoice, exchange_state, gather_state, saved_exchange
+from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
 from livectr.trainer.des.online import OnlineOrders
 from livectr.trainer.des.reading import Leaves
 from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_lessons
@@ -143,6 +145,7 @@ class DesStep:
         )
         self._biases_trained = False
         self._sure = dict.fromkeys(spec.configs, 0)
+        self._from_zero: frozenset[FromZero] = frozenset()
         try:
             content_fields = gathers_of(spec.configs, spec.fields).content
             self.ams = ams_of(
@@ -368,7 +371,7 @@ class DesStep:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
         if self.rank == 0 and self._loss is weighted_cross_entropy:
             state |= {SURE_KEY + role: torch.tensor(seen) for role, seen in self._sure.items()}
-        return state
+        return state | (from_zero_state(self._from_zero) if self.rank == 0 else {})
 
     def load_dense(self, state: Mapping[str, Tensor]) -> None:
         """Restore from the merged `state_dense` of all ranks.
@@ -385,7 +388,14 @@ class DesStep:
             self.choice.restored(self.route, saved)
         self._biases_trained = BIASES_TRAINED_KEY in state
         self._sure = {role: int(state.get(SURE_KEY + role, ENOUGH)) for role in self._sure}
+        self._from_zero = saved_from_zero(state)
+        start_at_zero(self.tables, self._from_zero)
         self.dense.load(state)
+
+    @property
+    def from_zero(self) -> frozenset[FromZero]:
+        """Tables whose new rows begin at zero (trainer.des.from_zero), of all ranks."""
+        return self._from_zero
 
     def start_from(self, weights: Mapping[str, Tensor], *, trained: bool) -> None:
         """Begin with the weights of another run.

@@ -14,7 +14,7 @@ from livectr.store.manifest import Freshness, VersionManifest
 from livectr.trainer.content.names import ContentNames, described, names_of
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.lineage import Lineage
-from livectr.trainer.publish.version import PublishedModel, VersionSnapshot, earlier_blobs
+from livectr.trainer.publish.version import PublishedModel, VersionSnapshot, earlier_blobs, is_served
 
 
 @dataclass(frozen=True)
@@ -142,5 +142,6 @@ class Draft:
             seed=model.seed,
             run_id=lineage.run_id,
             champion=snapshot.champion,
+            from_zero=tuple(pair for pair in model.from_zero if is_served(pair[0], snapshot.champion)),
         )
         return Draft(manifest, content, sum(share.written for share in shares))

@@ -31,7 +31,7 @@ def open_publisher(
     """
     options = setup.options
     segments = [(s.name, s.dim) for s in step.spec.layout.segments]
-    model = PublishedModel(setup.pipeline.fingerprint, segments, options.seed)
+    model = PublishedModel(setup.pipeline.fingerprint, segments, options.seed, tuple(sorted(step.from_zero)))
     publisher = setup.closed(
         Publisher(store, setup.control, model, min_examples=options.min_examples - warmed)
     )

@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from livectr.kernels.table.from_zero import FromZero
 from livectr.models.roles import served_roles
 from livectr.store.layout import KEPT_VERSIONS
 from livectr.store.manifest import VersionManifest
@@ -52,11 +53,13 @@ class PublishedModel:
         fingerprint: of the pipeline.
         segments: (name, dim) of the segments of a table row.
         seed: of the run.
+        from_zero: (role, table) whose new rows begin at zero (kernels.table.from_zero).
     """
 
     fingerprint: str
     segments: Sequence[tuple[str, int]]
     seed: int
+    from_zero: tuple[FromZero, ...] = ()
 
     def served(self, champion: str) -> tuple[tuple[str, int], ...]:
         """(name, dim) of the segments of a published row, in the order of a table row."""

@@ -77,6 +77,8 @@ def _check(partition: PartitionState, ours: Mapping[str, object]) -> None:
 def _fitted(rows: pa.Table, pipeline: Pipeline, payload: Payload, lacking: dict[str, int]) -> pa.Table:
     """Rows with all columns of the payload; columns of their own that it lacks stay."""
     count = len(rows)
+    if not count:  # it may have no columns either
+        return rows
     kinds = {root.name: dtypes.arrow_type(root.dtype) for root in pipeline.request_roots}
     columns = {payload.roots[name]: name for name in payload.roots}
     for field in payload.schema:

@@ -90,6 +90,8 @@ def test_every_example_is_learned_by_one_of_the_two(tmp_path: Path, source: str,
     assert (first.steps, report.complete) == (STEPS, True) and report.steps > STEPS
     resumed = run(added(old), source, tmp_path / "new", **of(root))  # the flags may stay
     assert resumed.steps == report.steps
+    ended = run(added(old), source, tmp_path / "ended", **of(tmp_path / "whole"))  # nothing waits any more
+    assert ended.complete and not len(logged(tmp_path / "ended"))
 
 
 def test_a_pipeline_that_changed_in_nothing_goes_on_bit_by_bit(tmp_path: Path, source: str) -> None:

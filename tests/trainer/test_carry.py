@@ -113,7 +113,7 @@ def state_of(root: Path) -> dict[str, bytes]:
     """Rows, weights, moments, policies and statistics of the newest generation."""
     manifest = newest_manifest(root)
     assert manifest is not None
-    restored, found = Restored(root, manifest), {}
+    restored, found = Restored(root, manifest), dict[str, bytes]()
     tables = {table: Rows() for table in manifest.table_rows}
     restored.load_tables(tables)  # type: ignore[arg-type]  # what loading uses
     found |= {name: table.bytes() for name, table in tables.items()}
@@ -178,7 +178,8 @@ def test_another_log_is_refused(tmp_path: Path, source: str, change: dict[str, s
     run(old, source, root, max_steps=1)
     view = old.log
     assert view.clicks is not None
-    log = label_join(view.impressions, view.clicks, **{"on": "request_id", "window": "5s"} | change)
+    given = {"on": "request_id", "window": "5s"} | change
+    log = label_join(view.impressions, view.clicks, on=given["on"], window=given["window"])
     for lookup in view.lookups:
         log = log.lookup(lookup.table)
     with pytest.raises(MismatchError, match=says):

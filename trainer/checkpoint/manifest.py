@@ -165,8 +165,8 @@ def check_identity(root: Path | str, theirs: Mapping[str, Any], ours: Mapping[st
         ] or ["logs"]
         raise MismatchError(
             f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "
-            "use the pipeline that wrote it, or continue its run with this one: --checkpoint NEW --warm-start "
-            f"{root} --set warm_parts=run"
+            "use the pipeline that wrote it, or continue its run with this one: --checkpoint NEW "
+            f"--warm-start {root} --set warm_parts=run"
         )
 
 

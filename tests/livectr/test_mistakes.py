@@ -137,7 +137,7 @@ def test_replay_refuses_what_is_no_gzip_file_and_no_topic(
 ) -> None:
     replay = ["logs", "replay", "--format", "csv", "--to", f"file:{tmp_path / 'out'}"]
     (tmp_path / "a.csv.gz").write_bytes(b"no gzip")
-    assert "is no whole gzip file" in says(capsys, [*replay, tmp_path / "a.csv.gz"])
+    assert "is not gzipped; name it without .gz" in says(capsys, [*replay, tmp_path / "a.csv.gz"])
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 10_000)[:-20])
     assert "is no whole gzip file" in says(capsys, [*replay, tmp_path / "b.csv.gz"])
     (tmp_path / "c.csv").write_text("a,b\n1,2\n")

@@ -14,7 +14,7 @@ import pytest
 from livectr import ops
 from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.policies import TablePolicy
-from livectr.ingest.language.streams import label_join
+from livectr.ingest.language.streams import label_join, recent
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models import DNN, FM, LR, DeepFM
 from livectr.system.errors import ConfigError, MismatchError
@@ -49,10 +49,13 @@ def logged(root: Path) -> Records:
 
 
 def added(pipeline: Pipeline, at: int = 3) -> Pipeline:
-    """The pipeline with two sparse fields among its own, one of which reads a new column, and a number."""
+    """The pipeline with a number and three fields more, of a new column and a new history among them."""
     log, fields = pipeline.log, list(pipeline.sparse.items())
     hours = ops.cross(ops.hour(log.ts), log.ad_id)
-    fields[at:at] = [("hour_x_ad", hours), ("request", ops.bucketize(log.request_id, [100, 500]))]
+    assert log.clicks is not None
+    lately = recent(log.clicks.ad_id, n=3, within="10m", where=log.clicks.user_id > 3)  # of a new history
+    request = ops.bucketize(log.request_id, [100, 500])
+    fields[at:at] = [("hour_x_ad", hours), ("request", request), ("lately", lately)]
     return replace(pipeline, sparse=dict(fields), dense={**pipeline.dense, "request_number": log.request_id})
 
 

@@ -105,6 +105,11 @@ def promote(a: str, b: str) -> str:
     return str(np.promote_types(*numbers))
 
 
+def half_a_pair(text: str) -> bool:
+    """True for a text with half a pair of surrogates, which UTF-8 cannot hold."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def check_value(value: object, dtype: str, where: str) -> Any:
     """Return a Python value that fits the scalar `dtype`.
 
@@ -130,7 +135,7 @@ def check_value(value: object, dtype: str, where: str) -> Any:
         except OverflowError:  # of an int
             fits = False
     if fits and isinstance(value, str):
-        fits = not any("\ud800" <= character <= "\udfff" for character in value)  # half a pair: no UTF-8
+        fits = not half_a_pair(value)
     if not fits:
         raise ConfigError(f"{where}: {value!r} is not a value of type {dtype}")
     return float(value) if dtype in ("float32", "float64") else value  # type: ignore[arg-type]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from livectr.ingest.dead_letters.complaints import arrow_words, words_of
+from livectr.ingest.dead_letters.complaints import arrow_words, no_utf8, words_of
+from livectr.ingest.language.dtypes import half_a_pair
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
 from livectr.system.values import MOST_EXACT
@@ -57,6 +58,10 @@ def _whole(value: Any) -> Any:
     return value
 
 
+def _lists(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
 def _odd(values: Sequence[Any], name: str) -> ConfigError:
     """Error that names the first value with which the ones before it have no common type."""
     fit, stop = 0, len(values)  # so many are a column, and so many are none
@@ -68,10 +73,12 @@ def _odd(values: Sequence[Any], name: str) -> ConfigError:
         except _ERRORS:
             stop = middle
     value, before = values[fit], pa.array(values[:fit])
+    if any(isinstance(text, str) and half_a_pair(text) for text in (value if _lists(value) else [value])):
+        return ConfigError(f"row {fit}: {no_utf8(name)}")
     words = words_of(value)
     if pa.types.is_null(before.type):
         why = "is no value of a column; give numbers, texts, bytes, or lists of one of them"
-    elif words == arrow_words(before.type) or isinstance(value, list | tuple):
+    elif words == arrow_words(before.type) or _lists(value):
         why = f"has no place among values of the type {before.type}; give all values of the column one type"
     else:
         why = f"follows {arrow_words(before.type)}; give all values of the column one type"

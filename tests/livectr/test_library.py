@@ -205,6 +205,8 @@ def without(name: str) -> dict[str, list[Any]]:
             "row 2: column `user` is a list .*which has no place among values of the type list<item: int64>",
         ),
         (pd.DataFrame({"user": [1, "x"]}), {}, "row 1: column `user` is text"),
+        ({"user": ["a", "\ud83d"]}, {}, "row 1: column `user` is no UTF-8: half a pair of surrogates"),
+        ({"user": [["a", "\ud83d"]]}, {}, "row 0: column `user` is no UTF-8: half a pair of surrogates"),
         ({"user": [object()]}, {}, "row 0: column `user` is of type object .*which is no value of a column"),
         (pd.DataFrame([[1, 2]], columns=["user", "user"]), {}, "user"),
         (without("page"), {"ads": ADS}, "rows have no column impressions.page; their columns are user, ad"),

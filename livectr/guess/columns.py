@@ -73,6 +73,8 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
         clicked: bool[n], the label.
     """
     kind = values.type
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, kind), values)  # NaN is null everywhere
     missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
     if pa.types.is_null(kind) or missing.all():
         return _out(EMPTY)

@@ -174,6 +174,22 @@ def test_json_lines_with_objects_and_lists(here: Path, capsys: pytest.CaptureFix
     assert trained.report.examples_trained == ROWS and trained.report.dead_letters == 0
 
 
+@pytest.mark.parametrize("first", [None, np.nan], ids=["null", "NaN"])
+def test_a_column_of_nan_alone_is_empty(
+    here: Path, capsys: pytest.CaptureFixture[str], first: float | None
+) -> None:
+    rows = 40
+    columns = {
+        "ts": pa.array(range(START_S, START_S + rows)),
+        "user_id": pa.array([i % 7 for i in range(rows)]),
+        "temperature": pa.array([first, *[np.nan] * (rows - 1)], pa.float64()),
+        "clicked": pa.array([i % 3 // 2 for i in range(rows)]),
+    }
+    pq.write_table(pa.table(columns), here / "log.parquet")
+    assert init(here / "log.parquet", "--out", "made") == 0
+    assert "every value is empty" in capsys.readouterr().out
+
+
 def test_parquet_with_its_own_types(here: Path) -> None:
     table = pa.Table.from_pylist(shop_rows()).drop_columns(["nothing"])
     times = pa.array(table.column("seen_at").to_numpy() * 1_000_000, pa.timestamp("us", "UTC"))

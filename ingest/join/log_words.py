@@ -1,4 +1,4 @@
-"""What the state of a partition depends on besides the log itself: a run continues where it is the same."""
+"""Words of a pipeline on which the state of a partition depends: a run continues where they are the same."""
 
 from __future__ import annotations
 

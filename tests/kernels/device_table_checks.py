@@ -265,7 +265,7 @@ def cached_training_equals_the_host(
 
 
 class Counts(NamedTuple):
-    """What a device was asked for.
+    """Requests to a device.
 
     Attributes:
         waits: times that this thread waited for it.

@@ -17,7 +17,7 @@ from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.language.streams import label_join, recent
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models import DNN, FM, LR, DeepFM
-from livectr.system.errors import ConfigError, MismatchError
+from livectr.system.errors import CheckpointError, ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import Folder, newest_manifest, number
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.quality.predictions import Records, read_predictions
@@ -227,3 +227,15 @@ def test_a_generation_that_is_replaced_while_it_is_read(
     begun = min((tmp_path / "new").glob("gen-*/MANIFEST.json"))
     assert Folder(tmp_path / "new").manifest(number(begun.parent)).step == STEPS
     assert begun.parent.name == f"gen-{newest_manifest(root).generation:08d}"  # type: ignore[union-attr]
+
+
+def test_a_torn_checkpoint_is_not_written_over(tmp_path: Path, source: str) -> None:
+    old, root, new = ad_pipeline(), tmp_path / "old", tmp_path / "new"
+    for folder in (root, new):
+        run(old, source, folder, max_steps=1)
+    for path in new.glob("gen-*/MANIFEST.json"):
+        path.write_bytes(path.read_bytes()[:-9])
+    files = {path: path.read_bytes() for path in new.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError, match="every generation is torn"):
+        run(old, source, new, **of(root))
+    assert files == {path: path.read_bytes() for path in new.rglob("*") if path.is_file()}

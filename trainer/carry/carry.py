@@ -52,9 +52,9 @@ from livectr.trainer.carry.weights import CarriedWeights, Features, carried_weig
 from livectr.trainer.checkpoint.folder import lock, remove_unfinished, write_manifest
 from livectr.trainer.checkpoint.manifest import (
     FileEntry,
+    Folder,
     folder_of,
     identity_of,
-    newest_manifest,
     newest_whole,
 )
 from livectr.trainer.checkpoint.restored import Restored
@@ -80,7 +80,7 @@ OF_EACH_MODEL = (FinalLabels.kind, CONTEST)
 
 @dataclass(frozen=True)
 class Carried:
-    """What a new checkpoint has from an old one.
+    """Contents of a new checkpoint that are those of an old one.
 
     Attributes:
         name: of the old checkpoint.
@@ -117,7 +117,7 @@ def carry_once(address: str, pipeline: Pipeline, seed: int, root: Path, control:
     """`carry` on rank 0, unless the new checkpoint has a generation: then its run resumes. Collective."""
     if control.rank == 0:
         with closing(lock(root)):
-            if newest_manifest(root) is None:
+            if not Folder(root).generations():
                 remove_unfinished(root)
                 for line in carry(address, pipeline, seed, root).lines():
                     LOG.info("%s", line)

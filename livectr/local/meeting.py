@@ -51,6 +51,7 @@ class Meeting:
         self._others: list[_Node] = []
         self._round, self._running = int(time.time()), False
         self._ended: set[int] = set()
+        self._ports: set[int] = set()
         self._loop = asyncio.new_event_loop()
         host, port = gang.address
         local = host in ("localhost", "::1") or host.startswith("127.")
@@ -133,10 +134,17 @@ class Meeting:
             return
         self._round, self._running = self._round + 1, True
         self._ended.clear()
-        port = free_ports(1)
+        port = self._new_port()
         for node in self._nodes.values():
             node.ready = False
             self._send(node, {"start": self._round, "port": port})
+
+    def _new_port(self) -> int:
+        """Free port that no earlier round had: ranks that outlive theirs must not meet the next."""
+        while (port := free_ports(1)) in self._ports:
+            pass
+        self._ports.add(port)
+        return port
 
     def _tell(self, missing: list[int]) -> None:
         """Tell those that wait what they wait for."""

@@ -19,6 +19,8 @@ from tests.waiting import alive, until
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 120.0
+PATIENT = f"for module in (gathering, meeting): module.SILENT_S = {600 * WAIT_S}"
+"""A supervisor that a busy machine stalls for 20 s is not gone: it would be one more round."""
 RANK = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -100,6 +102,7 @@ from livectr.local.gang import Gang
 from livectr.local.ranks import Ranks
 from livectr.local.supervise import Supervision, supervise
 logging.basicConfig(level=logging.INFO)
+{PATIENT}
 {patch}
 gang = {gang!r}
 command = ({sys.executable!r}, {str(self.folder / "rank.py")!r}, {str(self.folder)!r})

@@ -59,3 +59,22 @@ def test_it_closes_though_a_line_comes(turns: int, monkeypatch: pytest.MonkeyPat
         closing.start()
         closing.join(left_s())
         assert not closing.is_alive()
+
+
+def test_a_round_has_a_port_that_no_earlier_round_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = iter([7001, 7001, 7001, 7002])
+    meeting = Meeting(Gang(1, 0, 1, "", f"127.0.0.1:{free_ports(1)}"))
+    monkeypatch.setattr("livectr.local.meeting.free_ports", lambda n: next(free))
+    with socket.create_connection(meeting._gang.address) as supervisor, supervisor.makefile() as told:
+        hello = {"hello": {"node": 0}, "identity": meeting._gang.identity}
+        started = []
+        for line in (hello, {"ready": True}):
+            supervisor.sendall(json.dumps(line).encode() + b"\n")
+        while len(started) < 2:
+            message = json.loads(told.readline())
+            if "start" in message:
+                started.append(message["port"])
+                for line in ({"ended": message["start"], "end": "failed"}, {"ready": True}):
+                    supervisor.sendall(json.dumps(line).encode() + b"\n")
+    meeting.close()
+    assert started == [7001, 7002]

@@ -29,6 +29,10 @@ class Chosen(NamedTuple):
 
 CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
     {
+        "carry": (
+            Chosen("AUC with an added feature", "AUC of examples 1 to 50,000", peer="old run"),
+            Chosen("the same, beside relearning", "AUC of examples 40,001 to 50,000", peer="relearned"),
+        ),
         "day": (
             Chosen(
                 "trainer's memory after a quarter, beside the end",

@@ -25,6 +25,7 @@ NAMES = (
     "mesh",
     "quality",
     "delayed",
+    "carry",
     "learning",
     "scaling",
     "network",

@@ -1,0 +1,151 @@
+"""A feature is added to a model: the run that is continued, beside the old one and a relearned one.
+
+A log of the simulated market in which a click depends on a cross of user and ad. Three runs learn it:
+
+    old        without the cross
+    relearned  with the cross, from the log's beginning
+    carried    with the cross, from the old run's checkpoint at LEARNED examples (`warm_parts=run`)
+
+Batches depend on the log alone, so all three learn the same examples in the same order, and score each before
+they learn it. The old run is compared over all examples since the change, the relearned one over each part.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.rows import row
+from livectr import Pipeline, Stream, Table, label_join, ops
+from livectr.models import DeepFM
+from livectr.simulator.simulate import SimulateOptions, simulate
+from livectr.simulator.traffic import TrafficOptions
+from livectr.simulator.truth import World
+from livectr.trainer.quality.metrics import auc
+from livectr.trainer.quality.predictions import Records, read_predictions
+from livectr.trainer.run import TrainOptions, train
+
+SEEDS, RATE, BATCH = 3, 400, 256
+LEARNED, NEXT, EVERY = 256 * 240, 50_000, 10_000
+"""Examples of the old run before the change, those that are compared, and between two comparisons."""
+WORSE = 0.0005
+"""AUC that the changed run may lose to the old one at any comparison."""
+
+Scores = Mapping[str, NDArray[np.float32]]
+
+
+def run(quick: bool = False) -> list[dict[str, object]]:
+    """Rows of `livectr bench carry`."""
+    seeds, learned, ahead = (1, 4 * BATCH, 3000) if quick else (SEEDS, LEARNED, NEXT)
+    every = ahead // 5
+    return rows([compared(seed, learned, ahead) for seed in range(1, seeds + 1)], learned, every)
+
+
+def rows(found: Sequence[Scores], learned: int, every: int) -> list[dict[str, object]]:
+    """Rows of the AUC beside each peer.
+
+    Args:
+        found: label and scores of each seed.
+        learned: examples of the old run before the change.
+        every: examples between two comparisons.
+    """
+    ahead = len(found[0]["label"])
+    workload = f"simulated market, a cross is added after {learned:,} examples, {len(found)} seeds"
+
+    def beside(peer: str, name: str, start: int, end: int, worse: float | None) -> dict[str, object]:
+        pairs = [
+            [auc(scores[run][start:end], scores["label"][start:end]) for run in ("carried", peer)]
+            for scores in found
+        ]
+        ours, theirs = map(statistics.mean, zip(*pairs, strict=True))
+        more = [a - b for a, b in pairs]
+        return row(
+            f"AUC of examples {start + 1:,} to {end:,}",
+            f"{workload}, {min(more):+.4f} to {max(more):+.4f}",
+            "AUC",
+            ours,
+            peer_name=name,
+            peer=theirs,
+            goal=None if worse is None else 1 - worse / theirs,
+        )
+
+    ends = range(every, ahead + 1, every)
+    return [
+        *(beside("old", "old run", 0, end, WORSE) for end in ends),
+        *(
+            beside("relearned", "relearned run", end - every, end, 0.0 if end == ahead else None)
+            for end in ends
+        ),
+    ]
+
+
+def compared(seed: int, learned: int, ahead: int) -> Scores:
+    """Label, and scores of each run, of the `ahead` examples after the first `learned`; float32[ahead]."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        source, seconds = f"file:{root / 'logs'}", (learned + ahead) // RATE + 60
+        traffic = TrafficOptions(rate=RATE, seconds=seconds, label_window_ms=10_000, tick_ms=1000)
+        simulate(
+            SimulateOptions(to=source, world=World(seed=seed), traffic=traffic, real_time=False, images=False)
+        )
+
+        def learn(name: str, *, crossed: bool, **options: object) -> Records:
+            fixed = dict(until_end=True, batch_size=BATCH, batch_ramp=0, threads=1, seed=seed)
+            train(
+                pipeline(crossed=crossed),
+                TrainOptions(source, predictions=str(root / name), **{**fixed, **options}),  # type: ignore[arg-type]
+            ).whole()
+            return read_predictions(root / name)
+
+        last = (learned + ahead) // BATCH + 1
+        before = str(root / "before")
+        learn("stopped", crossed=False, checkpoint=before, max_steps=learned // BATCH)
+        runs = {
+            "old": learn("old", crossed=False, max_steps=last),
+            "relearned": learn("relearned", crossed=True, max_steps=last),
+            "carried": learn(
+                "carried",
+                crossed=True,
+                max_steps=last,
+                checkpoint=str(root / "after"),
+                warm_start=before,
+                warm_parts="run",
+            ),
+        }
+    shown = {name: records[-len(runs["carried"]) :][:ahead] for name, records in runs.items()}
+    label = shown["carried"]["label"]
+    assert len(runs["old"]) - len(runs["carried"]) == learned
+    assert all((records["label"] == label).all() for records in shown.values())
+    return {"label": label.astype(np.float32)} | {name: records["rank"] for name, records in shown.items()}
+
+
+def pipeline(*, crossed: bool) -> Pipeline:
+    """DeepFM over fields of the simulated market, with the cross that its users choose by or without."""
+    ids = {"request_id": "int64", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
+    shown = Stream(
+        "impressions", key="user_id", time="ts", columns={**ids, "position": "int32", "page": "string"}
+    )
+    clicks = Stream("clicks", key="user_id", time="ts", columns=ids)
+    users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32", "gender": "string"})
+    ads = Table("ads", key="ad_id", columns={"ad_id": "int64", "category": "string", "price": "float64"})
+    log = label_join(shown, clicks, on="request_id", window="10s").lookup(users).lookup(ads)
+    years = ops.bucketize(users.age, [25, 35, 45, 60])
+    sparse = dict(
+        user=log.user_id,
+        age=years,
+        gender=users.gender,
+        ad=log.ad_id,
+        category=ads.category,
+        position=log.position,
+        page=log.page,
+    )
+    if crossed:
+        sparse["taste"] = ops.cross(years, users.gender, ads.category)
+    return Pipeline(
+        log, sparse=sparse, dense=dict(price=ops.log1p(ads.price)), rank=DeepFM(dim=8, hidden=(32, 16))
+    )

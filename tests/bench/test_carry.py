@@ -1,0 +1,31 @@
+"""The rows of bench.carry, from made-up scores, and its three runs over a small log."""
+
+import numpy as np
+import pytest
+
+from bench.carry import BATCH, WORSE, compared, rows
+
+
+def test_each_peer_is_compared_on_the_same_examples() -> None:
+    label = np.tile(np.float32([0, 1]), 50)
+    even = np.full(100, 0.5, np.float32)
+    late = np.where(np.arange(100) < 50, even, label)
+    found = rows([{"label": label, "carried": late, "old": even, "relearned": label}], 7, 50)
+    assert [
+        (line["figure"], line["peer_name"], line["ours"], line["peer"], line["met"]) for line in found
+    ] == [
+        ("AUC of examples 1 to 50", "old run", 0.5, 0.5, True),
+        ("AUC of examples 1 to 100", "old run", 0.875, 0.5, True),
+        ("AUC of examples 1 to 50", "relearned run", 0.5, 1.0, None),
+        ("AUC of examples 51 to 100", "relearned run", 1.0, 1.0, True),
+    ]
+    assert found[0]["goal"] == pytest.approx(1 - WORSE / 0.5)
+
+
+def test_three_runs_score_the_same_examples() -> None:
+    scores = compared(seed=1, learned=2 * BATCH, ahead=300)
+    assert set(scores) == {"label", "old", "relearned", "carried"}
+    assert all(len(of) == 300 for of in scores.values())
+    first = slice(0, BATCH)
+    assert (scores["carried"][first] == scores["old"][first]).all()
+    assert (scores["carried"] != scores["old"]).any() and (scores["relearned"] != scores["carried"]).any()

@@ -26,6 +26,6 @@ def test_three_runs_score_the_same_examples() -> None:
     scores = compared(seed=1, learned=2 * BATCH, ahead=300)
     assert set(scores) == {"label", "old", "relearned", "carried"}
     assert all(len(of) == 300 for of in scores.values())
-    first = slice(0, BATCH)
-    assert (scores["carried"][first] == scores["old"][first]).all()
-    assert (scores["carried"] != scores["old"]).any() and (scores["relearned"] != scores["carried"]).any()
+    # Examples of a batch are learned one after another: the first is scored by what the old run had learned.
+    assert scores["carried"][0] == scores["old"][0] != scores["relearned"][0]
+    assert (scores["carried"] != scores["old"]).any()

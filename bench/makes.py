@@ -13,9 +13,13 @@ from typing import Any
 
 from bench.numbers import number
 
-MAKES = ("Zen 4", "Zen 3", "AMD EPYC", "Intel Xeon")
+MAKES = ("Zen 5", "Zen 4", "Zen 3", "AMD EPYC", "Intel Xeon")
 """Columns of tables, from left to right; a make that is not among them comes after."""
-_ZEN = {("family 25", "model 17"): "Zen 4", ("family 25", "model 1"): "Zen 3"}
+_ZEN = {
+    ("family 26", "model 2"): "Zen 5",
+    ("family 25", "model 17"): "Zen 4",
+    ("family 25", "model 1"): "Zen 3",
+}
 _OWN = re.compile(r", (products in [^,;]+|\d+ threads)|; median .*")
 """Parts of a workload that depend on the machine."""
 

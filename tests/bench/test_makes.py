@@ -47,7 +47,8 @@ def test_a_figure_of_three_makes_is_one_line() -> None:
         (ZEN_3, "Zen 3"),
         (INTEL, "Intel Xeon"),
         ("AMD EPYC", "AMD EPYC"),
-        ("AMD EPYC, family 26, model 2, avx2", "AMD EPYC, family 26, model 2"),
+        ("AMD EPYC, family 26, model 2, avx2", "Zen 5"),
+        ("AMD EPYC, family 29, model 1, avx2", "AMD EPYC, family 29, model 1"),
     ],
 )
 def test_makes_have_short_names(processor: str, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -69,3 +69,18 @@ class Chunk:
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
+
+    def split(self, rows: int) -> list[Chunk]:
+        """Parts of at most `rows` rows, in log order; at least one."""
+        return [self._part(begin, begin + rows) for begin in range(0, max(1, len(self)), rows)]
+
+    def _part(self, begin: int, end: int) -> Chunk:
+        last = end >= len(self)
+        return replace(
+            self,
+            batch=self.batch.slice(begin, end - begin),
+            offset=self.offset[begin:end],
+            index=self.index[begin:end],
+            next=self.next if last else Position(int(self.offset[end]), int(self.index[end])),
+            deleted=None if self.deleted is None else self.deleted[begin:end],
+        )

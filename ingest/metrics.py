@@ -1,6 +1,7 @@
 """Prometheus metrics of `ingest`.
 
-Sources count `events` and `dead_letters` and set `consumer_lag_records`; the join sets the others.
+Sources count `events` and set `consumer_lag_records`, dead letters count `dead_letters`; the join sets the
+others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ read_bytes = Counter(
 )
 consumer_lag_records = Gauge(
     "livectr_consumer_lag_records",
-    "Records between the last delivered one and the end of the log",
+    "Records up to the end of the log that are not read, or read and not learned yet",
     ["topic", "partition"],
 )
 dead_letters = Counter("livectr_dead_letters_total", "Rows that could not be used", ["reason"])

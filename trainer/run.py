@@ -225,11 +225,12 @@ class Training:
         parts = self.parts
         self._fed = self._fed or any(parts.stream.source.stats.events.values())
         rows, unusable = parts.stream.watch.totals
-        behind, unread = self._backlog.own
+        own = self._backlog.own
         return Flags(
             rows=rows,
-            behind=behind,
-            unread=unread,
+            behind=own.behind,
+            done=own.done,
+            unread=own.unread,
             unusable=unusable,
             suspect=parts.stream.watch.suspect,
             stop=self.stop(),

@@ -214,9 +214,6 @@ class _Play:
             time.monotonic() - began,
             int(last_json_line(simulator.tail()).get("records", 0)),
             int(value(trainer, "livectr_examples_total") or 0),
-            int(
-                total(trainer, "livectr_consumer_lag_records")
-                + (value(trainer, "livectr_ready_examples") or 0)
-            ),
+            int(total(trainer, "livectr_consumer_lag_records")),
             delays,
         )

@@ -229,8 +229,7 @@ def _has_published(moment: Moment) -> bool:
 
 def _lag(moment: Moment) -> float:
     """Impressions and clicks that were not read, and impressions that were not learned."""
-    unread = sum(v for (name, _), v in moment.samples.items() if name == "livectr_consumer_lag_records")
-    return unread + moment.value("livectr_ready_examples")
+    return sum(v for (name, _), v in moment.samples.items() if name == "livectr_consumer_lag_records")
 
 
 def _held(url: str) -> tuple[VersionManifest, int]:

@@ -106,7 +106,9 @@ class ContentTopic:
 
         It waits up to `max_wait_s` seconds.
         """
-        return [picture for chunk in self._source.poll(max_wait_s) for picture in self._pictures(chunk)]
+        pictures = [picture for chunk in self._source.poll(max_wait_s) for picture in self._pictures(chunk)]
+        self._source.tell_lag()
+        return pictures
 
     @property
     def at_end(self) -> bool:

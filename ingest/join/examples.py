@@ -43,6 +43,7 @@ from livectr.kernels.stream.history import Histories
 from livectr.system.errors import ConfigError
 
 _log = logging.getLogger(__name__)
+TELL_EVERY_S = 0.5
 PASSED = "passed"
 """Name, in the state of a partition, of the greatest order of the batches before."""
 I64 = npt.NDArray[np.int64]
@@ -117,6 +118,7 @@ class ExampleSource:
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
         self._leaves_ms = pipeline.log.leaves_ms
         self._finished, self._generation = False, 1
+        self._told_s = float("-inf")
         self._share, self._tables_reach = (rank, world), FIRST
         self._asked: Mapping[int, int] = {}
         self._counts = Counts(self._topics)
@@ -189,11 +191,12 @@ class ExampleSource:
 
     # Reading
 
-    def poll(self, max_wait_s: float) -> bool:
+    def poll(self, max_wait_s: float, rows: int | None = None) -> bool:
         """Read what has arrived and move finished examples into the ready queues.
 
         Args:
             max_wait_s: seconds to wait for the first record.
+            rows: leave further records to the next call once there are so many; None: take all.
 
         Returns:
             True when records or examples moved.
@@ -201,12 +204,24 @@ class ExampleSource:
         self._lookups.follow(max_wait_s if self._finished else 0.0)
         if not self._finished:
             self._back_pressure.apply(self._bound)
-            for chunk in self._source.poll(max_wait_s):
+            for chunk in self._source.poll(max_wait_s, rows):
                 self._partitions[chunk.partition].add(self._topics[chunk.topic], chunk)
                 self._counts.read(chunk.topic, len(chunk))
                 self._arrivals.add(chunk.topic, chunk.partition)
             self._arrivals.await_unread()
-        return self._advance()
+        moved = self._advance()
+        self.tell()
+        return moved
+
+    def tell(self) -> None:
+        """Bring the gauges of reading up to date: a caller that has enough examples does not poll."""
+        if time.monotonic() - self._told_s < TELL_EVERY_S:
+            return
+        self._told_s = time.monotonic()
+        self._source.tell_lag(self._held())
+        self._lookups.tell()
+        if not self._finished:
+            self._stalls.tell(self._partitions, self._unread())
 
     def finish(self) -> None:
         """Stop reading and release all waiting examples, as at the end of the logs."""
@@ -277,6 +292,24 @@ class ExampleSource:
     def behind(self) -> int:
         """Approximate count of records of this rank's partitions that are not read yet."""
         return sum(self._source.lag().values())
+
+    @property
+    def held(self) -> int:
+        """Records that wait for those of another topic, and examples that are ready."""
+        return sum(self._held().values())
+
+    def _held(self) -> dict[TopicPartition, int]:
+        """Topic partition → its part of `held`; an example counts as a record of the first topic."""
+        return {
+            (topic, number): rows + (0 if index else len(partition.ready))
+            for number, partition in self._partitions.items()
+            for (topic, index), rows in zip(self._topics.items(), partition.waiting_of(), strict=True)
+        }
+
+    @property
+    def delivered(self) -> int:
+        """Records that this process has read."""
+        return sum(self._counts.events.values())
 
     @property
     def unread(self) -> int:
@@ -446,13 +479,17 @@ class ExampleSource:
         moved |= self._await_tables()
         if not self._finished and self._stalls.due(now_s := time.monotonic()):
             unread = self._arrivals.unread
-            self._stalls.check(self._partitions, unread - self._back_pressure.paused, idle, now_s)
+            self._stalls.check(self._partitions, self._unread(), idle, now_s)
             if self._replay is not None:
                 self._replay.check(self._partitions, unread, self._asked, now_s)
         if moved:
             self._ready.sort_again()
             self._reporter.report(self.stats)
         return moved
+
+    def _unread(self) -> set[TopicPartition]:
+        """Topic partitions with more to read that are not paused."""
+        return self._arrivals.unread - self._back_pressure.paused
 
     def _give_up(self, number: int, partition: Partition) -> None:
         if partition.decisions_left:

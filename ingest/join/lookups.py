@@ -88,8 +88,14 @@ class Lookups:
         chunks = self._source.poll(max_wait_s) if self._source is not None else []
         for chunk in chunks:
             self.tables[chunk.topic].upsert(chunk.batch, chunk.deleted)
+        self.tell()
         if chunks:
             self._measure()
+
+    def tell(self) -> None:
+        """Bring the gauge of the tables' lag up to date."""
+        if self._source is not None:
+            self._source.tell_lag()
 
     def reach(self, order: int, slack_ms: int) -> int:
         """Order below which examples may leave, LAST for all; examples up to `order` want to.

@@ -64,12 +64,10 @@ class StallWatch:
             now_s: current time, seconds of the monotonic clock.
         """
         passed, self._checked_s, self._began = now_s - self._checked_s, now_s, True
+        self.tell(partitions, unread)
         ready = {number: len(partition.ready) for number, partition in partitions.items()}
         total = sum(ready.values())
-        least = min((partition.frontier for partition in partitions.values()), default=LAST)
-        metrics.ready_examples.set(total)
-        if self._timed:
-            self._lags(partitions, unread, least, time.time_ns() // 1_000_000)
+        least = _least(partitions)
         stalled = set()
         for number, partition in partitions.items():
             for topic in self._topics:
@@ -101,6 +99,17 @@ class StallWatch:
             metrics.held_back_seconds.labels(place[0], str(place[1])).set(0)
             metrics.unconfirmed_events.labels(place[0], str(place[1])).set(0)
 
+    def tell(self, partitions: Mapping[int, Partition], unread: Collection[TopicPartition]) -> None:
+        """Bring the gauges of ready examples and of event time up to date.
+
+        Args:
+            partitions: number → partition of this rank.
+            unread: topic partitions with more to read that are not paused.
+        """
+        metrics.ready_examples.set(sum(len(partition.ready) for partition in partitions.values()))
+        if self._timed:
+            self._lags(partitions, unread, _least(partitions), time.time_ns() // 1_000_000)
+
     def _lags(
         self, partitions: Mapping[int, Partition], unread: Collection[TopicPartition], least: int, now_ms: int
     ) -> None:
@@ -128,3 +137,8 @@ class StallWatch:
             "%d records of the partition wait",
             *(*place, stall.seconds, frontier, why, waiting),
         )
+
+
+def _least(partitions: Mapping[int, Partition]) -> int:
+    """Watermark of all partitions."""
+    return min((partition.frontier for partition in partitions.values()), default=LAST)

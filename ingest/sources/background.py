@@ -16,6 +16,8 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 _log = logging.getLogger(__name__)
 _LAG_EVERY_S = 1.0
 _FULL_FOR_S, _WARN_EVERY_S = 2.0, 30.0
+CHUNK_ROWS = 8192
+"""Most rows of a chunk in the queue: `poll` returns whole ones."""
 QUEUE_BYTES = 8 << 20
 """Default for the decoded bytes that may wait.
 
@@ -70,24 +72,42 @@ class BackgroundSource(ABC):
         self._thread = threading.Thread(target=self._work, name="livectr-source", daemon=True)
         self._thread.start()
 
-    def poll(self, max_wait_s: float) -> list[Chunk]:
-        """Return all queued chunks, and wait up to `max_wait_s` seconds if there are none yet."""
+    def poll(self, max_wait_s: float, rows: int | None = None) -> list[Chunk]:
+        """Return queued chunks, and wait up to `max_wait_s` seconds if there are none yet.
+
+        Args:
+            max_wait_s: bound in seconds.
+            rows: return no more chunks once they have so many rows; None: all.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._error or self._finished, timeout=max_wait_s)
             if self._error is not None and not self._queue:
                 raise self._error
-            chunks = [chunk for chunk, _ in self._queue]
-            self._queue.clear()
-            self._queued.clear()
-            self._queue_bytes = 0
+            chunks: list[Chunk] = []
+            taken = 0
+            while self._queue and (rows is None or taken < rows):
+                chunk, size = self._queue.popleft()
+                self._queue_bytes -= size
+                self._queued[chunk.topic, chunk.partition] -= max(1, len(chunk))
+                taken += len(chunk)
+                chunks.append(chunk)
             self._changed.notify_all()
         for chunk in chunks:
             metrics.events.labels(chunk.topic).inc(len(chunk))
+        return chunks
+
+    def tell_lag(self, held: Mapping[TopicPartition, int] | None = None) -> None:
+        """Bring the gauge of the lag up to date, once a second.
+
+        Args:
+            held: records that `poll` has returned and that are not used yet; None: of no partition.
+        """
         if time.monotonic() - self._lag_at_s > _LAG_EVERY_S:
             self._lag_at_s = time.monotonic()
-            for (topic, partition), behind in self.lag().items():
-                metrics.consumer_lag_records.labels(topic, str(partition)).set(behind)
-        return chunks
+            for place, behind in self.lag().items():
+                metrics.consumer_lag_records.labels(place[0], str(place[1])).set(
+                    behind + (held or {}).get(place, 0)
+                )
 
     def at_end(self, topic: str, partition: int) -> bool:
         """Return true when `poll` has returned everything up to the partition's end."""
@@ -144,6 +164,12 @@ class BackgroundSource(ABC):
 
     def _put(self, chunk: Chunk, behind: int, ended: bool) -> None:
         """Queue a chunk with its partition's distance to the end; blocks while the queue is full."""
+        left = len(chunk)
+        for part in chunk.split(CHUNK_ROWS):
+            left -= len(part)
+            self._put_part(part, behind + left, ended and not left)
+
+    def _put_part(self, chunk: Chunk, behind: int, ended: bool) -> None:
         place = (chunk.topic, chunk.partition)
         self._wait_for_letters()
         size = chunk.batch.nbytes + chunk.offset.nbytes + chunk.index.nbytes

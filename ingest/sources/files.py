@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,14 @@ from livectr.ingest.decode.messages import MessageList
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.language.tables import Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
-from livectr.ingest.sources.part_file import SUFFIXES, Part, UnreadableError, column_names, open_part
+from livectr.ingest.sources.part_file import (
+    SUFFIXES,
+    Part,
+    UnreadableError,
+    column_names,
+    open_part,
+    record_bytes,
+)
 from livectr.system.errors import ConfigError, MismatchError
 
 MOST_PARTITION = (1 << 20) - 1
@@ -69,7 +77,7 @@ class FileSource(BackgroundSource):
         self._decoders = decoding.decoders(streams, dead_letters)
         self._logs: dict[TopicPartition, _PartitionLog] = {}
         self._listed: dict[str, set[str]] = {}  # topic → names that `_look` has seen
-        self._records_read, self._bytes_read = 0, 0
+        self._records_read, self._bytes_read = Counter[str](), Counter[str]()  # by topic
 
     def topics(self) -> dict[str, list[int]]:
         """Topic → its partitions, ascending, by the numbers in the file names.
@@ -112,6 +120,10 @@ class FileSource(BackgroundSource):
                     f"on at {position.offset}; give the folder that it was made from"
                 )
             self._logs[topic, partition] = log
+            self._records_read[topic] += log.record
+            self._bytes_read[topic] += log.bytes_before
+        for place, log in self._logs.items():
+            self._mark(place, self._estimate(place[0], log), False)
         super().start()
 
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -137,7 +149,7 @@ class FileSource(BackgroundSource):
                 chunk = self._read(place, log)
                 if chunk is not None:
                     progress = True
-                    self._put(chunk, self._estimate(log), log.ended)
+                    self._put(chunk, self._estimate(place[0], log), log.ended)
                 else:
                     self._mark(place, 0, True)
                 if log.ended:
@@ -162,8 +174,8 @@ class FileSource(BackgroundSource):
         self._fetched(topic, log.bytes_read - fetched)
         if piece is None:
             return None
-        self._records_read += len(piece)
-        self._bytes_read += max(0, before - log.bytes_left())
+        self._records_read[topic] += len(piece)
+        self._bytes_read[topic] += max(0, before - log.bytes_left())
         if isinstance(piece, pa.RecordBatch):
             assert log.last_path is not None
             return decoder.rows(partition, first, piece, seen=partial(column_names, log.last_path))
@@ -173,10 +185,10 @@ class FileSource(BackgroundSource):
             offsets, values = [offset for offset, _ in lines], [line for _, line in lines]
         return decoder.messages(partition, MessageList.of(offsets, values), next_offset=log.record)
 
-    def _estimate(self, log: _PartitionLog) -> int:
-        """Approximate count of records of a partition that are not read yet."""
-        known = self._bytes_read and self._records_read
-        size = self._bytes_read / self._records_read if known else _GUESSED_RECORD_BYTES
+    def _estimate(self, topic: str, log: _PartitionLog) -> int:
+        """Approximate count of records of a partition that are not read yet, by the bytes of the topic's."""
+        known = self._bytes_read[topic] and self._records_read[topic]
+        size = self._bytes_read[topic] / self._records_read[topic] if known else log.record_bytes()
         return 0 if log.ended else round(log.bytes_left() / size)
 
     def _look(self) -> None:
@@ -257,6 +269,17 @@ class _PartitionLog:
                 return piece
             if not self._advance():
                 return None
+
+    def record_bytes(self) -> float:
+        """Bytes of a record, about, before any is read."""
+        first = min(self._known, key=lambda path: path.name, default=None)
+        return (record_bytes(first) if first is not None else None) or _GUESSED_RECORD_BYTES
+
+    @property
+    def bytes_before(self) -> int:
+        """Approximate bytes of the records that were read or skipped."""
+        sizes = sum(self._stops.get(path) or path.stat().st_size for path in self._known)
+        return max(0, sizes - self.bytes_left())
 
     def bytes_left(self) -> int:
         waiting = sum(self._stops.get(path) or path.stat().st_size for path in self._waiting)

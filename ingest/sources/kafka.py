@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -94,6 +95,10 @@ class KafkaSource(BackgroundSource):
         bound_batches(decoding.limits.unpacked_bytes)
         self._tables = {stream.topic for stream in streams if isinstance(stream, Table)}
         self._ends: dict[Place, int] = {}
+        self._rows, self._messages = (
+            Counter[str](),
+            Counter[str](),
+        )  # by topic; an Arrow message has many rows
         self._not_fetched: frozenset[Place] = frozenset()
         self._silent_probes = 0  # probes without answer in a row
         self._consumer = _connect(url)
@@ -226,7 +231,7 @@ class KafkaSource(BackgroundSource):
             end = ends[TopicPartition(*place)]
             self._ends[place] = max(self._ends[place], end)
             at, _ = self._progress(place)
-            self._mark(place, max(0, end - at), at >= end)
+            self._mark(place, self._behind_of(place[0], end - at), at >= end)
         self._answer(question)
 
     def _queue_records(self, place: Place, records: Sequence[Any]) -> None:
@@ -244,7 +249,14 @@ class KafkaSource(BackgroundSource):
         if len(messages.offsets):
             chunk = self._decoders[place[0]].messages(place[1], messages, start=first)
             at, end = self._progress(place)
-            self._put(chunk, max(0, end - chunk.next.offset), at >= end)
+            self._rows[place[0]] += len(chunk)
+            self._messages[place[0]] += len(messages.offsets)
+            self._put(chunk, self._behind_of(place[0], end - chunk.next.offset), at >= end)
+
+    def _behind_of(self, topic: str, messages: int) -> int:
+        """Records in so many messages: an Arrow message has many, as many as those before on average."""
+        read = self._messages[topic]
+        return max(0, round(messages * max(1.0, self._rows[topic] / read)) if read else messages)
 
     def _progress(self, place: Place) -> tuple[int, int]:
         """(next offset, end) of a partition.

@@ -8,7 +8,7 @@ is an error.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -25,8 +25,11 @@ _PIECE_ROWS = 16_384
 
 Fetched: TypeAlias = Callable[[int], None]
 """Callback with the number of bytes fetched."""
+_Batch: TypeAlias = tuple[pa.RecordBatch, float]
+"""Rows, and the share of the file up to their end, about."""
 
-SUFFIXES = (".jsonl", ".json", ".ndjson", ".arrow", ".arrows", ".feather", ".parquet")
+_LINES = (".jsonl", ".json", ".ndjson")
+SUFFIXES = (*_LINES, ".arrow", ".arrows", ".feather", ".parquet")
 
 
 class UnreadableError(Exception):
@@ -68,9 +71,22 @@ def open_part(path: Path, columns: Collection[str], max_record_bytes: int, stop_
         stop_bytes: read JSON lines up to this offset, whatever is appended; None follows the file as it
             grows.
     """
-    if path.suffix in (".jsonl", ".json", ".ndjson"):
+    if path.suffix in _LINES:
         return _Lines(path, max_record_bytes, stop_bytes)
     return _Rows(path, columns)
+
+
+def record_bytes(path: Path) -> float | None:
+    """Bytes of a record, about, by the beginning of the file; None: it does not say."""
+    try:
+        if _is_parquet(path):
+            return path.stat().st_size / max(1, int(pq.read_metadata(path).num_rows))
+        with path.open("rb") as file:
+            beginning = file.read(_LINE_BYTES) if path.suffix in _LINES else b""
+    except Exception:  # `read` reports the error
+        return None
+    lines = beginning.count(b"\n")
+    return (beginning.rfind(b"\n") + 1) / lines if lines else None
 
 
 class _Lines:
@@ -164,14 +180,17 @@ class _Rows:
         self.bytes_read = 0
         self._columns = set(columns)
         self._row = 0
-        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._batches: Iterator[_Batch] | None = None
         self._current: pa.RecordBatch | None = None  # what is left of the batch being read
         self._opened_bytes = 0  # size of the file when it was opened: all that the reader sees
         self._failed_bytes = -1  # size of the file when there was nothing (more) to read
-        self._share_read = 0.0
+        # Bytes of the file before the current batch, and up to its end, about; rows of the batch.
+        self._before, self._after, self._batch_rows = 0.0, 0.0, 0
 
     def skip(self, records: int, final: bool) -> int:
-        self._row = min(records, _count_rows(self.path))
+        rows = _count_rows(self.path)
+        self._row = min(records, rows)
+        self._before = self._after = self.path.stat().st_size * self._row / max(1, rows)
         return self._row
 
     def read(self, final: bool) -> pa.RecordBatch | None:
@@ -184,9 +203,11 @@ class _Rows:
                 self._batches = self._batches or _open_rows(
                     self.path, self._columns, self._row, self._fetched
                 )
-                self._current = next(self._batches, None)
+                self._current, share = next(self._batches, (None, 1.0))
+                self._before, self._after = self._after, self._opened_bytes * share
                 if self._current is not None:
                     self._current.validate(full=True)
+                    self._batch_rows = self._current.num_rows
             except Exception as error:  # readers of damaged files raise whatever they stumble over
                 self._batches, self._current, self._failed_bytes = None, None, self._opened_bytes
                 if final and self._opened_bytes:  # a file of no bytes has no rows
@@ -196,7 +217,7 @@ class _Rows:
                 return None
             if self._current is None:
                 # A stream may continue when the file has grown.
-                self._batches, self._failed_bytes, self._share_read = None, self._opened_bytes, 1.0
+                self._batches, self._failed_bytes, self._before = None, self._opened_bytes, self._after
                 return None
         piece = self._current.slice(0, _PIECE_ROWS)
         self._current = self._current.slice(_PIECE_ROWS)
@@ -204,7 +225,9 @@ class _Rows:
         return piece
 
     def bytes_left(self) -> int:
-        return round(self.path.stat().st_size * (1 - self._share_read))
+        left = self._current.num_rows / max(1, self._batch_rows) if self._current is not None else 0.0
+        read = self._after - (self._after - self._before) * left
+        return max(0, round(self.path.stat().st_size - read))
 
     def close(self) -> None:
         self._batches = self._current = None
@@ -247,7 +270,7 @@ def _ipc_opener(path: Path) -> Callable[..., pa.RecordBatchReader]:
 
 def _ipc_batches(
     path: Path, columns: Collection[str] | None, fetched: Fetched = lambda size: None
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[_Batch]:
     if path.stat().st_size == 0:
         raise pa.ArrowInvalid(f"{path} is empty")
     source, reader, count = _open_ipc(path, columns)
@@ -256,12 +279,12 @@ def _ipc_batches(
         for batch in reader:
             fetched(source.tell() - at)
             at = source.tell()
-            yield batch
+            yield batch, min(1.0, at / path.stat().st_size)
     else:
         for number in range(count):
             batch = reader.get_batch(number)
             fetched(batch.get_total_buffer_size())
-            yield batch
+            yield batch, (number + 1) / count
 
 
 def _count_rows(path: Path) -> int:
@@ -270,16 +293,14 @@ def _count_rows(path: Path) -> int:
     try:
         if _is_parquet(path):
             return int(pq.read_metadata(path).num_rows)
-        for batch in _ipc_batches(path, None):
+        for batch, _ in _ipc_batches(path, None):
             count += batch.num_rows
     except Exception:  # `read` reports the error
         pass
     return count
 
 
-def _open_rows(
-    path: Path, columns: Collection[str], first: int, fetched: Fetched
-) -> Iterator[pa.RecordBatch]:
+def _open_rows(path: Path, columns: Collection[str], first: int, fetched: Fetched) -> Iterator[_Batch]:
     """Batches of the columns that exist, from row `first` on; `fetched` is called with the bytes of each."""
     if not _is_parquet(path):
         return _from_row(_ipc_batches(path, columns, fetched), first)
@@ -294,11 +315,14 @@ def _open_rows(
 
 
 def _parquet_batches(
-    file: pq.ParquetFile, groups: Iterable[int], names: Sequence[str], fetched: Fetched
-) -> Iterator[pa.RecordBatch]:
+    file: pq.ParquetFile, groups: range, names: Sequence[str], fetched: Fetched
+) -> Iterator[_Batch]:
+    rows = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
     for group in groups:
         fetched(chunk_bytes(file.metadata.row_group(group), names))
-        yield from file.iter_batches(_PIECE_ROWS, row_groups=[group], columns=names, use_threads=False)
+        for batch in file.iter_batches(_PIECE_ROWS, row_groups=[group], columns=names, use_threads=False):
+            rows += batch.num_rows
+            yield batch, rows / max(1, file.metadata.num_rows)
 
 
 def chunk_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
@@ -310,8 +334,8 @@ def chunk_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
     )
 
 
-def _from_row(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
+def _from_row(batches: Iterator[_Batch], first: int) -> Iterator[_Batch]:
+    for batch, share in batches:
         if first < batch.num_rows:
-            yield batch.slice(first)
+            yield batch.slice(first), share
         first = max(0, first - batch.num_rows)

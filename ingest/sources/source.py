@@ -36,10 +36,11 @@ class Source(Protocol):
     def start(self) -> None:
         """Start the background thread."""
 
-    def poll(self, max_wait_s: float) -> list[Chunk]:
+    def poll(self, max_wait_s: float, rows: int | None = None) -> list[Chunk]:
         """Return the chunks that were read, waiting up to `max_wait_s` seconds for the first.
 
-        Errors of the background thread are raised here.
+        With `rows`, no more chunks are returned once they have so many rows. Errors of the background thread
+        are raised here.
         """
 
     def at_end(self, topic: str, partition: int) -> bool:
@@ -69,6 +70,9 @@ class Source(Protocol):
 
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the last that `poll` returned and the end of each partition."""
+
+    def tell_lag(self, held: Mapping[TopicPartition, int] | None = None) -> None:
+        """Bring the gauge of the lag up to date: `lag`, and what `poll` has returned and nobody has used."""
 
     def bytes_read(self) -> dict[str, int]:
         """Topic → bytes read since `start`.

@@ -474,3 +474,46 @@ def test_a_name_that_begins_with_a_date_is_of_no_partition(folder: Path, read: C
     write(folder / TOPIC / "20251125.jsonl", range(3, 5))
     source = read()
     assert source.topics() == {TOPIC: [0]}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "arrow", "arrows", "parquet"])
+def test_the_lag_falls_while_a_file_is_read(folder: Path, read: Callable[..., Source], kind: str) -> None:
+    """From a restart in the middle on, by the bytes that are left."""
+    rows_in, first = 100_000, 40_000
+    path = folder / TOPIC / f"0-a.{kind}"
+    held = table(range(rows_in))
+    match kind:
+        case "jsonl":
+            write(path, range(rows_in))
+        case "parquet":
+            pq.write_table(held, path, row_group_size=25_000)
+        case "arrow":
+            with pa.ipc.new_file(path, held.schema) as writer:
+                writer.write_table(held, max_chunksize=25_000)
+        case _:
+            with pa.ipc.new_stream(path, held.schema) as writer:
+                writer.write_table(held, max_chunksize=25_000)
+    source = read(until_end=False, max_queue_bytes=1)
+    assign(source, {PLACE: Position(first, 0)})
+    source.start()
+    lags, position = [source.lag()[PLACE]], first
+    while position < rows_in:
+        for chunk in source.poll(5, rows=1):
+            position = chunk.next.offset
+        lags.append(source.lag()[PLACE])
+        assert lags[-1] == pytest.approx(rows_in - position, abs=0.15 * rows_in)
+    assert lags[0] == pytest.approx(rows_in - first, abs=0.15 * rows_in), "before anything is read"
+    assert len(set(lags)) > 3 and lags == sorted(lags, reverse=True)
+
+
+def test_a_poll_leaves_what_is_beyond_its_rows(folder: Path, read: Callable[..., Source]) -> None:
+    write(folder / TOPIC / "0.jsonl", range(90_000))
+    source = read()
+    assign(source)
+    source.start()
+    chunks = []
+    while not source.at_end(*PLACE):
+        fresh = source.poll(5, rows=1000)
+        assert sum(map(len, fresh[:-1])) < 1000 and all(len(chunk) <= 8192 for chunk in fresh)
+        chunks += fresh
+    assert rows(chunks, PLACE) == [(n, 0, n) for n in range(90_000)]

@@ -62,7 +62,7 @@ class ScriptedSource:
     def ended(self) -> bool:
         return not any(self.waiting.values())
 
-    def poll(self, max_wait_s: float) -> bool:
+    def poll(self, max_wait_s: float, rows: int | None = None) -> bool:
         self.polls += 1
         moved = False
         for left in self.waiting.values():

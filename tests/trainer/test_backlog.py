@@ -22,10 +22,10 @@ pipeline = Pipeline(log, sparse={"ad": log.ad}, rank=LR())
 
 
 class Rows:
-    """Two ranks' logs and a clock: `rate` rows a second are read, `arriving` come."""
+    """Two ranks' logs and a clock: `rate` rows a second are learned, `arriving` come."""
 
     def __init__(self, behind: int, rate: int, arriving: int) -> None:
-        self.unread = 0
+        self.unread = self.held = self.told = 0
         self.now, self.behind, self.rate, self.arriving, self.read = 0.0, behind, rate, arriving, 0
 
     def pass_s(self, seconds: float) -> None:
@@ -33,8 +33,15 @@ class Rows:
         self.now, self.read = self.now + seconds, self.read + read
         self.behind += int(self.arriving * seconds) - read
 
+    @property
+    def delivered(self) -> int:
+        return self.read
+
+    def tell(self) -> None:
+        self.told += 1
+
     def flags(self) -> list[Flags]:
-        return [Flags(rows=self.read, behind=self.behind - 1000), Flags(behind=1000)]
+        return [Flags(done=self.read, behind=self.behind - 1000), Flags(behind=1000)]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +52,7 @@ class Rows:
         (Rows(100_000_000, 5_000, 1_000), "99,920,000 rows behind, 5,000 rows/s, 6 h 56 min left", 24_980),
         (Rows(1_000_000, 5_000, 6_000), "1,020,000 rows behind, 5,000 rows/s, growing", None),
         (Rows(101_000, 80, 80), "101,000 rows behind, 80 rows/s, growing", None),
-        (Rows(1_000, 1_000, 1_000), "", None),
+        (Rows(1_000, 1_000, 1_000), "", 1.0),
     ],
 )
 def test_time_left(rows: Rows, line: str, left_s: float | None) -> None:
@@ -72,9 +79,26 @@ def test_a_rank_asks_its_source_once_a_second() -> None:
     backlog = Backlog(rows, lambda: rows.now)
     seen = []
     for _ in range(8):
-        seen.append(backlog.own[0])
+        seen.append(backlog.own.behind)
         rows.pass_s(0.5)
     assert seen == [5_000, 5_000, 4_900, 4_900, 4_800, 4_800, 4_700, 4_700]
+    assert rows.told == 4, "gauges of a source that nobody polls"
+
+
+def test_rows_that_are_read_and_not_learned_are_behind() -> None:
+    """While a rank learns what it has read, and reads nothing, its backlog grows less."""
+    rows = Rows(100_000, 0, 0)
+    backlog = Backlog(rows, lambda: rows.now)
+    rows.held, rows.read = 50_000, 60_000
+    for second in range(1, 21):
+        own = backlog.own
+        assert own == (150_000 - 1_000 * (second - 1), 10_000 + 1_000 * (second - 1), 0)
+        backlog.observe([Flags(**own._asdict())])
+        rows.pass_s(1.0)
+        rows.held -= 1_000
+    assert backlog.rows == 131_000 and backlog.rate == pytest.approx(1_000)
+    assert backlog.left_s == pytest.approx(131)
+    assert backlog.line() == "131,000 rows behind, 1,000 rows/s, 2 min left"
 
 
 def test_backfill_is_counted_apart(tmp_path: Path) -> None:

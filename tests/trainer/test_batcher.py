@@ -104,7 +104,7 @@ def test_a_batch_waits_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("livectr.trainer.stream.batcher.time.monotonic", lambda: clock[0])
     source = ScriptedSource({0: [1, 2, 3, 50]}, 1)
     source.ready, source.waiting[0] = source.waiting[0][:3], source.waiting[0][3:]
-    monkeypatch.setattr(source, "poll", lambda max_wait_s: False)
+    monkeypatch.setattr(source, "poll", lambda max_wait_s, rows: False)
     batcher = Batcher(source, Control(), ramp=BatchRamp(8), times=Times(longest_s=1.0, poll_s=0))
     for clock[0] in (100.0, 100.4, 100.99):
         assert batcher.round(Flags()).cut is None
@@ -126,7 +126,7 @@ def test_the_clock_cuts_nothing_while_the_logs_hold_a_batch(monkeypatch: pytest.
     monkeypatch.setattr("livectr.trainer.stream.batcher.time.monotonic", lambda: clock[0])
     source = ScriptedSource({0: [1, 2, 3, 50]}, 1)
     source.ready, source.waiting[0] = source.waiting[0][:3], source.waiting[0][3:]
-    monkeypatch.setattr(source, "poll", lambda max_wait_s: False)
+    monkeypatch.setattr(source, "poll", lambda max_wait_s, rows: False)
     batcher = Batcher(source, Control(), ramp=BatchRamp(8), times=Times(longest_s=1.0, poll_s=0))
     for clock[0] in (100.0, 101.0, 160.0):
         assert batcher.round(Flags(behind=9, unread=8)).cut is None

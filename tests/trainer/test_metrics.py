@@ -194,6 +194,36 @@ def test_a_batch_larger_than_the_window_keeps_its_last() -> None:
     assert (found.examples, found.auc, found.cold_examples) == (4, 1.0, 2)
 
 
+@given(st.integers(0, 40), st.integers(0, 12), st.integers(1, 20))
+def test_a_window_continues_from_its_state(before: int, after: int, saved: int) -> None:
+    """With all that a state holds it is the unbroken window, and its next state is the same, too."""
+    rng = np.random.default_rng(before * 100 + after)
+
+    def add(window: SlidingWindow, n: int, start: int) -> None:
+        time_ms = start + np.arange(n)
+        logits = {role: rng.normal(size=n).astype(np.float32) for role in ("rank", "ids")}
+        window.add(time_ms, time_ms % 3, logits, rng.integers(0, 2, n), time_ms % 2 == 0)
+
+    unbroken = SlidingWindow(min(saved, 15), ["rank", "ids"], capacity=16)
+    for at in range(before):
+        add(unbroken, 1, at)
+    resumed = SlidingWindow(min(saved, 15), ["rank", "ids"], capacity=16)
+    resumed.load(unbroken.state(saved))
+    assert resumed.added == unbroken.added
+    for window in (unbroken, resumed):
+        rng = np.random.default_rng(after)
+        add(window, after, before)
+    assert repr(resumed.quality()) == repr(unbroken.quality())
+    first, second = unbroken.state(saved), resumed.state(saved)
+    assert [(n, a.tolist()) for n, a in first.items()] == [(n, a.tolist()) for n, a in second.items()]
+
+
+def test_a_window_leaves_out_the_state_of_other_models() -> None:
+    window = SlidingWindow(1000, ["rank"])
+    window.load(SlidingWindow(1000, ["other"]).state(10))
+    assert window.added == 0
+
+
 def test_run_report() -> None:
     logit = np.linspace(-1, 1, 100, dtype=np.float32)
     label = (np.arange(100) % 2).astype(np.float32)

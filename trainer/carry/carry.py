@@ -67,12 +67,13 @@ from livectr.trainer.des.biases import BIASES_TRAINED_KEY, SURE_KEY
 from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
 from livectr.trainer.quality.champion import CONTEST
 from livectr.trainer.quality.final_labels import FinalLabels
+from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.tables.policies import Policies, State
 
 LOG = logging.getLogger(__name__)
 TRIES = 5
 """Generations that are tried: a running trainer may remove one while it is linked."""
-AS_THEY_ARE = ("known", "histories", "rows", "items", "gate")
+AS_THEY_ARE = ("known", "histories", "rows", "items", "gate", Monitor.kind)
 """Kinds of files that a changed pipeline reads as they are."""
 OF_EACH_MODEL = (FinalLabels.kind, CONTEST)
 """Kinds of files with a value for each model."""

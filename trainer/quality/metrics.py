@@ -214,6 +214,10 @@ class ClickRates:
     predicted: Mapping[str, float]
 
 
+_LOGIT = "logit."
+"""Beginning of the name of a model's logits in the state of a window."""
+
+
 class SlidingWindow:
     """Ring buffer of the examples in the newest `window_ms` of event time; memory is allocated once.
 
@@ -235,7 +239,33 @@ class SlidingWindow:
         self._logits = {role: np.zeros(capacity, np.float32) for role in self.roles}
         self._capacity = capacity
         self._added = 0
-        self._newest_ms = np.iinfo(np.int64).min
+        self._newest_ms = int(np.iinfo(np.int64).min)
+
+    @property
+    def added(self) -> int:
+        """Examples that were added, by earlier processes too."""
+        return self._added
+
+    def state(self, most: int) -> dict[str, NDArray[Any]]:
+        """State for a checkpoint: the `most` examples that were added last."""
+        n = min(most, self._added, self._capacity)
+        at = np.arange(self._added - n, self._added) % self._capacity
+        columns = {**self._rows, **{_LOGIT + role: ring for role, ring in self._logits.items()}}
+        numbers = np.array([self._added, self._newest_ms], np.int64)
+        return {"numbers": numbers, **{name: ring[at] for name, ring in columns.items()}}
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Resume from a `state`; one that lacks a model is left out."""
+        if any(_LOGIT + role not in state for role in self.roles):
+            return
+        self._added, self._newest_ms = map(int, state["numbers"])
+        at = np.arange(self._added - len(state["user"]), self._added) % self._capacity
+        # Places of the ring that are not restored lie before every window.
+        self._rows["time_ms"][:] = np.iinfo(np.int64).min
+        for name, ring in self._rows.items():
+            ring[at] = state[name]
+        for role, ring in self._logits.items():
+            ring[at] = state[_LOGIT + role]
 
     def add(
         self, time_ms: Ints, user: Ints, logits: Mapping[str, Floats], label: Labels, cold: Bools

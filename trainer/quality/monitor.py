@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from livectr.store.manifest import VersionManifest
-from livectr.trainer.part import Part, Scored
+from livectr.trainer.part import Arrays, Part, Scored
 from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
 from livectr.trainer.quality.seen import is_cold
@@ -26,6 +26,10 @@ GAUGES_EVERY_S = 5.0
 GAUGES_PAUSE = 30.0
 """Seconds without new gauges for each second that they took: they take about 3 % of the time at most."""
 LOG_EVERY_S = 10.0
+LEAST = 1000
+"""Examples from which measures are shown: those of fewer say nothing about a model."""
+SAVED = 20_000
+"""Newest examples of the window that a checkpoint has, some 25 bytes each."""
 
 
 class Table(Protocol):
@@ -47,6 +51,8 @@ class Monitor(Part):
         window_ms: sliding window of the quality, in event time.
         folders: name → folder whose disk is measured.
     """
+
+    kind = "window"
 
     def __init__(
         self,
@@ -79,6 +85,15 @@ class Monitor(Part):
         window_ms = int(options.metrics_window_s * 1000)
         return Monitor(tables, roles if setup.rank == 0 else (), window_ms, folders)
 
+    def state(self) -> Arrays:
+        """The newest examples of the sliding window, on rank 0."""
+        return self.window.state(SAVED) if self.window.roles else {}
+
+    def load(self, state: Arrays) -> None:
+        """Continue the sliding window of a checkpoint."""
+        if self.window.roles:
+            self.window.load(state)
+
     def measure(self, scored: Scored) -> None:
         """Add examples to the sliding window of every model's quality."""
         examples = scored.records
@@ -97,7 +112,7 @@ class Monitor(Part):
             disk = shutil.disk_usage(_existing(folder))
             telemetry.DISK_FREE_BYTES.labels(name).set(disk.free)
             telemetry.DISK_BYTES.labels(name).set(disk.total)
-        self._quality = self.window.quality()
+        self._quality = self.window.quality() if self.window.added >= LEAST else {}
         self._rates()
         for role, quality in self._quality.items():
             telemetry.AUC.labels(role).set(quality.auc)
@@ -117,6 +132,8 @@ class Monitor(Part):
         rates = self.window.rates()
         telemetry.WINDOW_EXAMPLES.set(rates.examples)
         telemetry.WINDOW_CLICKS.set(rates.clicks)
+        if self.window.added < LEAST:
+            return
         telemetry.OBSERVED_CTR.set(rates.observed)
         for role, predicted in rates.predicted.items():
             telemetry.PREDICTED_CTR.labels(role).set(predicted)

@@ -33,8 +33,9 @@ CONTEST_EXAMPLES = of_rank_0(
     Gauge("livectr_contest_examples", "Examples in the window of the promotion rule.")
 )
 OBSERVED_CTR = of_rank_0(
-    Gauge("livectr_observed_ctr", "Clicked share of the examples in the sliding window.")
+    Gauge("livectr_observed_ctr", "Clicked share of the examples in the sliding window; NaN until known.")
 )
+OBSERVED_CTR.set(float("nan"))
 PREDICTED_CTR = Gauge(
     "livectr_predicted_ctr", "Mean predicted click probability in the sliding window.", ["model"]
 )

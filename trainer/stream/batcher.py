@@ -35,6 +35,12 @@ from livectr.trainer.stream.header import WIDTH, Flags, Header, Headers
 from livectr.trainer.stream.order_log import BatchSettings, Begun, Decided, OrderLog
 
 LOG = logging.getLogger(__name__)
+POLL_ROWS = 8192
+"""Rows that a poll takes, about, or twice a batch if that is more.
+
+More would be learned for minutes while the lag of the log and the rows that are read stand still, and every
+checkpoint would write them.
+"""
 I64 = npt.NDArray[np.int64]
 
 
@@ -69,8 +75,13 @@ class Ready(Protocol):
             counts: partition → number of examples.
         """
 
-    def poll(self, max_wait_s: float) -> bool:
-        """Read what has arrived, and wait at most so many seconds for a first record; True if it moved."""
+    def poll(self, max_wait_s: float, rows: int | None = None) -> bool:
+        """Read what has arrived, and wait at most so many seconds for a first record; True if it moved.
+
+        Args:
+            max_wait_s: bound in seconds.
+            rows: leave further records to the next call once there are so many; None: take all.
+        """
 
     def orders(self, limit: int) -> tuple[I64, npt.NDArray[np.int32]]:
         """Orders i64[k] and partitions i32[k] of the first k ≤ limit ready examples, which stay."""
@@ -330,7 +341,8 @@ class Batcher:
                 return False
         elif self.source.first_of(chosen) is not None:
             return False
-        return self.source.poll(self._times.poll_s if self._wait and not self.source.ended else 0.0)
+        wait_s = self._times.poll_s if self._wait and not self.source.ended else 0.0
+        return self.source.poll(wait_s, max(POLL_ROWS, 2 * limit))
 
 
 def _columns(offers: list[I64], *, finals: bool) -> tuple[list[I64], list[I64], list[I64] | None]:

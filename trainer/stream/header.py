@@ -24,7 +24,8 @@ class Flags(NamedTuple):
         unusable: rows of these that cannot be used.
         suspect: too many of the rank's rows cannot be used (trainer.stream.data_watch).
         sample: the run log is due for a sample (trainer.quality.run_record); rank 0's counts.
-        behind: rows of the rank's partitions that it has not read (trainer.stream.backlog).
+        behind: rows of the rank's partitions that it has not learned (trainer.stream.backlog).
+        done: rows that it has read, without those that wait to be learned.
         unread: the same without partitions that are paused, which are ahead of the others.
         written: the rank's files of the checkpoint that has begun are written.
     """
@@ -38,6 +39,7 @@ class Flags(NamedTuple):
     suspect: bool = False
     sample: bool = False
     behind: int = 0
+    done: int = 0
     unread: int = 0
     written: bool = False
 

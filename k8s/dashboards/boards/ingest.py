@@ -12,7 +12,7 @@ BOARD = Board(
             [
                 lines(
                     "Records behind",
-                    "Records between the last that was read and the end of the log.",
+                    "Records up to the end of the log that are not read, or not learned yet.",
                     "short",
                     ("sum by (topic) (livectr_consumer_lag_records{@})", "{{topic}}"),
                 ),

@@ -19,7 +19,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.system.metrics_server import metrics_server
 from livectr.trainer.carry.carry import carry_once
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
-from livectr.trainer.checkpoint.keeping import KeepRule
 from livectr.trainer.checkpoint.manifest import identity_of
 from livectr.trainer.checkpoint.stored import Stored
 from livectr.trainer.checkpoint.warm_start import WarmStart
@@ -232,7 +231,7 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
             setup.control,
             identity_of(setup.pipeline, options.seed),
             predictions=partial(wrong_predictions, path) if path is not None else None,
-            keep=KeepRule(options.keep_versions, options.keep_every_s),
+            keep=options.keep_rule,
             stored=Stored.at(options.checkpoint, root, log=path),
         )
     )

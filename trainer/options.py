@@ -15,6 +15,7 @@ from livectr.system.errors import ConfigError
 from livectr.system.object_store import is_object_address, local_copy
 from livectr.system.process_options import BASICS, WATCHING, ProcessOptions
 from livectr.system.settings import check, setting
+from livectr.trainer.checkpoint.keep_rule import AGES, KeepRule, parse_ages
 from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
 from livectr.trainer.step_settings import (
     ONLINE,
@@ -197,14 +198,19 @@ class TrainOptions(ProcessOptions):
     publish_gate_window: int = setting(
         20000, "newest examples that the publish gate measures", VERSIONS, least=10
     )
-    keep_versions: int = setting(
-        2,
-        "checkpoints that are kept for `livectr versions rollback`, beside the newest two",
+    keep_ages: str = setting(
+        AGES,
+        "ages of checkpoints that are kept for `livectr versions rollback`, besides the newest two; or none",
+        VERSIONS,
+        example="AGE,…",
+        see="operate.md#versions",
+    )
+    keep_bytes: int | None = setting(
+        None,
+        "disk that these may take; the oldest go first (default: four times the newest checkpoint)",
         VERSIONS,
         least=0,
-    )
-    keep_every_s: float = setting(
-        3600.0, "least time between two checkpoints that are kept for a rollback", VERSIONS, least=0
+        example="BYTES",
     )
     take_over: bool = setting(
         False,
@@ -362,12 +368,17 @@ class TrainOptions(ProcessOptions):
                 "spill needs dram_bytes: how much memory the rows may take before others go there"
             )
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
-        _ = self.metrics_tls, self.content_rule
+        _ = self.metrics_tls, self.content_rule, self.keep_rule
         if self.continues and (self.checkpoint is None or is_object_address(self.checkpoint)):
             raise ConfigError(
                 "warm_parts=run makes the checkpoint of the new run from that of the old one: name a folder "
                 "with checkpoint"
             )
+
+    @property
+    def keep_rule(self) -> KeepRule:
+        """Checkpoints that are kept for rollbacks. Raises ConfigError for ages that are no durations."""
+        return KeepRule(parse_ages(self.keep_ages), self.keep_bytes)
 
     @property
     def continues(self) -> bool:

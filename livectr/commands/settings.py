@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from livectr import __version__
+from livectr.config.parsing import FORMER, parse
 from livectr.config.settings import SECRET, SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
 from livectr.secrets import has_password
@@ -150,6 +151,8 @@ def given_settings(given: argparse.Namespace) -> dict[str, Any]:
             raise ConfigError(f"--set {name}: this setting has a flag, say {both}")
         if name in SETTINGS and name not in given.assignable:
             raise ConfigError(f"--set {name}: this is a setting of {', '.join(commands_of(SETTINGS[name]))}")
+        if name in FORMER:
+            parse(name, value, "--set")
         if name not in SETTINGS:
             known = (*given.flagged, *given.assignable)
             close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)

@@ -12,6 +12,10 @@ from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 from livectr.system.settings import Setting
 
+_AGES = 'keep_ages names the ages of the checkpoints to keep, such as "5m,1h,1d", and keep_bytes bounds them'
+FORMER = {"keep_versions": _AGES, "keep_every_s": _AGES}
+"""Setting of an earlier release → sentence on what replaces it."""
+
 
 def nearest(name: str, known: Any) -> str:
     """Hint for a misspelled name: the closest known name, or all of them."""
@@ -30,6 +34,8 @@ def parse(name: str, value: Any, where: str) -> Any:
     Raises:
         ConfigError: there is no such setting, or the value has another type or is out of its limits.
     """
+    if name in FORMER:
+        raise ConfigError(f"{where}: {name} is no setting any more; {FORMER[name]}")
     if name not in SETTINGS:
         raise ConfigError(f"{where}: there is no setting {name!r}; {nearest(name, SETTINGS)}")
     declared = SETTINGS[name]

@@ -132,7 +132,7 @@ def test_a_kept_version_is_served_again_until_the_release(
     source = f"file:{world.root / 'logs'}"
     options = TrainOptions(
         source, batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=world.url,
-        checkpoint=str(world.checkpoint), publish_interval_s=0.1, keep_every_s=0.0, publish_gate_window=500,
+        checkpoint=str(world.checkpoint), publish_interval_s=0.1, keep_ages="1ms", publish_gate_window=500,
         idle_partition_s=0.1, batch_interval_ms=None,
     )  # fmt: skip
     lost = metric_value(LOST_VERSIONS)
@@ -245,7 +245,7 @@ def test_a_trainer_that_starts_after_a_rollback_waits_for_the_release(
     source = f"file:{world.root / 'logs'}"
     run: dict[str, Any] = dict(
         until_end=True, batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=world.url,
-        checkpoint=str(world.checkpoint), publish_interval_s=0.01, seed=3, keep_every_s=0.0, keep_versions=9,
+        checkpoint=str(world.checkpoint), publish_interval_s=0.01, seed=3, keep_ages="1ms,100ms,1s",
     )  # fmt: skip
     train(pipeline, TrainOptions(source, **run, max_steps=5))
     train(pipeline, TrainOptions(source, **run, max_steps=7))

@@ -14,8 +14,7 @@ import redis
 from livectr.ingest.language.promotion import Promotion
 from livectr.store.layout import Keyspace, decode_rows
 from livectr.store.manifest import VersionManifest
-from livectr.trainer.checkpoint.keeping import KeepRule
-from livectr.trainer.checkpoint.manifest import Manifest, newest_manifest
+from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.telemetry import PUBLISH_HELD
@@ -173,25 +172,6 @@ def test_another_window_keeps_what_is_usual_and_another_bound_is_obeyed_at_once(
     assert (other.usual, held(other), held(off)) == (gate.usual, [], [])
     other.add(*scores(500, 0.0))
     assert held(other) == ["auc"]
-
-
-def generation(number: int, minute: int, *, held: str = "") -> Manifest:
-    return Manifest(
-        number, 1, 0, 0, 0, {}, None, (), (), {}, {}, {}, "",
-        began_ms=1, created_ms=1 + minute * 60_000, quality={"held": held},
-    )  # fmt: skip
-
-
-def test_kept_generations_are_apart_and_none_is_of_a_bad_time() -> None:
-    rule = KeepRule(versions=3, every_s=600)
-    kept: list[Manifest] = []
-    for minute in range(1, 61):
-        bad = "publish gate: auc" if minute == 30 else ""
-        kept = rule.kept([*kept, generation(minute, minute, held=bad)])
-        assert len(kept) <= 3
-    assert [m.generation for m in kept] == [31, 41, 51]
-    assert rule.kept([generation(1, 9)]) == [], "the run has only begun"
-    assert KeepRule(versions=0).kept(kept) == []
 
 
 def turned(source: str) -> None:

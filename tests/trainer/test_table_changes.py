@@ -23,7 +23,7 @@ from livectr.kernels.stream.row_budget import KEY_BYTES
 from livectr.trainer.checkpoint.changes import TimedRowLog
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
-from livectr.trainer.checkpoint.keeping import KeepRule
+from livectr.trainer.checkpoint.keep_rule import KeepRule
 from livectr.trainer.checkpoint.manifest import MANIFEST
 from livectr.trainer.comm.control import Control
 from tests.tiers import examples
@@ -274,7 +274,7 @@ def content(table: LookupTable, source: dict[str, bytes] | None = None) -> Check
 
 def test_generations_that_are_deleted_take_nothing_that_a_kept_one_needs(tmp_path: Path) -> None:
     table = new_table()
-    checkpoint = Checkpointer(tmp_path, Control(), {}, keep=KeepRule(versions=2, every_s=0.0))
+    checkpoint = Checkpointer(tmp_path, Control(), {}, keep=KeepRule((1,)))
     kept: dict[int, list[tuple[Any, ...]]] = {}
     for number in range(1, 60):
         put(table, [Put(7 * number % 50 + i, number, f"{number}:{i}") for i in range(number % 5 + 1)])

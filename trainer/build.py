@@ -95,6 +95,8 @@ def build(
     checkpoint = _checkpoint(setup)
     restored = checkpoint.restore() if checkpoint is not None else None
     warm = WarmStart.of(options, control, resumed=restored is not None)
+    if warm is not None:
+        setup.closed(warm)
     contents = setup.closed(
         Contents(
             pipeline.content,
@@ -143,6 +145,7 @@ def build(
     if warm is not None:
         warm.load(step, main.policies)
         progress.seen = warm.seen
+        warm.close()
     if stream.follows is not None:
         exchange = stream.follows.exchange(progress.steps, setup.world)
         step.choice.prescribed = named_exchange(exchange, step.spec.fields)

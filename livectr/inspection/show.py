@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -111,11 +112,9 @@ def _model_rows(table: Table, role: str, model: object) -> None:
 
 def show_checkpoint(folder: Path) -> None:
     """Print every generation and the newest one's state. Raises ConfigError without a checkpoint."""
-    from livectr.trainer.checkpoint.manifest import (  # imports torch, which the other functions do not need
-        MANIFEST,
-        Manifest,
-    )
-    from livectr.trainer.checkpoint.restored import Restored
+    # These import torch, which the other functions do not need.
+    from livectr.trainer.checkpoint.lease import hold
+    from livectr.trainer.checkpoint.manifest import MANIFEST, Folder, Manifest
     from livectr.trainer.quality.champion import CONTEST, champion_of
 
     refuse_objects(folder)
@@ -130,15 +129,18 @@ def show_checkpoint(folder: Path) -> None:
     newest: Manifest | None = None
     whole = False
     for path in manifests:
-        written = datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M:%S")
         try:
+            written = datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M:%S")
             m = Manifest.from_json(path.read_bytes())
+        except FileNotFoundError:
+            continue  # the trainer has replaced it
         except CheckpointError as error:
             table.add_row(path.parent.name, *[""] * 6, written, f"torn: {error}")
             continue
-        newest = m
         missing = [f.path for f in m.files if not _whole(folder / f.path, f.bytes)]
-        whole = not missing
+        if missing and not path.exists():
+            continue
+        newest, whole = m, not missing
         table.add_row(
             str(m.generation),
             str(m.world),
@@ -153,7 +155,11 @@ def show_checkpoint(folder: Path) -> None:
     console.print(table)
     if newest is not None:
         console.print(_facts("pipeline", newest.identity))
-        champion = {"champion": champion_of(Restored(folder, newest).state(CONTEST))} if whole else {}
+        champion: dict[str, Any] = {}
+        with suppress(FileNotFoundError):  # the trainer has replaced it
+            if whole:
+                with hold(Folder(folder), newest.generation, kinds=(CONTEST,)) as held:
+                    champion = {"champion": champion_of(held.restored.state(CONTEST))}
         console.print(_facts("published", champion | (newest.cursor or {"version": "none"})))
 
 
@@ -173,7 +179,10 @@ def _facts(title: str, values: Mapping[str, Any]) -> Table:
 
 
 def _whole(path: Path, size: int) -> bool:
-    return path.exists() and path.stat().st_size == size
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
 
 
 def show_published(url: str, namespace: str) -> None:

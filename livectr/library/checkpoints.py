@@ -1,4 +1,4 @@
-"""A checkpoint, opened to be read: no lock is taken, so that a run may continue beside."""
+"""A checkpoint, opened to be read: its run may continue beside."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.system.errors import CheckpointError, ConfigError
-from livectr.trainer.checkpoint.manifest import check_identity, identity_of, newest_whole
+from livectr.system.errors import ConfigError
+from livectr.trainer.checkpoint.lease import hold_newest
+from livectr.trainer.checkpoint.manifest import check_identity, identity_of
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.checkpoint.stored import placed
-from livectr.trainer.comm.control import Control
 
 
 @contextmanager
@@ -25,18 +24,14 @@ def open_checkpoint(folder: str | Path, pipeline: Pipeline | None = None) -> Ite
     Raises:
         ConfigError: the folder holds no checkpoint.
         MismatchError: the checkpoint belongs to another pipeline.
-        CheckpointError: no generation is whole, or a run replaced it while it was read.
+        CheckpointError: no generation is whole.
         ConnectError: the object store is away.
     """
-    place = placed(folder)
-    manifest = newest_whole(place, Control(), "bring its files back, or name another folder")
-    if manifest is None:
-        raise ConfigError(f"{place.name} holds no checkpoint; name the folder that training wrote")
-    if pipeline is not None:
-        check_identity(place.name, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
-    try:
-        yield Restored.of(place, manifest)
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"generation {manifest.generation} of {place.name} was replaced while it was read; read it again"
-        ) from None
+    held = hold_newest(folder, "bring its files back, or name another folder")
+    if held is None:
+        raise ConfigError(f"{folder} holds no checkpoint; name the folder that training wrote")
+    with held:
+        if pipeline is not None:
+            theirs = held.manifest.identity
+            check_identity(held.name, theirs, identity_of(pipeline, theirs["seed"]))
+        yield held.restored

@@ -145,7 +145,7 @@ class CheckpointScorer:
             )
         self.statistics = Statistics(pipeline.plan).load(restored.statistics())
         wanted = [field for model in self._models.values() for field in model.gathers.content]
-        self._contents = _contents(pipeline, wanted, restored.root, folders, dense)
+        self._contents = _contents(pipeline, wanted, restored.checkpoint, folders, dense)
         self._vectors = {name: _Vectors.of(*given) for name, given in vectors.items()}
         self._items = _Vectors.of(*items) if items is not None else None
         self._item_images = getattr(configs.get(PRERANK), "item_images", ())

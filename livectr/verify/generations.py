@@ -9,15 +9,15 @@ from typing import Any
 from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import CheckpointError, ConfigError, MismatchError
 from livectr.system.object_store import refuse_objects
+from livectr.trainer.checkpoint.lease import Held, hold
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
+    Folder,
     Manifest,
     check_identity,
     identity_of,
     number,
-    verify_file,
 )
-from livectr.trainer.checkpoint.restored import Restored
 
 LOG = logging.getLogger(__name__)
 
@@ -74,22 +74,20 @@ class Generations:
                 return manifest
         return None
 
-    def read(self, manifest: Manifest) -> Restored | None:
-        """A generation, ready to be read; None if the trainer has replaced it.
+    def read(self, manifest: Manifest) -> Held | None:
+        """A generation, ready to be read until it is closed; None if the trainer has replaced it.
 
         Raises:
             CheckpointError: it is torn.
         """
         try:
-            for entry in manifest.files:
-                verify_file(self.root, entry)
+            return hold(Folder(self.root), manifest.generation)
         except FileNotFoundError:
             return None
         except CheckpointError as error:
             raise CheckpointError(
                 f"generation {manifest.generation} of {self.root} is torn: {error}; name a whole checkpoint"
             ) from None
-        return Restored(self.root, manifest)
 
     def _look(self) -> None:
         found = {number(path.parent): path for path in self.root.glob(f"gen-*/{MANIFEST}")}

@@ -124,8 +124,8 @@ def rows_of_ids(
             known[node.ref.column] = _fitting(keys, node.dtype)
     if not known:
         raise ConfigError(
-            f"{restored.root} knows no id of a column of {stream.topic} (of strings it holds hashes); name a "
-            "log of impressions with --source"
+            f"{restored.checkpoint} knows no id of a column of {stream.topic} (of strings it holds hashes); "
+            "name a log of impressions with --source"
         )
     pool: dict[str, Sequence[Any]] = {}
     for name in columns_read(pipeline):

@@ -15,7 +15,6 @@ import random
 import time
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.store.manifest import VersionManifest
 from livectr.system.errors import ConfigError, ConnectError, MismatchError
 from livectr.trainer.checkpoint.manifest import Manifest
-from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify.generations import Generations
 from livectr.verify.judge import Answer, Judge, answer_of
 from livectr.verify.live import LiveInputs, Values
@@ -201,15 +199,15 @@ class _Verification:
     ) -> bool:
         """Step 4; False if the trainer has replaced the generation, or the version's vectors."""
         after = self._live.read([answer.names for answer in answers])
-        options, restored = self._options, self._generations.read(generation)
-        vectors = self._vectors.older(manifest)
-        if restored is None or vectors is None:
+        options, held = self._options, self._generations.read(generation)
+        if held is None:
             return False
-        self._report.vectors |= set(vectors)
-        try:
+        with held:
+            if (vectors := self._vectors.older(manifest)) is None:
+                return False
+            self._report.vectors |= set(vectors)
+            restored = held.restored
             judge = Judge(options.pipeline, restored, options.content, self._live, options.tolerance, vectors)
-        except FileNotFoundError:
-            return False
         self._report.add(judge.judge(answers, before, after), generation)
         self._report.add_inputs(judge, [before[name] for answer in answers for name in answer.names])
         return True
@@ -227,9 +225,11 @@ class _Verification:
         while True:
             newest = self._generations.newest()
             if newest.examples or time.monotonic() > self._limit:
-                restored = Restored(self._options.checkpoint, newest)
-                with suppress(FileNotFoundError):  # the trainer has replaced it
-                    return rows_of_ids(self._options.pipeline, restored, time.time_ns() // 1_000_000, source)
+                held = self._generations.read(newest)
+                if held is not None:  # else the trainer has replaced it
+                    with held:
+                        now_ms = time.time_ns() // 1_000_000
+                        return rows_of_ids(self._options.pipeline, held.restored, now_ms, source)
             time.sleep(POLL_S)
 
     def _requests(self, server: Any) -> list[Request]:

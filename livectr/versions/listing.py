@@ -70,6 +70,7 @@ def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
 
 def _generations(folder: Path) -> list[tuple[str, ...]]:
     from livectr.trainer.checkpoint.keeping import KEPT_GENERATIONS, readable
+    from livectr.trainer.checkpoint.manifest import MANIFEST, folder_of
 
     rows: list[tuple[str, ...]] = []
     manifests = readable(folder)
@@ -77,6 +78,8 @@ def _generations(folder: Path) -> list[tuple[str, ...]]:
     for m in manifests:
         begun = m.cursor is not None and m.cursor["row_set"]
         whole = all((folder / f.path).exists() for f in m.files)
+        if not whole and not (folder_of(folder, m.generation) / MANIFEST).exists():
+            continue  # the trainer has replaced it
         held = m.quality.get("held", "")
         state = "newest" if m.generation in newest else "kept for rollback"
         rows.append(

@@ -34,7 +34,8 @@ from livectr.store.hold import Hold
 from livectr.store.manifest import VersionManifest
 from livectr.system.errors import CheckpointError, ConfigError, MismatchError, UserError
 from livectr.trainer.checkpoint.keeping import KEPT_GENERATIONS, readable
-from livectr.trainer.checkpoint.manifest import Manifest, check_identity, identity_of, verify_file
+from livectr.trainer.checkpoint.lease import Held, hold
+from livectr.trainer.checkpoint.manifest import Folder, Manifest, check_identity, identity_of
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.control import Control
@@ -83,21 +84,14 @@ def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, re
         raise ConfigError("the pipeline has a pre-rank model: say --source, whose items get their vectors.")
     with closing(RedisStore(settings.redis, settings.namespace)) as store, connect() as collectives:
         before = _served(store, manifest, pipeline)
-        try:
-            for entry in manifest.files:
-                verify_file(root, entry)
-            restored = Restored(root, manifest)
-            step, contents = _step(pipeline, settings, restored, collectives)
+        with held_generation(root, manifest) as held:
+            step, contents = _step(pipeline, settings, held.restored, collectives)
             with closing(contents):
                 if settings.source and pipeline.items is not None:
                     facts = _Facts.read(pipeline, settings.source)
-                snapshot, model = _snapshot(pipeline, restored, step, facts, store)
-                hold = Hold.at_once(reason or f"rolled back to generation {manifest.generation}")
-                version = _publish(store, manifest, snapshot, model, hold)
-        except FileNotFoundError:
-            raise CheckpointError(
-                f"generation {manifest.generation} of {root} was removed while it was read; choose another"
-            ) from None
+                snapshot, model = _snapshot(pipeline, held.restored, step, facts, store)
+                because = Hold.at_once(reason or f"rolled back to generation {manifest.generation}")
+                version = _publish(store, manifest, snapshot, model, because)
     return (
         f"version {version.version} is served: the model of generation {manifest.generation}, which has "
         f"learned {manifest.examples:,} examples (version {before.version} had {before.examples:,}); it is "
@@ -120,6 +114,23 @@ def chosen(root: Path, generation: int | None) -> Manifest:
     if number not in manifests:
         raise ConfigError(f"{root} has no generation {number}; it has {', '.join(map(str, manifests))}")
     return manifests[number]
+
+
+def held_generation(root: Path, manifest: Manifest) -> Held:
+    """Hold a generation while its trainer runs on.
+
+    Raises:
+        ConfigError: it has gone since it was chosen.
+        CheckpointError: it is torn.
+    """
+    try:
+        return hold(Folder(root), manifest.generation)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{root} has no generation {manifest.generation} any more; `livectr versions list` names others"
+        ) from None
+    except CheckpointError as error:
+        raise CheckpointError(f"generation {manifest.generation} of {root} is torn: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -164,7 +175,7 @@ def _step(
 ) -> tuple[DesStep, Contents]:
     """Model of a generation, and the content that its sub-models look at."""
     folders = content_folders(settings.content)
-    contents = Contents(pipeline.content, folders, checkpoint=restored.root, rank=0, world=1)
+    contents = Contents(pipeline.content, folders, checkpoint=restored.checkpoint, rank=0, world=1)
     seed = restored.manifest.identity["seed"]
     step = DesStep(pipeline, seed=seed, collectives=collectives, content=contents.stores)
     restored.load_tables(step.tables)

@@ -22,8 +22,9 @@ from kafka import KafkaProducer
 from livectr.ingest.language.keys import key_of
 from livectr.local.kafka import create_topics
 from livectr.system.errors import ConfigError
-from livectr.trainer.checkpoint.manifest import Folder, Manifest, newest_manifest
+from livectr.trainer.checkpoint.manifest import Manifest, newest_manifest
 from livectr.trainer.checkpoint.order_parts import lines_of
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.quality.predictions import read_predictions
@@ -176,7 +177,7 @@ def live_run(
 
 def order_of(root: Path) -> OrderLog:
     manifest = manifest_of(root)
-    return OrderLog.parse(lines_of(Folder(root), manifest), manifest.step, "")
+    return OrderLog.parse(lines_of(Restored(root, manifest)), manifest.step, "")
 
 
 @pytest.mark.parametrize(

@@ -46,19 +46,18 @@ from livectr.models.configs import model_configs
 from livectr.models.es_dfm import HEADS
 from livectr.models.roles import row_segments
 from livectr.system.disk import sync_directory, writing
-from livectr.system.errors import CheckpointError, ConfigError, MismatchError
+from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.carry.rows import CarriedRows
 from livectr.trainer.carry.weights import CarriedWeights, Features, carried_weights, fresh_content
 from livectr.trainer.checkpoint.folder import lock, remove_unfinished, write_manifest
+from livectr.trainer.checkpoint.lease import hold_newest
 from livectr.trainer.checkpoint.manifest import (
     FileEntry,
     Folder,
     folder_of,
     identity_of,
-    newest_whole,
 )
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.checkpoint.writer import write_synced
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.ams import PREFIX as CONTENT
@@ -71,8 +70,6 @@ from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.tables.policies import Policies, State
 
 LOG = logging.getLogger(__name__)
-TRIES = 5
-"""Generations that are tried: a running trainer may remove one while it is linked."""
 AS_THEY_ARE = ("known", "histories", "rows", "items", "gate", Monitor.kind)
 """Kinds of files that a changed pipeline reads as they are."""
 OF_EACH_MODEL = (FinalLabels.kind, CONTEST)
@@ -140,21 +137,13 @@ def carry(address: str, pipeline: Pipeline, seed: int, root: Path) -> Carried:
         MismatchError: the log or the seed is another one, or nothing of the model is the same.
         DiskFullError: nothing is left of the new generation.
     """
-    place = placed(address)
-    for number in range(TRIES):
-        manifest = newest_whole(place, Control(), "bring its files back, or name another --warm-start")
-        if manifest is None:
-            raise ConfigError(
-                f"warm_start: {place.name} holds no checkpoint; name what was another run's --checkpoint"
-            )
-        try:
-            with _whole(root):
-                return _Carrier(place.name, Restored.of(place, manifest), pipeline, seed, root).run()
-        except FileNotFoundError:
-            LOG.info(
-                "generation %d of %s was replaced meanwhile (%d)", manifest.generation, place.name, number
-            )
-    raise CheckpointError(f"{place.name} is replaced faster than it can be read; stop its trainer first")
+    held = hold_newest(address, "bring its files back, or name another --warm-start")
+    if held is None:
+        raise ConfigError(
+            f"warm_start: {address} holds no checkpoint; name what was another run's --checkpoint"
+        )
+    with held, _whole(root):
+        return _Carrier(held.name, held.restored, pipeline, seed, root).run()
 
 
 class _Carrier:
@@ -372,9 +361,7 @@ class _Carrier:
             source, target = self._path(entry), self.root / entry.path
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(source, target)
-            except FileNotFoundError:
-                raise
+                os.link(source, target, follow_symlinks=True)
             except OSError:  # another disk, or a file system without links
                 shutil.copyfile(source, target)
             yield entry

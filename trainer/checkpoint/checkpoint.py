@@ -49,6 +49,7 @@ from livectr.trainer.checkpoint.content import CheckpointState, Table
 from livectr.trainer.checkpoint.folder import collect, lock, remove_unfinished, write_manifest
 from livectr.trainer.checkpoint.keep_rule import KeepRule
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeptGenerations, readable
+from livectr.trainer.checkpoint.lease import remove_dead
 from livectr.trainer.checkpoint.manifest import (
     FileEntry,
     Folder,
@@ -138,6 +139,7 @@ class Checkpointer:
         if control.rank == 0:
             self._lock = lock(root)
             remove_unfinished(root)
+            remove_dead(root)
         if stored is not None:
             if control.rank == 0:
                 stored.reach()
@@ -266,6 +268,7 @@ class Checkpointer:
             self._stored.collect(self.kept.all, self._next)
         if self._writes:
             collect(self.root, self.kept.all, self._next)
+            remove_dead(self.root)
         return sealed
 
     @property

@@ -206,7 +206,12 @@ def path_of(root: Path, entry: FileEntry) -> Path:
 
 def verify_file(root: Path, entry: FileEntry) -> None:
     """Raise CheckpointError unless a file is what was written."""
-    with path_of(root, entry).open("rb") as file:
+    check_digest(path_of(root, entry), entry)
+
+
+def check_digest(path: Path, entry: FileEntry) -> None:
+    """Raise CheckpointError unless a file has the digest of an entry."""
+    with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != entry.sha256:
         raise CheckpointError(f"{entry.path} is not what was written")
@@ -334,9 +339,14 @@ def _verified(
 def newest_manifest(place: Place | Path) -> Manifest | None:
     """Newest manifest that can be read, for `livectr inspect`; None: no manifest can be read."""
     place = Folder(place) if isinstance(place, Path) else place
-    for generation in sorted(place.generations(), reverse=True):
-        try:
-            return place.manifest(generation)
-        except CheckpointError as error:
-            LOG.warning("generation %d of %s is torn: %s", generation, place.name, error)
+    gone = True
+    while gone:  # a running trainer replaces generations
+        gone = False
+        for generation in sorted(place.generations(), reverse=True):
+            try:
+                return place.manifest(generation)
+            except FileNotFoundError:
+                gone = True
+            except CheckpointError as error:
+                LOG.warning("generation %d of %s is torn: %s", generation, place.name, error)
     return None

@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from livectr.trainer.checkpoint.manifest import FileEntry, Manifest, Place
+from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.writer import File, Writer
 
 LOG = logging.getLogger(__name__)
@@ -38,15 +39,9 @@ def unpacked(part: bytes) -> bytes:
     return gzip.decompress(part)
 
 
-def lines_of(place: Place, manifest: Manifest) -> list[bytes]:
-    """Lines of a generation's order log, part by part. Other files of the generation are not read.
-
-    Raises:
-        CheckpointError: a part is not what was written.
-        FileNotFoundError: a part is missing.
-    """
-    entries = [entry for entry in manifest.files if entry.kind == ORDER]
-    return [unpacked(place.ensure(entry).read_bytes()) for entry in entries]
+def lines_of(restored: Restored) -> list[bytes]:
+    """Lines of a generation's order log, part by part. Other files of the generation are not read."""
+    return [unpacked(path.read_bytes()) for path in restored.paths(ORDER)]
 
 
 @dataclass(frozen=True)

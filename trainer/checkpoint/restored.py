@@ -32,11 +32,18 @@ class Restored:
     Attributes:
         root: folder of the files.
         stored: object store from which files that are missing there are downloaded.
+        home: folder of the checkpoint, if `root` has only the files that are read (trainer.checkpoint.lease).
     """
 
     root: Path
     manifest: Manifest
     stored: Stored | None = None
+    home: Path | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        """Folder of the checkpoint."""
+        return self.home or self.root
 
     @staticmethod
     def of(place: Folder | Stored, manifest: Manifest) -> Restored:
@@ -106,6 +113,10 @@ class Restored:
             SourceState.from_parts(parts, known.get(rank, []), histories.get(rank, []), rows.get(rank, []))
             for rank, parts in zip(ranks, self.sources(), strict=True)
         )
+
+    def paths(self, kind: str) -> list[Path]:
+        """Files of a kind, in order."""
+        return [self._path(entry) for entry in self._files(kind)]
 
     def _by_rank(self, kind: str) -> dict[str, list[dict[str, npt.NDArray[Any]]]]:
         """Folder of a rank → tensors of its files, in order."""

@@ -18,17 +18,15 @@ trained biases (trainer.des.step). Positions in the log, joins, histories and co
 """
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from livectr.ingest.extract.statistics import Statistics
-from livectr.system.errors import CheckpointError, ConfigError, MismatchError
-from livectr.trainer.checkpoint.manifest import newest_whole
+from livectr.system.errors import ConfigError, MismatchError
+from livectr.trainer.checkpoint.lease import Held, hold_newest
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
@@ -45,13 +43,18 @@ class WarmStart:
     """Generation of another run to start from.
 
     Attributes:
-        restored: the generation.
+        held: the generation; `close` lets it go.
         parts: names of the parts that are loaded (trainer.warm_parts).
     """
 
-    restored: Restored
+    held: Held
     parts: frozenset[str]
     control: Control
+
+    @property
+    def restored(self) -> Restored:
+        """The generation."""
+        return self.held.restored
 
     @staticmethod
     def of(options: TrainOptions, control: Control, *, resumed: bool) -> "WarmStart | None":
@@ -75,13 +78,18 @@ class WarmStart:
         if resumed:
             LOG.info("%s is resumed; warm_start %s is for a new run", options.checkpoint, options.warm_start)
             return None
-        place = placed(options.warm_start)
-        manifest = newest_whole(place, control, "bring its files back, or name another --warm-start")
-        if manifest is None:
+        help = "bring its files back, or name another --warm-start"
+        held = hold_newest(options.warm_start, help, control)
+        if held is None:
             raise ConfigError(
-                f"warm_start: {place.name} holds no checkpoint; name what was another run's --checkpoint"
+                f"warm_start: {options.warm_start} holds no checkpoint; name what was another run's "
+                "--checkpoint"
             )
-        return WarmStart(Restored.of(place, manifest), parts, control)
+        return WarmStart(held, parts, control)
+
+    def close(self) -> None:
+        """Let the generation go, once it is loaded; a second call does nothing."""
+        self.held.close()
 
     @property
     def examples(self) -> int:
@@ -104,8 +112,7 @@ class WarmStart:
         """
         if self.parts.isdisjoint(("network", "embeddings")):
             return fresh
-        with self._reading():
-            return fresh.load(self.restored.statistics())
+        return fresh.load(self.restored.statistics())
 
     def load(self, step: DesStep, policies: Policies) -> None:
         """Load the parts into a step that has learned nothing. Collective.
@@ -114,18 +121,17 @@ class WarmStart:
             MismatchError: the other run's model lacks a parameter or a table, or has it in another shape; on
                 every rank alike.
         """
-        with self._reading():
-            if "content" in self.parts:
-                step.start_from(self._weights(step), trained="network" in self.parts)
-            if "embeddings" in self.parts:
-                self._check_rows(step)
-                split, rank, world = step.spec.placement.split, self.control.rank, self.control.world
-                self.restored.load_tables(step.tables, split, rank=rank, world=world)
-                step.storage.drop()
-                policies.load(self.restored.policies())
+        if "content" in self.parts:
+            step.start_from(self._weights(step), trained="network" in self.parts)
+        if "embeddings" in self.parts:
+            self._check_rows(step)
+            split, rank, world = step.spec.placement.split, self.control.rank, self.control.world
+            self.restored.load_tables(step.tables, split, rank=rank, world=world)
+            step.storage.drop()
+            policies.load(self.restored.policies())
         at = self.restored.manifest.step
         parts = ", ".join(sorted(self.parts)) or "nothing"
-        LOG.info("starts with %s of %s after step %d", parts, self.restored.root, at)
+        LOG.info("starts with %s of %s after step %d", parts, self.held.name, at)
 
     def _weights(self, step: DesStep) -> Mapping[str, torch.Tensor]:
         """Weights of the other run, after every rank has found its own among them. Collective."""
@@ -144,13 +150,13 @@ class WarmStart:
         if wrong_names:
             more = f" and {len(wrong_names) - NAMED:,} more" if len(wrong_names) > NAMED else ""
             raise MismatchError(
-                f"the model in {self.restored.root} is another one: {', '.join(wrong_names[:NAMED])}{more}; "
+                f"the model in {self.held.name} is another one: {', '.join(wrong_names[:NAMED])}{more}; "
                 "start from a run with these parameters, or leave their part out of warm_parts"
             )
         return theirs
 
     def _check_rows(self, step: DesStep) -> None:
-        root, manifest = self.restored.root, self.restored.manifest
+        root, manifest = self.held.name, self.restored.manifest
         if lacks := sorted({*step.spec.table_of} - {*manifest.table_rows}):
             raise MismatchError(
                 f"the model in {root} has no embedding table {', '.join(lacks)}; start from a run with "
@@ -161,17 +167,6 @@ class WarmStart:
                 f"rows of the embeddings in {root} hold {', '.join(manifest.row)}, those of this pipeline "
                 f"{', '.join(here)}; start from a run with the same, or leave embeddings out of warm_parts"
             )
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Explain a missing file: a running trainer removes old generations."""
-        try:
-            yield
-        except FileNotFoundError:
-            raise CheckpointError(
-                f"generation {self.restored.manifest.generation} of {self.restored.root} was replaced while "
-                "it was read; start again"
-            ) from None
 
 
 def _of_content(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

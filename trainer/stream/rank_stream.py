@@ -14,10 +14,9 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.system.errors import ConfigError
-from livectr.trainer.checkpoint.manifest import newest_manifest
-from livectr.trainer.checkpoint.order_parts import lines_of
+from livectr.trainer.checkpoint.lease import hold_newest
+from livectr.trainer.checkpoint.order_parts import ORDER, lines_of
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.checkpoint.warm_start import WarmStart
 from livectr.trainer.setup import Setup
 from livectr.trainer.stream.data_watch import DataWatch
@@ -101,15 +100,14 @@ def _order(setup: Setup) -> OrderLog | None:
     """Order log that this run follows. Collective; see `RankStream.open`."""
     if setup.options.order_of is None:
         return None
-    place = placed(setup.options.order_of)
-    newest = newest_manifest(place) if setup.rank == 0 else None
+    address = setup.options.order_of
     # Its run may continue meanwhile: all ranks read the same generation.
-    generation = int(setup.control.broadcast_json(0 if newest is None else newest.generation))
-    if not generation:
-        raise ConfigError(f"order_of: {place.name} holds no checkpoint; name another run's --checkpoint")
-    manifest = place.manifest(generation)
-    LOG.info("batches are those of %s up to step %d", place.name, manifest.step)
-    return OrderLog.parse(lines_of(place, manifest), manifest.step, place.name)
+    held = hold_newest(address, "name another run's --checkpoint", setup.control, kinds=(ORDER,))
+    if held is None:
+        raise ConfigError(f"order_of: {address} holds no checkpoint; name another run's --checkpoint")
+    with held:
+        LOG.info("batches are those of %s up to step %d", held.name, held.manifest.step)
+        return OrderLog.parse(lines_of(held.restored), held.manifest.step, held.name)
 
 
 def _source(

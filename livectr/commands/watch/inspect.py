@@ -14,6 +14,7 @@ from livectr.config.sources import from_toml, resolve
 from livectr.secrets import read_password, with_password
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
+from livectr.system.object_store import refuse_objects
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings
@@ -105,14 +106,15 @@ def _show_source(given: argparse.Namespace, pipeline: Pipeline) -> None:
 
     state = None
     if given.checkpoint:
-        from livectr.trainer.checkpoint.manifest import newest_manifest
-        from livectr.trainer.checkpoint.restored import Restored
+        from livectr.trainer.checkpoint.lease import hold_newest
 
-        folder = Path(given.checkpoint)
-        manifest = newest_manifest(folder)
-        if manifest is None:
-            raise ConfigError(f"{folder} holds no checkpoint.")
-        state = Restored(folder, manifest).source()
+        refuse_objects(Path(given.checkpoint))
+        kinds = ("source", "known", "histories", "rows")
+        held = hold_newest(given.checkpoint, "bring its files back", kinds=kinds)
+        if held is None:
+            raise ConfigError(f"{given.checkpoint} holds no checkpoint.")
+        with held:
+            state = held.restored.source()
     show_watermarks(pipeline, parse("source", given.source, "flag --source"), state)
 
 

@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from livectr.system.heap import tune_malloc
 from livectr.system.logs import add_log_field
 from livectr.system.threads import watched_threads
 from livectr.trainer.build import build
+from livectr.trainer.checkpoint.step_back import Asked
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.replicas import check_replicas
 from livectr.trainer.commit_state import CommitState
@@ -74,21 +76,26 @@ def train(
         connect(wire=options.wire, device=options.device) as collectives,
         stop_signals(heard) as stop,
         watched_threads() as deaths,
-        ExitStack() as resources,
-        collectives.abort.guard(),  # before resources are closed, which may take long
     ):
         options.check_files()
-        parts, stages = build(pipeline, options, collectives, resources)
-        add_log_field("version", lambda: published(parts))
-        offsets = group_offsets(options, resources) if collectives.rank == 0 else None
-        report = Training(parts, stages, lambda: stop() or bool(deaths), offsets).run()
-        if deaths:
-            raise InternalError(f"{deaths[0]}; the last step was committed, start the trainer again")
-        if options.report is not None and collectives.rank == 0:
-            report.write(Path(options.report))
-        if parts.record is not None:
-            parts.record.end(report.steps, report)
-        return report
+        while True:
+            with (
+                ExitStack() as resources,
+                collectives.abort.guard(),  # before resources are closed, which may take long
+            ):
+                parts, stages = build(pipeline, options, collectives, resources)
+                add_log_field("version", partial(published, parts))
+                offsets = group_offsets(options, resources) if collectives.rank == 0 else None
+                report = Training(parts, stages, lambda: stop() or bool(deaths), offsets).run()
+                if deaths:
+                    raise InternalError(f"{deaths[0]}; the last step was committed, start the trainer again")
+                if report is None:  # the run goes back, and begins again from its checkpoint
+                    continue
+                if options.report is not None and collectives.rank == 0:
+                    report.write(Path(options.report))
+                if parts.record is not None:
+                    parts.record.end(report.steps, report)
+                return report
 
 
 @contextmanager
@@ -147,12 +154,14 @@ class Training:
         self._offsets = offsets
         self._fed = parts.progress.resumed
         self._backlog = Backlog(parts.stream.source)
+        first = parts.checkpoint if parts.control.rank == 0 else None
+        self._asked = Asked(first.root if first is not None else None)
         self._positions: list[
             tuple[str, int, int]
         ] = []  # of the newest checkpoint, or the one that is written
 
-    def run(self) -> Report:
-        """Train until the end. Collective."""
+    def run(self) -> Report | None:
+        """Train until the end; None: somebody asks the run to go back. Collective."""
         parts, stages, commits = self.parts, self.stages, self.stages.commits
         parts.contents.wait(parts.control, self.stop)
         started = time.monotonic()
@@ -161,6 +170,9 @@ class Training:
         with parts.monitor:
             while True:
                 round_ = stages.cut.round(self._flags())
+                if round_.flags[0].back:
+                    stages.drain()  # no collective stays under way
+                    return None
                 parts.stream.watch.check(round_.flags)
                 if parts.control.rank == 0:
                     self._backlog.observe(round_.flags)
@@ -234,6 +246,7 @@ class Training:
             unusable=unusable,
             suspect=parts.stream.watch.suspect,
             stop=self.stop(),
+            back=self._asked(),
             quiet=parts.stream.source.quiet and (self._fed or parts.control.world > 1),
             due=self.stages.commits.due if parts.control.rank == 0 else Due.NOTHING,
             publish=self.stages.commits.push,

@@ -9,6 +9,9 @@ any more. A checkpoint's generation has all rows. The steps:
     4  flip, although the namespace is held. It stays held until `livectr versions release`;
     5  remove the rows of the version before.
 
+Where it is wanted, the trainer goes on from there, too (trainer.checkpoint.step_back): it learns the log
+again from the generation's positions.
+
 Look-up rows and behavior histories are facts about users and items, and no part of a model: they stay as the
 trainer writes them. After the release the trainer publishes its own model, complete, under a higher number.
 """
@@ -32,11 +35,14 @@ from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.pipeline import Pipeline
 from livectr.store.hold import Hold
 from livectr.store.manifest import VersionManifest
-from livectr.system.errors import CheckpointError, ConfigError, MismatchError, UserError
+from livectr.system.errors import CheckpointError, ConfigError, InUseError, MismatchError, UserError
+from livectr.trainer.checkpoint.age import in_words
+from livectr.trainer.checkpoint.folder import lock
 from livectr.trainer.checkpoint.keeping import KEPT_GENERATIONS, readable
 from livectr.trainer.checkpoint.lease import Held, hold
 from livectr.trainer.checkpoint.manifest import Folder, Manifest, check_identity, identity_of
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.step_back import MARK, ask, step_back
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.contents import Contents
@@ -53,18 +59,25 @@ from livectr.trainer.publish.values import ValueCopier
 from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.quality.champion import CONTEST, champion_of
 
+FOLLOW_S = 120.0
+"""Longest wait for a trainer to follow: its step may be long, and it looks once a second."""
+POLL_S = 0.1
+
 if TYPE_CHECKING:
     from livectr.ingest.join.examples import ExampleSource
 
 
-def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, reason: str) -> str:
+def roll_back(
+    pipeline: Pipeline, settings: Settings, generation: int | None, reason: str, *, and_train: bool = False
+) -> str:
     """Publish a generation of `settings.checkpoint` as a new version, and hold it.
 
     Args:
         pipeline: that the generation belongs to.
         settings: name checkpoint, redis, namespace, and source where the pipeline has a pre-rank model.
-        generation: its number; None: the newest that is kept for rollbacks.
+        generation: its number; None: as `chosen` says.
         reason: of the hold.
+        and_train: the trainer goes on from the generation.
 
     Returns:
         Sentence on what is served.
@@ -77,13 +90,18 @@ def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, re
         UserError: the version could not be written; the version before is served, and the namespace is held.
     """
     root = Path(settings.checkpoint or "")
-    manifest = chosen(root, generation)
-    check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
+    if not readable(root):
+        raise ConfigError(f"{root} holds no checkpoint; name the folder that training wrote")
     facts = _Facts()
-    if pipeline.prerank is not None and pipeline.items is not None and not settings.source:
-        raise ConfigError("the pipeline has a pre-rank model: say --source, whose items get their vectors.")
     with closing(RedisStore(settings.redis, settings.namespace)) as store, connect() as collectives:
-        before = _served(store, manifest, pipeline)
+        before = _served(store)
+        manifest = chosen(root, generation, before)
+        check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
+        _check_same(store, before, manifest, pipeline)
+        if pipeline.prerank is not None and pipeline.items is not None and not settings.source:
+            raise ConfigError(
+                "the pipeline has a pre-rank model: say --source, whose items get their vectors."
+            )
         with held_generation(root, manifest) as held:
             step, contents = _step(pipeline, settings, held.restored, collectives)
             with closing(contents):
@@ -92,28 +110,80 @@ def roll_back(pipeline: Pipeline, settings: Settings, generation: int | None, re
                 snapshot, model = _snapshot(pipeline, held.restored, step, facts, store)
                 because = Hold.at_once(reason or f"rolled back to generation {manifest.generation}")
                 version = _publish(store, manifest, snapshot, model, because)
+                trained = _go_on(root, held) if and_train else ""
     return (
         f"version {version.version} is served: the model of generation {manifest.generation}, which has "
-        f"learned {manifest.examples:,} examples (version {before.version} had {before.examples:,}); it is "
-        "held until `livectr versions release`"
+        f"learned {manifest.examples:,} examples{_measured(manifest)}. {_forgotten(manifest, before)}. It is "
+        f"held until `livectr versions release`{trained}"
     )
 
 
-def chosen(root: Path, generation: int | None) -> Manifest:
-    """Manifest of a generation; None: the newest that is kept for rollbacks. Raises ConfigError."""
+def chosen(root: Path, generation: int | None, served: VersionManifest) -> Manifest:
+    """Manifest of a generation.
+
+    Args:
+        root: the checkpoint.
+        generation: its number; None: the newest that is kept for rollbacks, passed the publish gate, and has
+            learned less than what is served.
+        served: version in Redis.
+
+    Raises:
+        ConfigError: there is none.
+    """
     manifests = {m.generation: m for m in readable(root)}
-    if not manifests:
-        raise ConfigError(f"{root} holds no checkpoint; name the folder that training wrote")
-    kept = sorted(manifests)[:-KEPT_GENERATIONS]
-    if generation is None and not kept:
+    numbers = ", ".join(map(str, manifests))
+    if generation is not None:
+        if generation not in manifests:
+            raise ConfigError(f"{root} has no generation {generation}; it has {numbers}")
+        return manifests[generation]
+    kept = [m for m in list(manifests.values())[:-KEPT_GENERATIONS] if not m.quality.get("held")]
+    older = [m for m in kept if m.examples < served.examples]
+    if not older:
         raise ConfigError(
-            f"{root} keeps no generation for a rollback yet (keep_versions, keep_every_s); say --generation, "
-            f"one of {', '.join(map(str, manifests))}"
+            f"{root} keeps no generation that has learned less than what is served (keep_ages, keep_bytes) "
+            f"and passed the publish gate; say --generation, one of {numbers}"
         )
-    number = kept[-1] if generation is None else generation
-    if number not in manifests:
-        raise ConfigError(f"{root} has no generation {number}; it has {', '.join(map(str, manifests))}")
-    return manifests[number]
+    return older[-1]
+
+
+def _measured(manifest: Manifest) -> str:
+    auc = manifest.quality.get("auc")
+    return "" if auc is None else f" (AUC {auc:.4f} at the publish gate)"
+
+
+def _forgotten(manifest: Manifest, before: VersionManifest) -> str:
+    """Sentence on what the served version knew and the generation does not."""
+    examples = before.examples - manifest.examples
+    if examples < 0:
+        return f"Version {before.version} had {before.examples:,}, {-examples:,} less"
+    ago_s = max(0, before.created_ms - manifest.created_ms) / 1000
+    return f"{examples:,} examples of {in_words(ago_s)} before version {before.version} are forgotten"
+
+
+def _go_on(root: Path, held: Held) -> str:
+    """Let the trainer go on from a generation: a running one, or the next.
+
+    Raises:
+        UserError: the trainer that holds the lock does not follow.
+    """
+    newest = max(Folder(root).generations())
+    try:
+        with closing(lock(root)):
+            step_back(root, held.manifest, held.restored.root)
+        return "; no trainer runs, and the next one goes on from there"
+    except InUseError:
+        ask(root, held.manifest, held.restored.root)
+    deadline = time.monotonic() + FOLLOW_S
+    while (root / MARK).exists():
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"the rollback is served and held, but the trainer on {root} has not followed within "
+                f"{FOLLOW_S:.0f} s; it does so at its next step, or stop it and start it again"
+            ) from None
+        time.sleep(POLL_S)
+    if newest in Folder(root).generations():
+        raise UserError("the rollback is served and held, but the trainer could not follow; its log says why")
+    return "; the trainer goes on from there, and learns what came after it again"
 
 
 def held_generation(root: Path, manifest: Manifest) -> Held:
@@ -151,23 +221,30 @@ class _Facts:
         return {}
 
 
-def _served(store: RedisStore, manifest: Manifest, pipeline: Pipeline) -> VersionManifest:
-    """Version that is served, if the generation may take its place."""
+def _where(store: RedisStore) -> str:
+    return f"namespace {store.space.namespace!r} in Redis at {store.url}"
+
+
+def _served(store: RedisStore) -> VersionManifest:
+    """Version that is served, which must be whole."""
     held = store.manifest_of(store.manifest_text())
-    where = f"namespace {store.space.namespace!r} in Redis at {store.url}"
     if held is None or not store.is_complete(held):
         raise ConfigError(
-            f"{where} holds no whole version, so that its look-up rows may be missing, too; let the trainer "
-            "publish, then roll back"
+            f"{_where(store)} holds no whole version, so that its look-up rows may be missing, too; let "
+            "the trainer publish, then roll back"
         )
+    return held
+
+
+def _check_same(store: RedisStore, held: VersionManifest, manifest: Manifest, pipeline: Pipeline) -> None:
+    """Raise MismatchError unless a generation may take the place of a version."""
     run = (manifest.cursor or {}).get("run_id")
     if held.fingerprint != pipeline.fingerprint or run != held.run_id:
         what = "pipeline" if held.fingerprint != pipeline.fingerprint else "run"
         raise MismatchError(
-            f"{where} serves version {held.version} of another {what}; name the checkpoint of the run that "
-            "published it"
+            f"{_where(store)} serves version {held.version} of another {what}; name the checkpoint of the "
+            "run that published it"
         )
-    return held
 
 
 def _step(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,6 +33,7 @@ from livectr.trainer.build import build
 from livectr.trainer.checkpoint.keeping import readable
 from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.step_back import MARK
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.telemetry import LOST_VERSIONS, PUBLISHED_VERSION
@@ -36,6 +41,7 @@ from livectr.trainer.run import Training, train
 from livectr.versions import listing
 from tests.metrics_page import metric_value
 from tests.trainer.planted_log import CARDINALITY, PARTITIONS, contest_pipeline, write_log
+from tests.waiting import until
 
 PORTION, PORTIONS = 640, 7
 """Examples of a part of the log, which come together; a live log is cut into whole batches of 64."""
@@ -270,8 +276,9 @@ def test_a_rollback_of_another_run_or_of_nothing_is_refused(world: World) -> Non
     )
     assert "holds no checkpoint" in world.rolls_back("--source", source, code=2)
     train(pipeline, TrainOptions(source, **run, checkpoint=str(world.checkpoint)))
-    assert "keeps no generation for a rollback yet (keep_versions, keep_every_s)" in world.rolls_back(
-        "--source", source, code=2
+    assert (
+        "keeps no generation that has learned less than what is served (keep_ages, keep_bytes)"
+        in world.rolls_back("--source", source, code=2)
     )
     words = ("--source", source, "--generation", str(world.generations[-1]))
     text = world.client.get(Keyspace().manifest)
@@ -288,3 +295,68 @@ def test_a_rollback_of_another_run_or_of_nothing_is_refused(world: World) -> Non
     assert "holds no whole version" in world.rolls_back(*words, code=2)
     assert world.client.keys("*") == []
     assert "nothing is published under the namespace 'livectr'" in world.says("list", code=2)
+
+
+def test_the_trainer_goes_on_from_a_rollback(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running one forgets what it has learned since, learns it again, and ends as an unbroken run; the next
+    one does so where none runs."""
+    monkeypatch.setattr(livectr.versions.rollback, "COLLECT_AFTER_S", 0.0)
+    monkeypatch.setattr(livectr.trainer.schedule, "CHECKPOINT_PAUSE", 0.0)
+    pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
+    source = f"file:{world.root / 'logs'}"
+    run: dict[str, Any] = dict(
+        batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=world.url, keep_ages="1ms",
+        publish_interval_s=0.05, checkpoint=str(world.checkpoint),
+    )  # fmt: skip
+    said: list[str] = []
+    failed: list[BaseException] = []
+
+    def operate() -> None:
+        try:
+            for portion in range(1, PORTIONS):
+                until(lambda: world.learned_and_served)
+                world.append(portion)
+            until(lambda: world.learned_and_served)
+            before = world.served
+            said.append(world.rolls_back("--source", source, "--and-train"))
+            held = world.served
+            assert held.version > before.version and held.examples < before.examples
+            until(lambda: readable(world.checkpoint)[-1].examples == world.written)
+            assert world.served == held, "until the release"
+            world.says("release")
+            until(lambda: world.served.version > held.version and world.served.examples == world.written)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=operate)
+    thread.start()
+    report = train(pipeline, TrainOptions(source, **run))
+    thread.join()
+    if failed:
+        raise failed[0]
+    assert report.examples_trained == PORTION * PORTIONS
+    kept = readable(world.checkpoint)
+    said_of = re.search(r"\. ([\d,]+) examples of \d+ seconds before version \d+ are forgotten", said[0])
+    assert said_of is not None and int(said_of[1].replace(",", "")) % 64 == 0
+    assert said[0].endswith("; the trainer goes on from there, and learns what came after it again")
+    assert not (world.checkpoint / MARK).exists() and not [*world.checkpoint.glob(".reading-*")]
+
+    unbroken = world.root / "unbroken"
+    alone = run | {"checkpoint": str(unbroken), "publish": None, "until_end": True}
+    train(pipeline, TrainOptions(source, **alone))
+
+    def state(root: Path) -> dict[str, bytes]:
+        dense = Restored(root, readable(root)[-1]).dense()
+        return {name: tensor.numpy().tobytes() for name, tensor in dense.items()}
+
+    assert state(world.checkpoint) == state(unbroken)
+
+    # No trainer runs: the next one goes on from there.
+    text = world.rolls_back("--source", source, "--generation", str(kept[-3].generation), "--and-train")
+    assert text.endswith("; no trainer runs, and the next one goes on from there")
+    assert readable(world.checkpoint)[-1].examples == kept[-3].examples < kept[-1].examples
+    report = train(pipeline, TrainOptions(source, **run, until_end=True))
+    assert report.examples_trained == PORTION * PORTIONS
+    assert state(world.checkpoint) == state(unbroken)

@@ -1,6 +1,7 @@
 """Generations that are kept for rollbacks: by age, none of a bad time, bounded in bytes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ START_MS = 1_795_000_123_456
 def generation(number: int, at_ms: int, *, held: str = "", files: Sequence[tuple[str, int]] = ()) -> Manifest:
     entries = tuple(FileEntry(path, "tables", size, "") for path, size in files)
     return Manifest(
-        number, 1, 0, 0, 0, {}, None, entries, (), {}, {}, {}, "",
+        number, 1, 1, 64, 0, {}, None, entries, (), {}, {}, {}, "",
         began_ms=1, created_ms=at_ms, quality={"held": held},
     )  # fmt: skip
 
@@ -45,6 +46,7 @@ def test_none_is_of_a_bad_time_and_a_hold_keeps_what_there_is() -> None:
     day_later = generation(200, START_MS + 1_640 * 60_000)
     assert before[-1] in {m.generation for m in rule.kept([*kept, day_later])}, "nobody was there meanwhile"
     assert KeepRule().kept([day_later]) == []
+    assert rule.kept([replace(day_later, examples=0)]) == [], "nothing is learned"
 
 
 def test_the_oldest_go_first_where_bytes_are_bounded() -> None:

@@ -63,6 +63,7 @@ from livectr.trainer.checkpoint.manifest import (
 from livectr.trainer.checkpoint.prediction_parts import PredictionParts, bring_back
 from livectr.trainer.checkpoint.rank_files import RankFiles
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.step_back import obey
 from livectr.trainer.checkpoint.stored import Stored
 from livectr.trainer.checkpoint.writer import File, Writer
 from livectr.trainer.comm.control import Control
@@ -140,6 +141,7 @@ class Checkpointer:
             self._lock = lock(root)
             remove_unfinished(root)
             remove_dead(root)
+            obey(root)
         if stored is not None:
             if control.rank == 0:
                 stored.reach()

@@ -61,7 +61,7 @@ class KeepRule:
             older: generations, oldest first.
             newest: those that are kept anyway: their files take no further space.
         """
-        may = [m for m in older if m.created_ms and not m.quality.get("held")]
+        may = [m for m in older if m.created_ms and m.examples and not m.quality.get("held")]
         if not may:
             return []
         chosen = set[int]()

@@ -17,6 +17,7 @@ class Flags(NamedTuple):
 
     Attributes:
         stop: the process was asked to end.
+        back: somebody asks the run to go back to an older generation; rank 0's counts.
         quiet: nothing has come for so long that the rank would end.
         due: commit that is due by this rank's clock (trainer.schedule.Due); rank 0's counts.
         publish: state of the rank's push (trainer.publish.version.Push).
@@ -31,6 +32,7 @@ class Flags(NamedTuple):
     """
 
     stop: bool = False
+    back: bool = False
     quiet: bool = False
     due: int = 0
     publish: int = 0

@@ -56,14 +56,21 @@ def add(commands: Any) -> None:
         "rollback",
         run_rollback,
         "publish the model of a kept checkpoint as a new version, and hold it",
-        "  livectr versions rollback --pipeline p.py --checkpoint /data/c --generation 41 --redis redis://r:6379",
+        "  livectr versions rollback --pipeline p.py --checkpoint /data/c --redis redis://r:6379\n"
+        "  livectr versions rollback --pipeline p.py --checkpoint /data/c --generation 41 --and-train",
     )
     add_settings(rolling, "versions")
+    rolling.add_argument(
+        "--and-train",
+        action="store_true",
+        help="let the trainer go on from there, too: it learns the log again from its positions",
+    )
     rolling.add_argument(
         "--generation",
         type=count,
         metavar="N",
-        help="generation of the checkpoint, as `livectr versions list` shows it [newest that is kept]",
+        help="generation of the checkpoint, as `livectr versions list` shows it [newest kept one that passed "
+        "the publish gate and is older than what is served]",
     )
     _add_reason(rolling)
 
@@ -116,5 +123,6 @@ def run_rollback(given: argparse.Namespace) -> int:
 
     pipeline, settings = settings_of(given, "checkpoint")
     settings = replace(settings, redis=_settings(given).redis)
-    print(roll_back(pipeline, settings, given.generation, given.reason), flush=True)
+    said = roll_back(pipeline, settings, given.generation, given.reason, and_train=given.and_train)
+    print(said, flush=True)
     return 0

@@ -225,9 +225,10 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
     options, root = setup.options, setup.options.checkpoint_folder
     if root is None:
         return None
-    if options.continues:
-        carry_once(str(options.warm_start), setup.pipeline, options.seed, root, setup.control)
     path = options.prediction_file if options.logged else None
+    stored = Stored.at(options.checkpoint, root, log=path)
+    if options.continues:
+        carry_once(str(options.warm_start), setup.pipeline, options.seed, root, setup.control, stored)
     return setup.closed(
         Checkpointer(
             root,
@@ -235,7 +236,7 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
             identity_of(setup.pipeline, options.seed),
             predictions=partial(wrong_predictions, path) if path is not None else None,
             keep=options.keep_rule,
-            stored=Stored.at(options.checkpoint, root, log=path),
+            stored=stored,
         )
     )
 

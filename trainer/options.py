@@ -369,10 +369,10 @@ class TrainOptions(ProcessOptions):
             )
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
         _ = self.metrics_tls, self.content_rule, self.keep_rule
-        if self.continues and (self.checkpoint is None or is_object_address(self.checkpoint)):
+        if self.continues and self.checkpoint is None:
             raise ConfigError(
-                "warm_parts=run makes the checkpoint of the new run from that of the old one: name a folder "
-                "with checkpoint"
+                "warm_parts=run makes the checkpoint of the new run from that of the old one: name one with "
+                "checkpoint"
             )
 
     @property

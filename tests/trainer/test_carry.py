@@ -14,8 +14,10 @@ import pytest
 from livectr import ops
 from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.policies import TablePolicy
+from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.language.streams import label_join, recent
 from livectr.ingest.pipeline import Field, Pipeline
+from livectr.kernels.table.layout import RowLayout
 from livectr.models import DNN, FM, LR, DeepFM
 from livectr.system.errors import CheckpointError, ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import Folder, newest_manifest, number
@@ -148,6 +150,26 @@ def test_what_is_carried_is_told(tmp_path: Path, source: str, caplog: pytest.Log
     assert len(Kept(tmp_path / "new", new).tables["genre"]) == len(Kept(root, old).tables["category"]) > 0
 
 
+def test_a_challenger_begins_with_the_champion_s_embeddings(tmp_path: Path, source: str) -> None:
+    """Of the same width; a wider one begins with those of the first order alone."""
+    old, root = replace(ad_pipeline(), rank=DeepFM(dim=4, hidden=(16, 8))), tmp_path / "old"
+    run(old, source, root, max_steps=STEPS)
+    others = {"deeper": DeepFM(dim=4, hidden=(32, 8)), "wider": DeepFM(dim=8, hidden=(16, 8))}
+    new = replace(old, challengers=others, promotion=Promotion())
+    run(new, source, tmp_path / "new", **of(root, max_steps=STEPS))
+    manifest = newest_manifest(tmp_path / "new")
+    assert manifest is not None
+    places = RowLayout.described(manifest.row).places
+    rows = [np.frombuffer(row, np.float32) for row in Kept(tmp_path / "new", new).tables["ad"].rows.values()]
+    held = {name: np.stack(rows)[:, at : at + dim] for name, (at, dim, _, _) in places.items()}
+    parts = [name.removeprefix("rank.") for name in places if name.startswith("rank.")]
+    assert len(parts) > 1 and len(rows) > 10 and held["rank.v"].any()
+    for part in parts:
+        np.testing.assert_array_equal(held[f"deeper.{part}"], held[f"rank.{part}"])
+    assert held["wider.v"].shape != held["rank.v"].shape
+    np.testing.assert_array_equal(held["wider.w"], held["rank.w"])
+
+
 def test_two_ranks_continue_one_and_one_continues_two(tmp_path: Path, source: str) -> None:
     pipeline = ad_pipeline()
     run(pipeline, source, tmp_path / "one", max_steps=STEPS)
@@ -201,9 +223,8 @@ def test_another_seed_another_model_or_nothing_to_continue(tmp_path: Path, sourc
     other = replace(old, sparse=sparse, dense={}, rank=LR(), prerank=None, items=None)
     with pytest.raises(MismatchError, match=r"nothing of the model in .* has the names and shapes"):
         run(other, source, new, **of(root))
-    for where in (None, "s3://bucket/run"):
-        with pytest.raises(ConfigError, match="warm_parts=run makes the checkpoint of the new run"):
-            TrainOptions(source, warm_start=str(root), warm_parts="run", checkpoint=where)
+    with pytest.raises(ConfigError, match="warm_parts=run makes the checkpoint of the new run"):
+        TrainOptions(source, warm_start=str(root), warm_parts="run")
     with pytest.raises(ConfigError, match="sparse field 'who' was 'user', but that is still a feature"):
         replace(old, sparse={**old.sparse, "who": Field(old.log.ad_id, was="user")})
     assert not list(new.glob("gen-*"))

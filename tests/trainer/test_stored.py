@@ -20,7 +20,7 @@ from livectr.system.object_store import ObjectStore
 from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.age import check_age
 from livectr.trainer.checkpoint.folder import write_manifest
-from livectr.trainer.checkpoint.manifest import FileEntry, newest_manifest, newest_whole
+from livectr.trainer.checkpoint.manifest import FileEntry, Manifest, newest_manifest, newest_whole
 from livectr.trainer.checkpoint.prediction_parts import bring_back
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.stored import OWNER, PREDICTIONS, Stored
@@ -278,3 +278,31 @@ def test_a_wrong_place_is_told_before_training(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(ConnectError, match=r"cannot be reached .*; check AWS_ENDPOINT_URL and AWS_REGION"):
         go(source, f"s3://{BUCKET}/run", tmp_path / "copy")
+
+
+def test_a_run_is_continued_into_objects_and_out_of_them(tmp_path: Path, source: str, address: str) -> None:
+    """As into a folder; a start that was killed before the manifest was there begins again."""
+    pipeline, root = ad_pipeline(), tmp_path / "old"
+    shared = {**OPTIONS, "threads": 1}
+    train(pipeline, TrainOptions(source, checkpoint=str(root), max_steps=30, **shared))  # type: ignore[arg-type]
+    copy = {"checkpoint": address, "checkpoint_copy": str(tmp_path / "copy")}
+    (tmp_path / "copy" / "gen-00000099" / "rank-0").mkdir(parents=True)
+    continued = dict(warm_start=str(root), warm_parts="run")
+    train(pipeline, TrainOptions(source, **copy, **continued, max_steps=40, **shared))  # type: ignore[arg-type]
+    shutil.rmtree(tmp_path / "copy")
+    report = train(pipeline, TrainOptions(source, **copy, **continued, **shared))  # type: ignore[arg-type]
+    assert report.complete
+    back = dict(warm_start=address, warm_parts="run", checkpoint=str(tmp_path / "back"))
+    train(pipeline, TrainOptions(source, **back, **shared))  # type: ignore[arg-type]
+    train(pipeline, TrainOptions(source, checkpoint=str(root), **shared))  # type: ignore[arg-type]
+    want = Restored(root, newest(root)).dense()
+    for folder in (tmp_path / "copy", tmp_path / "back"):
+        found = Restored(folder, newest(folder)).dense()
+        assert found.keys() == want.keys()
+        assert all(found[name].equal(tensor) for name, tensor in want.items())
+
+
+def newest(folder: Path) -> Manifest:
+    manifest = newest_manifest(folder)
+    assert manifest is not None
+    return manifest

@@ -58,13 +58,14 @@ from livectr.trainer.checkpoint.manifest import (
     identity_of,
 )
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.stored import Stored
 from livectr.trainer.checkpoint.writer import write_synced
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.ams import PREFIX as CONTENT
 from livectr.trainer.delayed.heads import PREFIX
 from livectr.trainer.des.biases import BIASES_TRAINED_KEY, SURE_KEY
 from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
-from livectr.trainer.quality.champion import CONTEST
+from livectr.trainer.quality.champion import CONTEST, champion_of
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.tables.policies import Policies, State
@@ -111,15 +112,50 @@ class Carried:
         return begin + [f"{what}: {which or 'nothing'}" for what, which in said if which or what in always]
 
 
-def carry_once(address: str, pipeline: Pipeline, seed: int, root: Path, control: Control) -> None:
-    """`carry` on rank 0, unless the new checkpoint has a generation: then its run resumes. Collective."""
+def carry_once(
+    address: str, pipeline: Pipeline, seed: int, root: Path, control: Control, stored: Stored | None = None
+) -> None:
+    """`carry` on rank 0, unless the new checkpoint has a generation: then its run resumes. Collective.
+
+    Args:
+        address: checkpoint of the old run.
+        pipeline: of the new run.
+        seed: of new parameters.
+        root: folder of the new checkpoint.
+        control: of this rank.
+        stored: object store that holds the new checkpoint, so that `root` is a working copy; None: none.
+    """
     if control.rank == 0:
         with closing(lock(root)):
-            if not Folder(root).generations():
+            if stored is not None:
+                _store_once(address, pipeline, seed, stored)
+            elif not Folder(root).generations():
                 remove_unfinished(root)
-                for line in carry(address, pipeline, seed, root).lines():
-                    LOG.info("%s", line)
+                _tell(carry(address, pipeline, seed, root))
     control.broadcast_json(None)  # the others wait for rank 0
+
+
+def _store_once(address: str, pipeline: Pipeline, seed: int, stored: Stored) -> None:
+    """Carry into an object store: the manifest goes last."""
+    stored.reach()
+    if stored.generations():
+        return
+    for folder in stored.root.glob("gen-*"):  # of a start that was killed
+        shutil.rmtree(folder)
+    carried = carry(address, pipeline, seed, stored.root)
+    (generation,) = Folder(stored.root).generations()
+    manifest = Folder(stored.root).manifest(generation)
+    stored.own()
+    uploads = [stored.upload(e.path, (stored.root / e.path).read_bytes) for e in manifest.files]
+    for upload in uploads:
+        upload.result()
+    stored.seal(manifest).result()
+    _tell(carried)
+
+
+def _tell(carried: Carried) -> None:
+    for line in carried.lines():
+        LOG.info("%s", line)
 
 
 def carry(address: str, pipeline: Pipeline, seed: int, root: Path) -> Carried:
@@ -160,7 +196,7 @@ class _Carrier:
         self.configs = model_configs(pipeline)
         layout = row_layout(row_segments(self.configs, len(pipeline.fields)), pipeline.row_values)
         self.layout = layout
-        self.moves = CarriedRows(self.manifest.row, layout, seed)
+        self.moves = CarriedRows(self.manifest.row, layout, seed, champion_of(old.state(CONTEST)))
         self.table_was = self._tables({field: table for field, table in theirs["fields"]})
 
     def _tables(self, theirs: Mapping[str, str]) -> dict[str, str]:

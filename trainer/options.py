@@ -15,7 +15,7 @@ from livectr.system.errors import ConfigError
 from livectr.system.object_store import is_object_address, local_copy
 from livectr.system.process_options import BASICS, WATCHING, ProcessOptions
 from livectr.system.settings import check, setting
-from livectr.trainer.checkpoint.keep_rule import AGES, KeepRule, parse_ages
+from livectr.trainer.keep_rule import AGES, KeepRule, parse_ages
 from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
 from livectr.trainer.step_settings import (
     ONLINE,

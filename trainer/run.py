@@ -86,10 +86,11 @@ def train(
                 parts, stages = build(pipeline, options, collectives, resources)
                 add_log_field("version", partial(published, parts))
                 offsets = group_offsets(options, resources) if collectives.rank == 0 else None
-                report = Training(parts, stages, lambda: stop() or bool(deaths), offsets).run()
+                training = Training(parts, stages, lambda: stop() or bool(deaths), offsets)
+                report = training.run()
                 if deaths:
                     raise InternalError(f"{deaths[0]}; the last step was committed, start the trainer again")
-                if report is None:  # the run goes back, and begins again from its checkpoint
+                if training.goes_back:  # it begins again from its checkpoint
                     continue
                 if options.report is not None and collectives.rank == 0:
                     report.write(Path(options.report))
@@ -140,6 +141,9 @@ class Training:
         parts, stages: made by `trainer.build.build`.
         stop: tells if the process was asked to end.
         offsets: rank 0's, if the run has a consumer group.
+
+    Attributes:
+        goes_back: somebody has asked for an older generation, from which the run begins again.
     """
 
     def __init__(
@@ -152,6 +156,7 @@ class Training:
         self.parts, self.stages = parts, stages
         self.stop = stop
         self._offsets = offsets
+        self.goes_back = False
         self._fed = parts.progress.resumed
         self._backlog = Backlog(parts.stream.source)
         first = parts.checkpoint if parts.control.rank == 0 else None
@@ -160,8 +165,8 @@ class Training:
             tuple[str, int, int]
         ] = []  # of the newest checkpoint, or the one that is written
 
-    def run(self) -> Report | None:
-        """Train until the end; None: somebody asks the run to go back. Collective."""
+    def run(self) -> Report:
+        """Train until the end, or until the run goes back. Collective."""
         parts, stages, commits = self.parts, self.stages, self.stages.commits
         parts.contents.wait(parts.control, self.stop)
         started = time.monotonic()
@@ -172,7 +177,8 @@ class Training:
                 round_ = stages.cut.round(self._flags())
                 if round_.flags[0].back:
                     stages.drain()  # no collective stays under way
-                    return None
+                    self.goes_back = True
+                    return report_of(parts, time.monotonic() - started, commits.counts, complete=False)
                 parts.stream.watch.check(round_.flags)
                 if parts.control.rank == 0:
                     self._backlog.observe(round_.flags)

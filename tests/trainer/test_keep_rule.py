@@ -7,8 +7,8 @@ import pytest
 
 from livectr.config.parsing import parse
 from livectr.system.errors import ConfigError
-from livectr.trainer.checkpoint.keep_rule import AGES, KeepRule, parse_ages
 from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
+from livectr.trainer.keep_rule import AGES, KeepRule, parse_ages
 
 START_MS = 1_795_000_123_456
 
@@ -56,8 +56,10 @@ def test_the_oldest_go_first_where_bytes_are_bounded() -> None:
         for n in range(4)
     ]
     newest = [generation(9, START_MS + 300_000, files=[("own-9", 10), ("shared-1", 100)])]
-    rule = lambda most: KeepRule((60_000, 120_000), most)  # noqa: E731
-    of = lambda most: [m.generation for m in rule(most).kept(older, newest)]  # noqa: E731
+
+    def of(most: int | None) -> list[int]:
+        return [m.generation for m in KeepRule((60_000, 120_000), most).kept(older, newest)]
+
     assert of(1_000)[-2:] == [2, 3] and len(of(1_000)) == 3
     assert of(20) == [2, 3], "their shared file is the newest's, too"
     assert of(19) == [3] and of(9) == []

@@ -202,7 +202,8 @@ def test_a_window_continues_from_its_state(before: int, after: int, saved: int) 
     def add(window: SlidingWindow, n: int, start: int) -> None:
         time_ms = start + np.arange(n)
         logits = {role: rng.normal(size=n).astype(np.float32) for role in ("rank", "ids")}
-        window.add(time_ms, time_ms % 3, logits, rng.integers(0, 2, n), time_ms % 2 == 0)
+        label = rng.integers(0, 2, n).astype(np.float32)
+        window.add(time_ms, time_ms % 3, logits, label, time_ms % 2 == 0)
 
     unbroken = SlidingWindow(min(saved, 15), ["rank", "ids"], capacity=16)
     for at in range(before):

@@ -23,9 +23,9 @@ from livectr.kernels.stream.row_budget import KEY_BYTES
 from livectr.trainer.checkpoint.changes import TimedRowLog
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
-from livectr.trainer.checkpoint.keep_rule import KeepRule
 from livectr.trainer.checkpoint.manifest import MANIFEST
 from livectr.trainer.comm.control import Control
+from livectr.trainer.keep_rule import KeepRule
 from tests.tiers import examples
 from tests.trainer.checkpoint_run import rewrite
 from tests.trainer.log_files import Files

@@ -19,7 +19,7 @@
 A generation exists once its manifest does. It may name files of earlier generations: rows of tables
 (trainer.checkpoint.table_chain) and changes of the source (trainer.checkpoint.changes). Two generations are
 kept. If the newest is torn, restore reads the generation before. Older generations are kept for rollbacks by
-their age (trainer.checkpoint.keep_rule).
+their age (trainer.keep_rule).
 
 `Checkpointer` does these steps of trainer.commits:
 
@@ -47,7 +47,6 @@ from livectr.system.errors import DiskFullError
 from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.content import CheckpointState, Table
 from livectr.trainer.checkpoint.folder import collect, lock, remove_unfinished, write_manifest
-from livectr.trainer.checkpoint.keep_rule import KeepRule
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeptGenerations, readable
 from livectr.trainer.checkpoint.lease import remove_dead
 from livectr.trainer.checkpoint.manifest import (
@@ -68,6 +67,7 @@ from livectr.trainer.checkpoint.stored import Stored
 from livectr.trainer.checkpoint.writer import File, Writer
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
+from livectr.trainer.keep_rule import KeepRule
 from livectr.trainer.process import local_rank
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from livectr.system.errors import CheckpointError, MismatchError
-from livectr.trainer.checkpoint.keep_rule import KeepRule
 from livectr.trainer.checkpoint.manifest import Folder, Manifest, Place
+from livectr.trainer.keep_rule import KeepRule
 
 KEPT_GENERATIONS = 2
 NOTHING_KEPT = KeepRule()

@@ -17,7 +17,6 @@ class Flags(NamedTuple):
 
     Attributes:
         stop: the process was asked to end.
-        back: somebody asks the run to go back to an older generation; rank 0's counts.
         quiet: nothing has come for so long that the rank would end.
         due: commit that is due by this rank's clock (trainer.schedule.Due); rank 0's counts.
         publish: state of the rank's push (trainer.publish.version.Push).
@@ -29,10 +28,10 @@ class Flags(NamedTuple):
         done: rows that it has read, without those that wait to be learned.
         unread: the same without partitions that are paused, which are ahead of the others.
         written: the rank's files of the checkpoint that has begun are written.
+        back: somebody asks the run to go back to an older generation; rank 0's counts.
     """
 
     stop: bool = False
-    back: bool = False
     quiet: bool = False
     due: int = 0
     publish: int = 0
@@ -44,6 +43,7 @@ class Flags(NamedTuple):
     done: int = 0
     unread: int = 0
     written: bool = False
+    back: bool = False
 
 
 class Header(NamedTuple):

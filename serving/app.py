@@ -196,7 +196,7 @@ def _serve(role: str, pipeline: Pipeline, options: ServeOptions) -> None:
         return
     probes = NoProbes() if options.health_listen is None else ProbeServer(options.health_listen)
     try:
-        _run(role, pipeline, options, probes, reuse_port=False)
+        _run(role, pipeline, options, probes, reuse_port=options.share_port)
     finally:
         probes.close()
 

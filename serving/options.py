@@ -44,6 +44,12 @@ class ServeOptions(StartOptions, ProcessOptions):
         "127.0.0.1:0", "address to answer on (port 0: a free one)", BASICS, example="HOST:PORT", flag=True
     )
     workers: int = setting(1, "processes that share the port", BASICS, least=1, flag=True)
+    share_port: bool = setting(
+        False,
+        "let a further server listen on the same port, such as the one that takes this one's place",
+        WATCHING,
+        see="processes.md#the-end-of-a-server",
+    )
     lookup_ttl_s: float = setting(
         600.0,
         "time after which a look-up row is read again though no version lists it as changed",

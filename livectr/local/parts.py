@@ -97,6 +97,10 @@ class Part:
                 f"the {self.name} did not end within {timeout_s:g} s; its log ends:\n{self.tail()}"
             ) from None
 
+    def terminate(self) -> None:
+        """Send SIGTERM, and return at once."""
+        self._process.terminate()
+
     def stop(self, grace_s: float = 10.0) -> None:
         """Send SIGTERM, and SIGKILL after `grace_s`, to the process and all its descendants.
 

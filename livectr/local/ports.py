@@ -23,6 +23,12 @@ def free_ports(n: int, host: str = "127.0.0.1") -> int:
                 return first
 
 
+def is_free(host: str, port: int) -> bool:
+    """Tell if a server could listen at a port; connections of an earlier server that linger do not count."""
+    with contextlib.ExitStack() as held:
+        return _bind(held, host, port, reuse=True)
+
+
 def listens(host: str, port: int, timeout_s: float = 1.0) -> bool:
     """True if somebody accepts connections at a port.
 
@@ -56,8 +62,10 @@ def _below(n: int) -> int:
     return ephemeral if ephemeral > LOWEST + 10 * n else 65_536
 
 
-def _bind(held: contextlib.ExitStack, host: str, port: int) -> bool:
+def _bind(held: contextlib.ExitStack, host: str, port: int, *, reuse: bool = False) -> bool:
     one = held.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+    if reuse:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         one.bind((host, port))
     except OSError:

@@ -85,6 +85,13 @@ class Part:
     metrics_port: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    def words(self, metrics_port: int) -> list[str]:
+        """Words after `livectr` of a process with metrics from this port on; 0: without."""
+        if not metrics_port:
+            return [*self.command]
+        last = [word for word in self.command if word.startswith("--")][-1:]  # whose values come last
+        return [*self.command, *(() if last == ["--set"] else ("--set",)), f"metrics_port={metrics_port}"]
+
     def setting(self, flag: str) -> str | None:
         """Value of a flag of its command, such as "--checkpoint"; None: it has no such flag."""
         words = self.command

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from livectr.local.parts import Part as Process
 from livectr.local.ports import free_ports, listens
@@ -34,7 +35,8 @@ STABLE_S = 60.0
 """Life after which an end counts as the first one again."""
 GRACE_S: Mapping[Kind, float] = {Kind.TRAINER: 120.0, Kind.SERVER: 40.0, Kind.REDIS: 10.0, Kind.KAFKA: 30.0}
 """Time to end after SIGTERM."""
-_TAIL_BYTES = 4096
+_STAMP = re.compile(r"^[-\d]+ [\d:,]+( rank \d+)? [A-Z]+ [\w.]+: ")
+"""What `livectr.system.logs` writes before a message."""
 _READ_BYTES = 1 << 20
 
 
@@ -209,9 +211,7 @@ class _Life:
 
     def _start(self) -> None:
         self._read_from = self._log.stat().st_size if self._log.exists() else 0
-        words = list(self.part.command)
-        if self.ports:
-            words += ["--set", f"metrics_port={self.ports[0]}"]
+        words = self.part.words(self.ports[0] if self.ports else 0)
         self._process = Process(
             self.part.name,
             [sys.executable, "-m", "livectr", *words],
@@ -257,8 +257,8 @@ class _Life:
 
 
 def _reason(code: int, output: str) -> str:
-    """Exit code and last line of a log, as the rest of a sentence."""
-    with suppress(StopIteration):
-        last = next(line.strip() for line in reversed(output.splitlines()) if any(map(str.isalpha, line)))
-        return f"{how(code)}: {last.removeprefix('livectr: ')}"
-    return how(code)
+    """Exit code and last line of a log, as the rest of a sentence; a process that is killed says nothing."""
+    lines = [line.strip() for line in output.splitlines() if any(map(str.isalpha, line))]
+    if not lines or -code in (signal.SIGKILL, signal.SIGTERM):
+        return how(code)
+    return f"{how(code)}: {_STAMP.sub('', lines[-1]).removeprefix('livectr: ')}"

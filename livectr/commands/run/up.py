@@ -1,0 +1,90 @@
+"""`livectr up`: a pipeline's trainer and servers on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from livectr.commands.flags import command, count
+from livectr.commands.settings import given_settings, start_log
+from livectr.config.settings import EVERY, SETTINGS, commands_of
+from livectr.config.sources import resolve
+from livectr.system.heap import loading
+
+EXAMPLES = """\
+  livectr up my_ads/pipeline.py --source kafka://localhost:9092
+  livectr up my_ads/pipeline.py --source file:my_ads/logs --ranks 2 --detach
+  livectr up my_ads/pipeline.py --redis redis://redis:6379 --listen 0.0.0.0:50051
+  livectr up my_ads/pipeline.py --print    # the commands that it runs"""
+OWN = ("pipeline", "source", "publish", "redis", "listen", "ranks", "share_port")
+"""Settings that the command itself gives the parts."""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    about = "run a pipeline on this machine: trainer and servers, and the Redis that they need"
+    up = command(commands, "up", run, about, EXAMPLES)
+    up.add_argument("pipeline", metavar="FILE.py", help="the pipeline file")
+    up.add_argument(
+        "--source", metavar="URL", help="the logs: kafka://HOST:PORT[,…] or file:DIR [logs beside the file]"
+    )
+    up.add_argument("--kafka", action="store_true", help="start a broker, too, and learn from it")
+    up.add_argument("--redis", metavar="URL", help="publish to this Redis [a server that is started]")
+    up.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="address of the rank server; others take the ports after it [127.0.0.1:50051, or a free port]",
+    )
+    up.add_argument("--ranks", type=count, help="processes that train together [1]")
+    up.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
+    up.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="extend",
+        nargs="+",
+        default=[],
+        dest="assigned",
+        help="settings of the trainer and the servers (docs/configuration.md)",
+    )
+    up.add_argument(
+        "--dir", metavar="DIR", help="folder of checkpoint and log files [.livectr/<name of the pipeline>]"
+    )
+    up.add_argument("--detach", action="store_true", help="return once all is ready; `livectr down` ends it")
+    up.add_argument("--print", action="store_true", help="print the commands that it would run, and end")
+    free = [n for n, s in SETTINGS.items() if set(commands_of(s)) & set(EVERY) and n not in OWN]
+    up.assignable = {name: SETTINGS[name].kind for name in free}
+    up.set_defaults(assignable=tuple(free), flagged=("source", "redis", "listen", "ranks"))
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run a pipeline until Ctrl-C, or detached."""
+    start_log(given, "up")
+    with loading(lean=given.alone):
+        from livectr.ingest.pipeline import load_pipeline
+        from livectr.up.plan import UpOptions, command_of, plan
+        from livectr.up.runs import check_down, folder_for, from_here
+        from livectr.up.start import up, up_detached
+
+    pipeline = load_pipeline(given.pipeline)
+    settings = given_settings(given)
+    outer = resolve(settings, toml=given.config)
+    options = UpOptions(
+        given.pipeline,
+        given.source or outer.source or None,
+        given.listen,
+        given.redis or outer.publish,
+        given.kafka,
+        given.ranks or outer.ranks,
+        settings,
+        given.config,
+    )
+    folder = folder_for(given.pipeline, given.dir)
+    if given.print:
+        for part in plan(options, pipeline, from_here(folder.path), folder.parts()):
+            print(command_of(part))
+        return 0
+    check_down(folder)
+    if given.detach:
+        words = [word for word in given.arguments if word != "--detach"]
+        return up_detached(words, pipeline, folder)
+    return up(options, pipeline, folder)

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from bench.process_memory import memory_mib
 from bench.rows import row
-from livectr.demo.scrape import scrape, value
 from livectr.local.ports import free_ports
+from livectr.local.scrape import scrape, value
 from livectr.local.valkey import LocalRedis
 from livectr.system.children import with_parent
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from bench.freshness.pipeline import log
 from livectr.demo.report import last_json_line
-from livectr.demo.scrape import Samples, quantile, scrape, total, value
 from livectr.local.parts import Part, PartError
 from livectr.local.ports import free_ports
+from livectr.local.scrape import Samples, quantile, scrape, total, value
 
 PIPELINE = Path(__file__).with_name("pipeline.py")
 WINDOW_S = log.window_ms / 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.freshness.play import GOAL_S, HISTOGRAM, Moment, Run, since
 from bench.rows import row
-from livectr.demo.scrape import quantile
+from livectr.local.scrape import quantile
 
 GOAL_RATE = 50_000.0
 LINES = 30

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.process_memory import memory_mib
-from livectr.demo.scrape import Samples, scrape, total, value
 from livectr.local.parts import Part, PartError, descendants
+from livectr.local.scrape import Samples, scrape, total, value
 
 EVERY_S = 0.2
 

@@ -32,8 +32,8 @@ from bench.serving.beside import CLIENTS, PIPELINE, WORKLOAD
 from bench.serving.load import grpc_client, together
 from bench.serving.process import started
 from bench.serving.requests import requests, warm_up
-from livectr.demo.scrape import Samples, scrape, value
 from livectr.local.ports import free_ports
+from livectr.local.scrape import Samples, scrape, value
 from livectr.local.valkey import LocalRedis
 from livectr.protos import livectr_pb2_grpc as rpc
 from livectr.serving.metrics import STAGES

@@ -32,11 +32,11 @@ import redis
 from livectr.demo.live import Screen, State
 from livectr.demo.prometheus import Target, command, directions, is_ready, prometheus_program
 from livectr.demo.report import account, last_json_line, report
-from livectr.demo.scrape import quantile, scrape
 from livectr.demo.stopping import stoppable
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.local.parts import Part, PartError
 from livectr.local.ports import free_ports
+from livectr.local.scrape import quantile, scrape
 from livectr.simulator.ledger import SCHEMA, LedgerTail
 from livectr.simulator.traffic import TICK_MS
 from livectr.store.layout import Keyspace

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from livectr.demo.scrape import Samples, total, value
+from livectr.local.scrape import Samples, total, value
 
 LINE_EVERY_S = 5.0
 FOREVER_S = 1e8

@@ -23,10 +23,9 @@ def folder_for(pipeline: str, folder: str | None = None) -> RunFolder:
     return RunFolder(HOME / name)
 
 
-def running_folders() -> list[RunFolder]:
-    """Runs of this working directory that are up."""
-    known = [RunFolder(path.parent) for path in sorted(HOME.glob("*/parts.json"))]
-    return [folder for folder in known if folder.running]
+def known_folders() -> list[RunFolder]:
+    """Runs that were ever started in this working directory."""
+    return [RunFolder(path.parent) for path in sorted(HOME.glob("*/parts.json"))]
 
 
 def chosen_folder(said: str | None) -> RunFolder:
@@ -43,7 +42,7 @@ def chosen_folder(said: str | None) -> RunFolder:
         if not folder.exists:
             raise ConfigError(f"{said} is neither the folder of a run nor a pipeline that was run from here.")
         return folder
-    found = running_folders()
+    found = [folder for folder in known_folders() if folder.running]
     if not found:
         raise ConfigError(f"nothing is up in {HOME.absolute()}; name the folder of a run, or its pipeline.")
     if len(found) > 1:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from livectr.console import make_console
-from livectr.demo.scrape import scrape, total, value
+from livectr.local.scrape import scrape, total, value
 from livectr.up.folder import Kind, Phase, Running, State
 from livectr.up.runs import from_here
 

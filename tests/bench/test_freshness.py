@@ -10,7 +10,7 @@ from bench.freshness.play import GOAL_S, HISTOGRAM, Moment, Run, play
 from bench.freshness.report import report
 from bench.freshness.search import NEAR, largest
 from bench.run import run_benchmark
-from livectr.demo.scrape import Samples
+from livectr.local.scrape import Samples
 from livectr.system.errors import ConfigError
 
 

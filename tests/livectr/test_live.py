@@ -9,8 +9,8 @@ from prometheus_client import start_http_server
 from rich.console import Console
 
 from livectr.demo.live import Screen, State
-from livectr.demo.scrape import scrape
 from livectr.local.ports import free_ports
+from livectr.local.scrape import scrape
 from livectr.trainer.publish.telemetry import PUBLISHED_VERSION
 from livectr.trainer.quality.telemetry import AUC, CALIBRATION, COLD_GAUC, GAUC, LOGLOSS
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from livectr.demo.report import account, last_json_line
-from livectr.demo.scrape import quantile, total, value
+from livectr.local.scrape import quantile, total, value
 from livectr.simulator.ledger import Ledger
 from livectr.simulator.traffic import Shown
 from livectr.trainer.quality.metrics import auc

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from livectr.demo.scrape import Samples, scrape, value
 from livectr.local.ports import free_ports
+from livectr.local.scrape import Samples, scrape, value
 from livectr.trainer import telemetry
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start

@@ -26,6 +26,7 @@ from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
 from livectr.trainer.options import TrainOptions
 
+LISTEN = "127.0.0.1:50051"
 SHOWN_ITEMS = 3
 """Candidates of the example query."""
 
@@ -189,16 +190,13 @@ def next_commands(facts: Facts, folder: Path, address: str) -> list[str]:
     """Commands from the check of the log to a query, that run as they are."""
     place = shlex.quote(str(folder))
     file, source = f"--pipeline {place}/pipeline.py", f"--source {shlex.quote(address)}"
-    redis = "redis://127.0.0.1:26379"
     # Fewer rows than that would publish no version, and a server would wait for ever.
-    early = f"min_examples={facts.rows // 2} " if facts.rows < TrainOptions.min_examples else ""
+    early = f" --set min_examples={facts.rows // 2}" if facts.rows < TrainOptions.min_examples else ""
     return [
         f"livectr check {file} {source}",
-        "livectr local redis --listen 127.0.0.1:26379 &",
-        f"livectr train {file} {source} --until-end --checkpoint {place}/checkpoint "
-        f"--set start_wait_s=10 {early}--publish {redis}",
-        f"livectr serve rank {file} --redis {redis} --listen 127.0.0.1:50051 &",
-        f"livectr query rank --server 127.0.0.1:50051 --wait 1m {_query_flags(facts)}",
+        f"livectr up {place}/pipeline.py {source} --listen {LISTEN} --detach{early}",
+        f"livectr query rank --server {LISTEN} {_query_flags(facts)}",
+        f"livectr down {place}/pipeline.py",
     ]
 
 

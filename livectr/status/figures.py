@@ -12,11 +12,13 @@ class PartFigures:
     Args:
         state: a phase, or "down" where nobody sees to the run.
         reason: why it has last ended by itself.
+        metrics: Prometheus endpoints of its processes.
     """
 
     folder: str
     name: str
     address: str
+    metrics: list[str]
     state: str
     restarts: int
     reason: str

@@ -291,11 +291,12 @@ def _parts(folder: RunFolder) -> Iterator[PartFigures]:
     if state is None:
         for part in folder.parts().values():
             log = str(from_here(folder.log_of(part.name)))
-            yield PartFigures(said, part.name, part.address, "down", 0, "", log)
+            yield PartFigures(said, part.name, part.address, [], "down", 0, "", log)
         return
     for one in state.parts:
         log = str(from_here(Path(one.log)))
-        yield PartFigures(said, one.name, one.part.address, one.phase, one.restarts, one.reason, log)
+        where = one.part.address, list(one.metrics)
+        yield PartFigures(said, one.name, *where, one.phase, one.restarts, one.reason, log)
 
 
 def _run_log(one: Running) -> Path | None:

@@ -23,6 +23,9 @@ PORTS = {"redis": 6379, "kafka": 9092, "rank": 50051, "prerank": 50052, "recomme
 PATIENCE = "start_wait_s=5m"
 """Parts start side by side: Redis, the broker or its topics may come later."""
 
+AT_ONCE = "batch_wait_s=1s"
+"""The last examples of files that do not grow fill no batch; they are learned without one, as of a broker."""
+
 
 @dataclass(frozen=True)
 class UpOptions:
@@ -122,6 +125,8 @@ class _Plan:
         url, environment = _url("publish", redis)
         words = ["train", "--pipeline", options.pipeline, "--source", source]
         more = [f"run_log={self._folder / 'run.log'}", PATIENCE]
+        if not source.startswith("kafka:"):
+            more.append(AT_ONCE)
         if "checkpoint" not in self._settings:
             words += ["--checkpoint", str(self._folder / "checkpoint")]
         if options.ranks > 1:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from livectr.config.settings import SETTINGS
 from livectr.console import make_console
 from livectr.local.scrape import scrape, total, value
 from livectr.up.folder import Kind, Phase, Running, State
@@ -80,17 +81,26 @@ def learned(trainer: Running) -> str:
     waiting = total(samples, "livectr_pending_joins")
     version = value(samples, "livectr_published_version") or 0
     published = f"version {version:.0f} is published" if version else "no version is published yet"
+    least = int(_given(trainer, "min_examples") or SETTINGS["min_examples"].default)
+    if not version and examples < least:
+        published += f" (it takes {least:,} examples, min_examples)"
     return f"{examples:,.0f} examples learned, {waiting:,.0f} wait for their label, {published}"
+
+
+def _given(one: Running, name: str) -> str | None:
+    """Value of a setting that a part's command has by `--set`."""
+    found = [word.partition("=")[2] for word in one.part.command if word.startswith(f"{name}=")]
+    return found[-1] if found else None
 
 
 def show_parts(state: State, next_commands: Sequence[str]) -> None:
     """Print the table of a run, and the commands that one wants next."""
     table = Table()
-    for name in ("part", "address", "metrics", "state", "log file"):
+    for name in ("part", "address", "state", "log file"):
         table.add_column(name, overflow="fold")
     for one in state.parts:
         log = str(from_here(Path(one.log)))
-        table.add_row(one.name, one.part.address, ", ".join(one.metrics), state_of(one), log)
+        table.add_row(one.name, one.part.address, state_of(one), log)
     console = make_console()
     console.print(table)
     if next_commands:

@@ -247,13 +247,11 @@ class _Life:
         self._reason = _reason(code, self._output())
         if code in MISTAKES:
             self.phase = Phase.FAILED
-            LOG.error("%s %s", self.part.name, self._reason)
             return
         self._failures = 1 if lived_s > STABLE_S or self.phase is Phase.READY else self._failures + 1
         pause_s = 0.0 if self._failures == 1 else min(2.0 ** min(self._failures - 2, 20), LONGEST_PAUSE_S)
         self._due = time.monotonic() + pause_s
         self.phase = Phase.WAITING
-        LOG.warning("%s %s; it starts again", self.part.name, self._reason)
 
 
 def _reason(code: int, output: str) -> str:

@@ -1,0 +1,304 @@
+"""`livectr up`, `status` and `down` of a small pipeline: real processes, started once for all tests."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from livectr.cli import build_parser, main
+from livectr.client.clients import RankClient
+from livectr.local.ports import free_ports
+from livectr.local.scrape import scrape, value
+from livectr.up.folder import Phase, RunFolder, Running, State
+from tests.waiting import left_s, until
+
+ROWS = 1500
+PROGRAM = Path(sys.executable).with_name("livectr")
+
+
+def write_shop(folder: Path) -> None:
+    """A CSV, and the pipeline and log that `livectr init` makes of it."""
+    pick = random.Random(1)
+    with (folder / "shown.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "shown_at", "user_id", "ad_id", "category", "clicked"])
+        for i in range(ROWS):
+            ad = pick.randrange(40)
+            clicked = int(pick.random() < (0.4 if ad % 4 == 3 else 0.05))
+            second = 1_764_000_000 + 20 * i
+            rows.writerow([f"i{i}", second, pick.randrange(200), ad, f"c{ad % 4}", clicked])
+    csv_file = str(folder / "shown.csv")
+    assert main(["init", "--from", csv_file, "--label", "clicked", "--out", str(folder / "shop")]) == 0
+
+
+class Shop:
+    """Run of the pipeline in a working directory.
+
+    Args:
+        folder: working directory.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run = RunFolder(folder / ".livectr" / "shop")
+        self.port = free_ports(1)
+        self.out = folder / "out.txt"
+        self.process = self.start("--listen", f"127.0.0.1:{self.port}")
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        with self.out.open("wb") as out:
+            return subprocess.Popen(
+                [sys.executable, "-m", "livectr", "up", "shop/pipeline.py", "--set", "threads=1", *words],
+                cwd=self.folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def text(self) -> str:
+        return self.out.read_text()
+
+    def wait_up(self) -> None:
+        until(lambda: "livectr down" in self.text(), "up", process=self.process, why=self.text)
+
+    def state(self) -> State:
+        state = self.run.state()
+        assert state is not None, self.text()
+        return state
+
+    def part(self, name: str) -> Running:
+        return next(one for one in self.state().parts if one.name == name)
+
+    def until_settled(self) -> None:
+        until(lambda: self.state().settled(self.run.parts()), "settled", why=self.text)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(PROGRAM), *words]
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=left_s(), check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    folder = tmp_path_factory.mktemp("up")
+    write_shop(folder)
+    one = Shop(folder)
+    try:
+        one.wait_up()
+        yield one
+    finally:
+        if one.process.poll() is None:
+            one.process.terminate()
+        one.process.wait()
+        one.command("down")  # a test that detached has failed
+
+
+def status(shop: Shop, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Figures of `livectr status --json`."""
+    before = Path.cwd()
+    os.chdir(shop.folder)
+    try:
+        assert main(["status", "--json", *words]) == 0
+    finally:
+        os.chdir(before)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_it_says_where_all_is_and_how_to_go_on(shop: Shop) -> None:
+    text = shop.text()
+    assert re.search(rf"rank +│ 127\.0\.0\.1:{shop.port} ", text), text
+    assert all(f".livectr/shop/{name}.log" in text for name in ("redis", "trainer", "rank"))
+    query, asked, down = (line.strip() for line in text.splitlines() if line.startswith("  livectr "))
+    assert (asked, down) == ("livectr status .livectr/shop", "livectr down .livectr/shop")
+    answer = shop.command(*shlex.split(query)[1:], "--json")
+    assert answer.returncode == 0, answer.stderr
+    results = json.loads(answer.stdout)["results"]
+    assert len(results) == 3 and all(0 < row["pctr"] < 1 for row in results)
+
+
+def test_a_second_up_is_refused(shop: Shop) -> None:
+    refused = shop.command("up", "shop/pipeline.py")
+    assert refused.returncode == 4
+    assert "is up already: `livectr status .livectr/shop` shows it" in refused.stderr
+
+
+def test_status_has_what_the_processes_say(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    (metrics,) = shop.part("trainer").metrics
+    port = int(metrics.rpartition(":")[2])
+    until(lambda: value(scrape(port), "livectr_examples_total"), equals=ROWS)
+    found = status(shop, capsys)
+    assert [(one["name"], one["state"]) for one in found["parts"]] == [
+        ("redis", "ready"),
+        ("trainer", "ready"),
+        ("rank", "ready"),
+    ]
+    (trainer,), (server,), (published,) = found["trainers"], found["servers"], found["published"]
+    assert trainer["examples"] == ROWS and trainer["examples_per_s"] == 0 and trainer["backlog_rows"] == 0
+    assert [(t["name"], t["read"], t["lag"]) for t in trainer["topics"]] == [("shown", ROWS, 0)]
+    quality = {one["over"]: one for one in trainer["quality"] if one["model"] == "rank"}
+    assert 0.5 < quality["since start"]["auc"] < 1
+    assert trainer["dead_letters"] == {} and trainer["gate"]["held"] == []
+    assert server["versions"]["stable"] == published["version"] == trainer["version"]
+    assert server["role"] == "rank" and server["ready"] and server["trouble"] == ""
+    assert found["silent"] == []
+
+
+def test_status_of_addresses_says_what_is_silent(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, rank = shop.part("trainer"), shop.part("rank")
+    redis, checkpoint = trainer.part.setting("--publish"), trainer.part.setting("--checkpoint")
+    assert redis is not None and checkpoint is not None
+    dead = f"127.0.0.1:{free_ports(1)}"
+    words = ["--prometheus", *trainer.metrics, *rank.metrics, dead, "--server", rank.part.address]
+    found = status(shop, capsys, *words, "--redis", redis, "--checkpoint", checkpoint)
+    assert found["parts"] == []
+    assert [one["name"] for one in found["trainers"]] == [*trainer.metrics]
+    assert [one["name"] for one in found["servers"]] == [*rank.metrics, rank.part.address]
+    assert found["published"][0]["version"] == found["servers"][1]["versions"]["stable"]
+    assert found["checkpoints"][0]["examples"] <= ROWS
+    (silent,) = found["silent"]
+    assert silent["address"] == dead and "Connection refused" in silent["why"]
+    shown = shop.command("status", *words)
+    assert shown.returncode == 0 and "Connection refused" in shown.stdout, shown.stderr
+
+
+def test_a_killed_part_comes_back_with_its_reason(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    killed = {name: shop.part(name).pid for name in ("trainer", "rank")}
+    for pid in killed.values():
+        os.kill(pid, signal.SIGKILL)
+
+    def back() -> bool:
+        parts = [shop.part(name) for name in killed]
+        return all(one.phase is Phase.READY and one.pid != killed[one.name] for one in parts)
+
+    until(back, why=shop.text)
+    parts = {one["name"]: one for one in status(shop, capsys)["parts"]}
+    assert parts["trainer"]["restarts"] == 1 and parts["redis"]["restarts"] == 0
+    assert parts["rank"]["reason"] == parts["trainer"]["reason"] == "was killed by SIGKILL"
+    assert "rank       was killed by SIGKILL; it starts again" in shop.text()
+
+
+@contextmanager
+def asking(shop: Shop) -> Iterator[list[int]]:
+    """Two clients that ask without pause; none may fail. Gives the number of answers."""
+    stop, answered, failed = threading.Event(), [0], list[grpc.RpcError]()
+
+    def ask() -> None:
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        address = f"127.0.0.1:{shop.port}"
+        with RankClient(address, timeout_s=60.0, options=own) as client:
+            while not stop.is_set():
+                try:
+                    client.rank({"user_id": 7}, {"ad_id": [1, 2], "category": ["c1", "c2"]})
+                    answered[0] += 1
+                except grpc.RpcError as error:
+                    failed.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answered
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failed, (len(failed), failed[0])
+
+
+def test_a_server_is_replaced_under_requests(shop: Shop) -> None:
+    before = shop.part("rank")
+    with asking(shop) as answered:
+        until(lambda: answered[0] > 20)
+        with shop.run.changing() as parts:
+            rank = parts["rank"]
+            parts["rank"] = replace(rank, command=(*rank.command, "max_list=512"))
+        shop.until_settled()
+        least = answered[0] + 50
+        until(lambda: answered[0] > least)
+    after = shop.part("rank")
+    assert after.pid != before.pid and after.part.address == before.part.address
+    assert set(after.metrics).isdisjoint(before.metrics)
+
+
+def test_ctrl_c_ends_in_order_and_detached_goes_on(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    pids = [one.pid for one in shop.state().parts]
+    shop.process.send_signal(signal.SIGINT)
+    assert shop.process.wait(left_s()) == 0, shop.text()
+    _, _, ending = shop.text().partition("trainer    ends\n")  # a server may have been replaced before
+    lines = [line.split() for line in ending.splitlines()]
+    said = ["trainer", "ended"], ["rank", "ends"], ["rank", "ended"], ["redis", "ends"], ["redis", "ended"]
+    order = [lines.index(words) for words in said]
+    assert order == sorted(order), shop.text()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert {one["state"] for one in status(shop, capsys)["parts"]} == {"down"}
+
+    detached = shop.command("up", "shop/pipeline.py", "--set", "threads=1", "--detach")
+    assert detached.returncode == 0, detached.stderr + detached.stdout
+    assert shop.part("rank").part.address == f"127.0.0.1:{shop.port}"  # as before
+    found = status(shop, capsys)
+    (trainer,) = found["trainers"]
+    assert trainer["examples"] == 0 and found["published"][0]["examples"] == ROWS  # of the checkpoint
+    ended = shop.command("down")
+    assert ended.returncode == 0 and "is down" in ended.stdout, ended.stderr
+    assert shop.run.state() is None
+    assert shop.command("down").returncode == 2
+
+
+def test_a_wrong_start_ends_with_a_sentence(shop: Shop) -> None:
+    ended = shop.command("up", "shop/pipeline.py", "--source", "file:nowhere", "--dir", "other")
+    assert ended.returncode == 2
+    (said,) = [line for line in ended.stderr.splitlines() if line.startswith("livectr: ")]
+    assert "the trainer ended with exit code 2: " in said and "nowhere" in said, ended.stderr
+
+
+def test_printed_commands_are_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--example", "display_ads", "--out", "ads"]) == 0
+    capsys.readouterr()
+    words = ["--ranks", "2", "--kafka", "--set", "seed=7", "namespace=ads", "max_active=9", "--print"]
+    assert main(["up", "ads/pipeline.py", *words]) == 0
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line[:3] for line in lines] == [
+        ["livectr", "local", "kafka"],
+        ["livectr", "local", "redis"],
+        ["livectr", "train", "--pipeline"],
+        ["livectr", "serve", "rank"],
+        ["livectr", "serve", "prerank"],
+        ["livectr", "serve", "recommend"],
+    ]
+    for line in lines:
+        build_parser().parse_args(line[1:])
+    train, rank = lines[2], lines[3]
+    assert {"--ranks", "seed=7", "--namespace"} <= {*train} and "max_active=9" not in train
+    assert {"max_active=9", "share_port=true", "--namespace"} <= {*rank} and "seed=7" not in rank
+    kafka = lines[0][lines[0].index("--listen") + 1]
+    assert train[train.index("--source") + 1] == f"kafka://{kafka}"
+
+
+def test_words_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--example", "criteo", "--out", "c"]) == 0
+    assert main(["up", "c/pipeline.py"]) == 2  # no logs beside it
+    assert main(["up", "c/pipeline.py", "--kafka", "--source", "file:logs"]) == 2
+    assert main(["up", "c/pipeline.py", "--source", "file:logs", "--set", "bach_size=1"]) == 2
+    assert main(["status"]) == 2 and main(["down"]) == 2 and main(["down", "elsewhere"]) == 2
+    assert main(["status", "--server", f"127.0.0.1:{free_ports(1)}"]) == 4

@@ -50,11 +50,11 @@ start here:
 
 your own logs:
   livectr init --from impressions.csv --label clicked      a pipeline file and a log from a CSV
+  livectr init --impressions kafka://localhost:9092/views --clicks kafka://localhost:9092/clicks
   livectr init --example display_ads --out my_ads          an example's pipeline file, to start from
-  livectr inspect --pipeline my_pipeline.py
-  livectr train --pipeline my_pipeline.py --source kafka://localhost:9092 --publish redis://localhost:6379
-  livectr serve rank --pipeline my_pipeline.py --redis redis://localhost:6379 --listen 0.0.0.0:50051
+  livectr up views/pipeline.py --source kafka://localhost:9092      trainer and servers, on this machine
   livectr query rank --server localhost:50051 --context user_id=42 --candidates ad_id=1,2,3
+  livectr status --watch
 
 `livectr COMMAND --help` explains a command. Settings are read from the pipeline file, --config FILE.toml,
 LIVECTR_<NAME> variables and flags; the later wins."""

@@ -13,9 +13,11 @@ from livectr.console import make_console
 from livectr.local.scrape import scrape, total, value
 from livectr.up.folder import Kind, Phase, Running, State
 from livectr.up.runs import from_here
+from livectr.up.supervisor import last_line
 
 LINE_EVERY_S = 5.0
 FIRST_LOOK_S = 10.0
+_TAIL = 2000
 
 
 def say(text: str) -> None:
@@ -77,7 +79,9 @@ def learned(trainer: Running) -> str:
     samples = scrape(int(trainer.metrics[0].rpartition(":")[2])) if trainer.metrics else None
     examples = value(samples, "livectr_examples_total")
     if examples is None:
-        return "the trainer starts"
+        log = Path(trainer.log)
+        last = last_line(log.read_text(errors="replace")[-_TAIL:]) if log.exists() else ""
+        return f"the trainer starts: {last}" if last else "the trainer starts"
     waiting = total(samples, "livectr_pending_joins")
     version = value(samples, "livectr_published_version") or 0
     published = f"version {version:.0f} is published" if version else "no version is published yet"

@@ -254,9 +254,13 @@ class _Life:
         self.phase = Phase.WAITING
 
 
+def last_line(output: str) -> str:
+    """Last line of a log with words, without its time and logger; "": there is none."""
+    lines = [line.strip() for line in output.splitlines() if any(map(str.isalpha, line))]
+    return _STAMP.sub("", lines[-1]).removeprefix("livectr: ") if lines else ""
+
+
 def _reason(code: int, output: str) -> str:
     """Exit code and last line of a log, as the rest of a sentence; a process that is killed says nothing."""
-    lines = [line.strip() for line in output.splitlines() if any(map(str.isalpha, line))]
-    if not lines or -code in (signal.SIGKILL, signal.SIGTERM):
-        return how(code)
-    return f"{how(code)}: {_STAMP.sub('', lines[-1]).removeprefix('livectr: ')}"
+    last = "" if -code in (signal.SIGKILL, signal.SIGTERM) else last_line(output)
+    return f"{how(code)}: {last}" if last else how(code)

@@ -35,6 +35,7 @@ import livectr.system.build_info
 import livectr.trainer.build
 from livectr import operator_page, values_page
 from livectr.config.settings import SETTINGS
+from livectr.up.folder import RunFolder
 from tests.docs.forked import ForkedOnPath
 from tests.waiting import left_s
 
@@ -80,7 +81,7 @@ def named(language: str) -> list[object]:
 def desk(tmp_path: Path) -> Path:
     """Folder that looks like the checkout; new files in it are deleted with it."""
     for entry in ROOT.iterdir():
-        if entry.name not in {".git", "report.json"}:
+        if entry.name not in {".git", ".livectr", "report.json"}:
             (tmp_path / entry.name).symlink_to(entry)
     return tmp_path
 
@@ -93,6 +94,14 @@ def end(group: int) -> None:
             time.sleep(0.1)
             os.killpg(group, 0)
         os.killpg(group, signal.SIGKILL)
+
+
+def end_detached(desk: Path) -> None:
+    """End what `livectr up --detach` has left, which is in no group of the page."""
+    for path in desk.glob(".livectr/*"):
+        state = RunFolder(path).state()
+        if state is not None:
+            end(state.supervisor)
 
 
 @pytest.mark.timeout(1800)
@@ -131,6 +140,7 @@ def test_bash_blocks(
             code = session.wait(left_s())
         finally:  # servers that the page left in the background
             end(session.pid)
+            end_detached(desk)
     assert code == 0, f"{page.name} ends with {code}:\n{log.read_text()[-6000:]}"
 
 

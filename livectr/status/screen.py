@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 
 from livectr.status.figures import Delay, Published, Server, Status, Topic, Trainer
@@ -21,14 +24,13 @@ def screen(status: Status) -> RenderableType:
         _servers(status.servers),
         _silent(status),
     ]
-    return Group(*(section for section in sections if section is not None))
+    return Group(*(Padding(section, (0, 0, 1, 0), expand=False) for section in sections if section is not None))
 
 
 def _parts(status: Status) -> Table | None:
     if not status.parts:
         return None
-    folders = list(dict.fromkeys(part.folder for part in status.parts))
-    table = _table(", ".join(folders), "part", "address", "state", "log file")
+    table = _table("", "part", "address", "state", "log file")
     for part in status.parts:
         times = f", restarted {_times(part.restarts)}" if part.restarts else ""
         reason = f": {part.reason}" if part.reason else ""
@@ -37,7 +39,7 @@ def _parts(status: Status) -> Table | None:
 
 
 def _trainer(trainer: Trainer, status: Status) -> Iterator[Table]:
-    facts = _table(trainer.name, "trainer", "")
+    facts = _table("", "trainer", trainer.name if trainer.name != "trainer" else "")
     ranks = "" if trainer.ranks == 1 else f" by {trainer.ranks} ranks"
     speed = f", {_count(trainer.examples_per_s)}/s" if trainer.examples_per_s is not None else ""
     facts.add_row("learned", f"{_count(trainer.examples)} examples since this start{speed}{ranks}")
@@ -197,7 +199,8 @@ def _silent(status: Status) -> Table | None:
 
 def _table(title: str, *columns: str, right: int | None = None) -> Table:
     """Table whose columns from number `right` on are numbers."""
-    table = Table(title=title or None, title_justify="left", header_style="bold")
+    look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "pad_edge": False}
+    table = Table(title=title or None, title_justify="left", header_style="bold", **look)
     for at, name in enumerate(columns):
         numbers = right is not None and at >= right and name not in ("state", "written")
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")

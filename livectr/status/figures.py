@@ -26,6 +26,24 @@ class PartFigures:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """Newest generation of a checkpoint.
+
+    Args:
+        generations: that can be restored.
+        events: rows by topic, of the whole run.
+    """
+
+    folder: str
+    generation: int
+    created_ms: int
+    examples: int
+    step: int
+    generations: int
+    events: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Topic:
     """Log of a trainer.
 
@@ -102,7 +120,8 @@ class Trainer:
         backlog_rows, backlog_s: rows of the logs that no rank has read, and the time until they are; -1: they
             do not grow fewer.
         version, published_ms: newest version that servers can use.
-        checkpoint_ms: time of the newest checkpoint.
+        checkpoint_ms: time of the newest checkpoint, or of the start while there is none.
+        checkpoint: what is in it.
         dead_letters: rows that could not be used, by reason.
         silent: ranks whose metrics do not answer.
     """
@@ -119,6 +138,7 @@ class Trainer:
     version: float | None
     published_ms: float | None
     checkpoint_ms: float | None
+    checkpoint: Checkpoint | None
     topics: list[Topic]
     quality: list[Quality]
     gate: Gate
@@ -188,24 +208,6 @@ class Published:
     champion: str
     rows: int | None
     hold: str | None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Newest generation of a checkpoint.
-
-    Args:
-        generations: that can be restored.
-        events: rows by topic, of the whole run.
-    """
-
-    folder: str
-    generation: int
-    created_ms: int
-    examples: int
-    step: int
-    generations: int
-    events: dict[str, int]
 
 
 @dataclass(frozen=True)

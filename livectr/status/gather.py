@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,7 +56,7 @@ class Places:
         folders: of runs of `livectr up`.
         metrics: Prometheus endpoints, HOST:PORT or URLs.
         servers: HOST:PORT of servers.
-        redis: URL → namespace.
+        redis: URL and namespace of each place of versions.
         checkpoints: folders.
         tls: of endpoints and servers.
         token: of servers that ask for one.
@@ -66,7 +66,7 @@ class Places:
     folders: tuple[RunFolder, ...] = ()
     metrics: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
-    redis: Mapping[str, str] = field(default_factory=dict)
+    redis: tuple[tuple[str, str], ...] = ()
     checkpoints: tuple[str, ...] = ()
     tls: ClientTls | None = None
     token: str | None = None
@@ -79,13 +79,14 @@ class _Process:
 
     Args:
         address: of its requests; "": unknown.
-        run_log: of a trainer; None: unknown.
+        run_log, checkpoint: of a trainer; None: unknown.
     """
 
     name: str
     metrics: tuple[str, ...]
     address: str = ""
     run_log: Path | None = None
+    checkpoint: str | None = None
 
 
 class Gatherer:
@@ -112,7 +113,7 @@ class Gatherer:
             scraped = self._all(pool, endpoints, self._scrape, silent)
             servers = {process.address for process in processes if process.address} | {*places.servers}
             described = self._all(pool, servers, self._describe, silent)
-            published = self._all(pool, self._redis().items(), _published, silent)
+            published = self._all(pool, self._redis(), _published, silent)
             checkpoints = self._all(pool, self._checkpoints(), _checkpoint, silent)
         self._now = {address: (time.monotonic(), samples) for address, samples in scraped.items()}
         found = [one for one in checkpoints.values() if one is not None]
@@ -152,18 +153,19 @@ class Gatherer:
             state = folder.state()
             for one in state.parts if state is not None else ():
                 if one.part.kind in (Kind.TRAINER, Kind.SERVER):
-                    yield _Process(one.name, one.metrics, one.part.address, _run_log(one))
+                    checkpoint = one.part.setting("--checkpoint")
+                    yield _Process(one.name, one.metrics, one.part.address, _run_log(one), checkpoint)
         for address in self._places.metrics:
             yield _Process(address, (address,))
 
-    def _redis(self) -> dict[str, str]:
-        """URL → namespace, also of the runs of `livectr up`."""
-        found = dict(self._places.redis)
+    def _redis(self) -> set[tuple[str, str]]:
+        """URLs and namespaces, also of the runs of `livectr up`."""
+        found = {*self._places.redis}
         for folder in self._places.folders:
             for part in folder.parts().values() if folder.running else ():
                 url = part.setting("--publish") or part.environment.get("LIVECTR_PUBLISH")
                 if part.kind is Kind.TRAINER and url:
-                    found.setdefault(url, part.setting("--namespace") or Keyspace().namespace)
+                    found.add((url, part.setting("--namespace") or Keyspace().namespace))
         return found
 
     def _checkpoints(self) -> list[str]:
@@ -212,7 +214,9 @@ class Gatherer:
         for one in ranks:
             for reason, count in by_label(one, "livectr_dead_letters_total", "reason").items():
                 dead[reason] = dead.get(reason, 0.0) + count
-        committed = checkpoints[0].events if len(checkpoints) == 1 else {}
+        saved = next((one for one in checkpoints if one.folder == process.checkpoint), None)
+        if process.checkpoint is None and len(checkpoints) == 1:
+            saved = checkpoints[0]
         return Trainer(
             name=process.name,
             ranks=len(process.metrics),
@@ -228,7 +232,8 @@ class Gatherer:
             version=value(first, "livectr_published_version") or None,
             published_ms=published and round(1000 * published),
             checkpoint_ms=checkpoint and round(1000 * checkpoint),
-            topics=self._topics(here, scraped, committed),
+            checkpoint=saved,
+            topics=self._topics(here, scraped, saved.events if saved is not None else {}),
             quality=[*_window(first), *_since_start(process.run_log)],
             gate=_gate(first),
             contest=_contest(first),

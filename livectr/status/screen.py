@@ -24,7 +24,9 @@ def screen(status: Status) -> RenderableType:
         _servers(status.servers),
         _silent(status),
     ]
-    return Group(*(Padding(section, (0, 0, 1, 0), expand=False) for section in sections if section is not None))
+    return Group(
+        *(Padding(section, (0, 0, 1, 0), expand=False) for section in sections if section is not None)
+    )
 
 
 def _parts(status: Status) -> Table | None:
@@ -80,10 +82,9 @@ def _backlog(trainer: Trainer) -> str:
 def _checkpoint(trainer: Trainer, status: Status) -> str:
     if not trainer.checkpoint_ms:
         return "none is written"
-    written = _ago(trainer.checkpoint_ms, status)
-    if len(status.checkpoints) != 1:
+    written, one = _ago(trainer.checkpoint_ms, status), trainer.checkpoint
+    if one is None:
         return written
-    one = status.checkpoints[0]
     return f"{written}; generation {one.generation} with {_count(one.examples)} examples, in {one.folder}"
 
 
@@ -122,13 +123,14 @@ def _quality(trainer: Trainer) -> Table:
 
 def _versions(status: Status) -> Table | None:
     """Versions in Redis, and the newest checkpoints that no trainer has shown."""
-    shown = len(status.trainers) and len(status.checkpoints) == 1
-    if not status.published and (shown or not status.checkpoints):
+    shown = [trainer.checkpoint for trainer in status.trainers]
+    others = [one for one in status.checkpoints if one not in shown]
+    if not status.published and not others:
         return None
     table = _table("", "where", "version", "written", "examples", "rows", "state", right=1)
     for one in status.published:
         table.add_row(f"Redis {one.redis} {one.namespace}", *_published(one, status))
-    for each in status.checkpoints if not shown else ():
+    for each in others:
         kept = f"generation {each.generation}, one of {each.generations}"
         written = _ago(each.created_ms, status)
         table.add_row(f"checkpoint {each.folder}", "", written, _count(each.examples), "", kept)

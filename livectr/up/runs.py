@@ -28,6 +28,11 @@ def known_folders() -> list[RunFolder]:
     return [RunFolder(path.parent) for path in sorted(HOME.glob("*/parts.json"))]
 
 
+def running_folders() -> list[RunFolder]:
+    """Runs of this working directory that are up."""
+    return [folder for folder in known_folders() if folder.running]
+
+
 def chosen_folder(said: str | None) -> RunFolder:
     """Folder of a run.
 
@@ -42,7 +47,7 @@ def chosen_folder(said: str | None) -> RunFolder:
         if not folder.exists:
             raise ConfigError(f"{said} is neither the folder of a run nor a pipeline that was run from here.")
         return folder
-    found = [folder for folder in known_folders() if folder.running]
+    found = running_folders()
     if not found:
         raise ConfigError(f"nothing is up in {HOME.absolute()}; name the folder of a run, or its pipeline.")
     if len(found) > 1:

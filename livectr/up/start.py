@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import ConfigError, DataError
@@ -93,11 +94,14 @@ def next_commands(folder: RunFolder, pipeline: Pipeline) -> list[str]:
     return [*commands, f"livectr status {word_of(folder)}", f"livectr down {word_of(folder)}"]
 
 
-def up_detached(words: Sequence[str], pipeline: Pipeline, folder: RunFolder) -> int:
+def up_detached(
+    words: Sequence[str], environment: Mapping[str, str], pipeline: Pipeline, folder: RunFolder
+) -> int:
     """Run the parts under a process of their own, and return once all are ready.
 
     Args:
         words: of the command without --detach.
+        environment: variables beside those of this process.
         pipeline: of the file.
         folder: of the run.
 
@@ -110,7 +114,12 @@ def up_detached(words: Sequence[str], pipeline: Pipeline, folder: RunFolder) -> 
     command = [sys.executable, "-m", "livectr", *words]
     with log.open("wb") as out, stop_signals() as asked:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **environment},
+            start_new_session=True,
         )
         progress = Progress()
         while child.poll() is None:

@@ -94,6 +94,15 @@ def test_quantiles_of_a_histogram_are_interpolated() -> None:
     assert quantile(samples, "h", 0.5) == pytest.approx(1.0)
     assert quantile(samples, "h", 0.7) == pytest.approx(1.5)
     assert quantile(samples, "h", 0.99) == 2.0
+    by_code = {
+        ("h_bucket", (("code", code), *labels)): n
+        for (_, labels), n in samples.items()
+        for code in ("OK", "ABORTED")
+    }
+    assert quantile(by_code, "h", 0.7) == pytest.approx(1.5)
+    assert quantile(
+        by_code | {("h_bucket", (("code", "OK"), ("le", "1.0"))): 100.0}, "h", 0.7, code="OK"
+    ) == (pytest.approx(0.7))
     assert quantile({}, "h", 0.5) is None
     assert quantile(None, "h", 0.5) is None
 

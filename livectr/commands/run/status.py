@@ -104,7 +104,7 @@ def _places(given: argparse.Namespace) -> Places:
         folders=tuple(folders),
         metrics=tuple(given.prometheus),
         servers=tuple(given.server),
-        redis={given.redis: given.namespace} if given.redis else {},
+        redis=((given.redis, given.namespace),) if given.redis else (),
         checkpoints=tuple(given.checkpoint),
         tls=tls_of(given),
         token=read_token(given.token_file) if given.token_file else None,

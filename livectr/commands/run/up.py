@@ -9,6 +9,7 @@ from livectr.commands.flags import command, count
 from livectr.commands.settings import given_settings, start_log
 from livectr.config.settings import EVERY, SETTINGS, commands_of
 from livectr.config.sources import resolve
+from livectr.secrets import has_password, without_flags
 from livectr.system.heap import loading
 
 EXAMPLES = """\
@@ -66,17 +67,20 @@ def run(given: argparse.Namespace) -> int:
         from livectr.up.start import up, up_detached
 
     pipeline = load_pipeline(given.pipeline)
-    settings = given_settings(given)
-    outer = resolve(settings, toml=given.config)
+    assigned = given_settings(given)
+    said = {"source": given.source, "publish": given.redis, "ranks": given.ranks, "listen": given.listen}
+    outer = resolve(
+        assigned | {name: value for name, value in said.items() if value is not None}, toml=given.config
+    )
     options = UpOptions(
-        given.pipeline,
-        given.source or outer.source or None,
-        given.listen,
-        given.redis or outer.publish,
-        given.kafka,
-        given.ranks or outer.ranks,
-        settings,
-        given.config,
+        pipeline=given.pipeline,
+        source=outer.source or None,
+        listen=given.listen,
+        redis=outer.publish,
+        kafka=given.kafka,
+        ranks=outer.ranks,
+        settings=assigned,
+        config=given.config,
     )
     folder = folder_for(given.pipeline, given.dir)
     if given.print:
@@ -84,7 +88,9 @@ def run(given: argparse.Namespace) -> int:
             print(command_of(part))
         return 0
     check_down(folder)
-    if given.detach:
-        words = [word for word in given.arguments if word != "--detach"]
-        return up_detached(words, pipeline, folder)
-    return up(options, pipeline, folder)
+    if not given.detach:
+        return up(options, pipeline, folder)
+    words, environment = [word for word in given.arguments if word != "--detach"], {}
+    if outer.publish is not None and has_password(outer.publish):  # every user can read words
+        words, environment = without_flags(words, ["--redis"]), {"LIVECTR_PUBLISH": outer.publish}
+    return up_detached(words, environment, pipeline, folder)

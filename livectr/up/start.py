@@ -31,11 +31,13 @@ def up(options: UpOptions, pipeline: Pipeline, folder: RunFolder) -> int:
     """
     check_down(folder)
     with folder.owned(), stop_signals() as asked:
-        parts = plan(options, pipeline, from_here(folder.path), folder.parts())
         folder.forget_state()
-        folder.write_parts(parts)
+        folder.write_parts(plan(options, pipeline, from_here(folder.path), folder.parts()))
         run = _Run(folder, pipeline, asked)
-        run.go()
+        try:
+            run.go()
+        finally:
+            folder.forget_state()
         if run.failed is not None:
             name, reason = run.failed
             kind = DataError if "exit code 3" in reason else ConfigError

@@ -178,6 +178,16 @@ def test_status_of_addresses_says_what_is_silent(shop: Shop, capsys: pytest.Capt
     assert shown.returncode == 0 and "Connection refused" in shown.stdout, shown.stderr
 
 
+def test_watch_looks_again_and_again(shop: Shop) -> None:
+    out = shop.folder / "watched.txt"
+    with out.open("wb") as file:
+        command = [sys.executable, "-m", "livectr", "status", "--watch", "100ms"]
+        with subprocess.Popen(command, cwd=shop.folder, stdout=file, stderr=file) as watch:
+            until(lambda: out.read_text().count("\nlearned ") > 2, process=watch, why=out.read_text)
+            watch.send_signal(signal.SIGINT)
+            assert watch.wait(left_s()) == 130
+
+
 def test_a_killed_part_comes_back_with_its_reason(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     killed = {name: shop.part(name).pid for name in ("trainer", "rank")}
     for pid in killed.values():

@@ -59,11 +59,15 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run a pipeline until Ctrl-C, or detached."""
+    from livectr.up.runs import check_down, folder_for, from_here
+
     start_log(given, "up")
+    folder = folder_for(given.pipeline, given.dir)
+    if not given.print:
+        check_down(folder)  # before the imports, which take seconds
     with loading(lean=given.alone):
         from livectr.ingest.pipeline import load_pipeline
         from livectr.up.plan import UpOptions, command_of, plan
-        from livectr.up.runs import check_down, folder_for, from_here
         from livectr.up.start import up, up_detached
 
     pipeline = load_pipeline(given.pipeline)
@@ -82,12 +86,10 @@ def run(given: argparse.Namespace) -> int:
         settings=assigned,
         config=given.config,
     )
-    folder = folder_for(given.pipeline, given.dir)
     if given.print:
         for part in plan(options, pipeline, from_here(folder.path), folder.parts()):
             print(command_of(part))
         return 0
-    check_down(folder)
     if not given.detach:
         return up(options, pipeline, folder)
     words, environment = [word for word in given.arguments if word != "--detach"], {}

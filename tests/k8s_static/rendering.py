@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,21 @@ def render(folder: Path) -> list[Manifest]:
     assert done.returncode == 0, f"{folder}: {done.stderr}"
     assert not done.stderr, f"{folder}: {done.stderr}"
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+
+
+def moved(overlay: Path, folder: Path, namespace: str) -> Path:
+    """Copy of an overlay in another folder that differs in its namespace alone."""
+    for source in overlay.iterdir():
+        (folder / source.name).write_bytes(source.read_bytes())
+    found = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    found["namespace"] = namespace
+    for kind in ("resources", "components", "transformers"):
+        found[kind] = [
+            os.path.relpath(overlay / each, folder.resolve()) if each.startswith("..") else each
+            for each in found.get(kind, [])
+        ]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(found))
+    return folder
 
 
 @cache

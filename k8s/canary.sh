@@ -2,14 +2,15 @@
 # Share of requests of the canary track: k8s/canary.sh status | share PODS | promote | rollback
 #
 #   status     pods of both tracks, and the track that the Services select
-#   share N    N pods of rank and of prerank beside the stable ones: N of all pods is the canary's share of requests
+#   share N    N pods of each kind of server beside the stable ones: N of all pods is the canary's share of requests
 #   promote    the canary gets as many pods as the stable track, and then all requests
 #   rollback   the stable track gets all requests again, and the canary has no more servers
 #
-# NAMESPACE is the namespace (livectr). Both tracks stay up after `promote`, so that `rollback` takes seconds.
+# NAMESPACE is the namespace (livectr), ROLES are the kinds of servers (rank prerank): add recommend where it is deployed.
+# Both tracks stay up after `promote`, so that `rollback` takes seconds.
 set -eu
 namespace=${NAMESPACE:-livectr}
-roles="rank prerank"
+roles=${ROLES:-rank prerank}
 kube() { kubectl --namespace "$namespace" "$@"; }
 
 pods_of() { kube get deployment "$1" --output 'jsonpath={.spec.replicas}'; }
@@ -27,7 +28,7 @@ select_track() {  # `null` removes the label from a selector: both tracks
 
 case "${1:-}" in
     status)
-        kube get pods --selector 'app.kubernetes.io/name in (rank, prerank)' --label-columns livectr.dev/track
+        kube get pods --selector "app.kubernetes.io/name in ($(echo $roles | tr ' ' ,))" --label-columns livectr.dev/track
         kube get service $roles --output 'custom-columns=SERVICE:.metadata.name,SELECTS:.spec.selector'
         ;;
     share)

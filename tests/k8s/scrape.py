@@ -52,3 +52,10 @@ def until_all_answer(cluster: Cluster, address: str, scheme: str = "http") -> No
         why=lambda: [(t["labels"], t["health"], t["lastError"]) for t in targets],
         turn=lambda: time.sleep(2),
     )
+
+
+def target_health(address: str, job: str) -> list[str]:
+    """Health of the targets of a job."""
+    with urlopen(f"{address}/api/v1/targets?state=active", timeout=30) as answer:
+        targets = json.load(answer)["data"]["activeTargets"]
+    return [each["health"] for each in targets if each["labels"]["job"] == job]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from tests.k8s_static.rendering import (
     settings,
 )  # fmt: skip
 
-SERVERS = ("rank", "prerank")
+SERVERS = ("rank", "prerank", "recommend")
 every_overlay = pytest.mark.parametrize("name", OVERLAYS)
 
 
@@ -168,13 +168,21 @@ def test_services_find_pods_and_their_ports(name: str) -> None:
                 assert any(target in (p["name"], p["containerPort"]) for p in declared), f"{title}: {port}"
 
 
-def test_rank_and_prerank_differ_in_their_role_alone() -> None:
+def test_servers_differ_in_their_role_alone() -> None:
+    """A recommend server has more memory, for both models; ranking ones may have a claim and log."""
     texts = {
-        role: [
-            yaml.safe_dump(m).replace(role, "ROLE")
-            for m in manifests("local")
-            if m["metadata"]["name"].startswith(role)
-        ]
+        role: {
+            m["kind"] + m["metadata"]["name"].removeprefix(role): yaml.safe_dump(m).replace(role, "ROLE")
+            for m in manifests("strimzi-tls")
+            if re.match(rf"{role}(-\w+)?$", m["metadata"]["name"])
+        }
         for role in SERVERS
     }
-    assert texts["rank"] and all(a == b for a, b in pairwise(texts.values()))
+    del texts["recommend"]["Service-metrics"]  # of `prometheus`, where the others' are
+    deployments = {role: found.pop("Deployment").splitlines() for role, found in texts.items()}
+    assert texts["rank"] == texts["prerank"] == texts["recommend"] and len(texts["rank"]) == 5
+    differing = [
+        pair for pair in zip(deployments["rank"], deployments["recommend"], strict=True) if len(set(pair)) > 1
+    ]
+    assert {a.split(":")[0].strip() for a, _ in differing} == {"memory"}
+    assert set(deployments["prerank"]) <= set(deployments["rank"])

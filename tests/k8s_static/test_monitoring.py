@@ -89,6 +89,8 @@ def test_prometheus_finds_every_pod_with_metrics_by_dns() -> None:
     found: dict[str, set[str]] = {}
     for job in yaml.safe_load(config["data"]["prometheus.yml"])["scrape_configs"]:
         for name in (name for sd in job.get("dns_sd_configs", []) for name in sd["names"]):
+            if name.startswith("_metrics._tcp.recommend"):
+                continue
             overlay = "canary" if name.endswith("trainer-canary") else "local"
             service = only(overlay, "Service", name.removeprefix("_metrics._tcp."))["spec"]
             assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True
@@ -128,3 +130,15 @@ def test_the_monitor_of_a_canary_has_jobs_of_its_own() -> None:
     assert match and relabel["targetLabel"] == "job" and relabel["replacement"] == "$1-canary"
     assert not re.fullmatch(relabel["regex"], "rank;stable")
     assert only("canary", "Deployment", "rank-canary")
+
+
+def test_prometheus_finds_recommend_servers_where_there_are_some() -> None:
+    (config,) = [m for m in of_kind("recommend", "ConfigMap") if "prometheus.yml" in m["data"]]
+    jobs = {
+        job["job_name"]: job for job in yaml.safe_load(config["data"]["prometheus.yml"])["scrape_configs"]
+    }
+    (name,) = jobs["recommend"]["dns_sd_configs"][0]["names"]
+    service = only("recommend", "Service", name.removeprefix("_metrics._tcp."))["spec"]
+    template = dict(pods("recommend"))["Deployment/recommend"]
+    assert matches({"matchLabels": service["selector"]}, template["metadata"]["labels"])
+    assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True

@@ -136,6 +136,22 @@ def test_production_names_the_ways_out() -> None:
         assert [p["port"] for p in rule["ports"]] == [port]
 
 
+def test_a_recommend_server_has_the_edges_of_a_rank_server_and_both_log_what_they_serve() -> None:
+    found = edges("recommend")
+    assert ("recommend", "redis", REDIS) in found and ("prometheus", "recommend", 9100) in found
+    ours = {
+        role: {
+            tuple(each.replace(role, "ROLE") if isinstance(each, str) else each for each in edge)
+            for edge in found
+            if role in edge
+        }
+        for role in ("rank", "recommend")
+    }
+    assert ours["rank"] == ours["recommend"]
+    kafka = {source for source, target, _ in found if target == "kafka"}
+    assert kafka == {"trainer", "rank", "recommend", "offline"}
+
+
 def test_offline_work_reaches_kafka_alone() -> None:
     work = {source: (target, port) for source, target, port in edges("queue") if source == "offline"}
     assert work == {"offline": ("kafka", KAFKA)}

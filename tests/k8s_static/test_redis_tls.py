@@ -107,6 +107,7 @@ def test_all_parts_of_redis_speak_tls() -> None:
         (NAME, "StatefulSet", "trainer"),
         (NAME, "Deployment", "rank"),
         (NAME, "Deployment", "prerank"),
+        (NAME, "Deployment", "recommend"),
         ("gang", "JobSet", "trainer"),
     ],
 )

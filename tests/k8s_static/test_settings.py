@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -127,7 +128,11 @@ def test_users_of_redis_have_a_password_file(name: str, tmp_path: Path) -> None:
             if volume["name"] == "redis-auth" and "items" in volume["secret"]:
                 (item,) = volume["secret"]["items"]
                 user = (
-                    "server" if "rank" in title else "monitor" if title == "Deployment/redis" else "trainer"
+                    "server"
+                    if re.search("rank|recommend", title)
+                    else "monitor"
+                    if title == "Deployment/redis"
+                    else "trainer"
                 )
                 assert item["key"] == user, title
 

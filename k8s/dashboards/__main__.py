@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from k8s.dashboards.boards import (
     freshness,
+    images,
     ingest,
     learning,
     overview,
@@ -19,6 +21,7 @@ from k8s.dashboards.boards import (
     tables,
     training,
 )
+from k8s.dashboards.marks import annotations
 from k8s.dashboards.panels import Board, build
 
 BOARDS: tuple[Board, ...] = (
@@ -28,6 +31,7 @@ BOARDS: tuple[Board, ...] = (
     learning.BOARD,
     training.BOARD,
     tables.BOARD,
+    images.BOARD,
     serving.BOARD,
     platform.BOARD,
 )
@@ -37,10 +41,15 @@ HERE = Path(__file__).parent
 def files() -> Mapping[str, str]:
     """Name of a file → text of the dashboard."""
     return {
-        f"livectr-{board.name}.json": json.dumps(build(board), cls=JSONEncoder, indent=2, sort_keys=True)
-        + "\n"
+        f"livectr-{board.name}.json": json.dumps(_model(board), indent=2, sort_keys=True) + "\n"
         for board in BOARDS
     }
+
+
+def _model(board: Board) -> dict[str, Any]:
+    """Grafana's model of a board, with the annotations of all boards."""
+    model: dict[str, Any] = json.loads(json.dumps(build(board), cls=JSONEncoder))
+    return model | {"annotations": annotations()}
 
 
 def main(folder: Path) -> None:

@@ -62,6 +62,7 @@ class Panel:
         most: upper end of the axis; None: as the data have it.
         worst: value from which a number turns red; None: it has no color.
         falls: a number is bad below `worst`, not above.
+        good: least and most good value of lines, each drawn as a dashed line; None: no bound.
     """
 
     title: str
@@ -74,6 +75,7 @@ class Panel:
     most: float | None = None
     worst: float | None = None
     falls: bool = False
+    good: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,27 @@ class Board:
     rows: Sequence[tuple[str, Sequence[Panel]]]
 
 
-def lines(title: str, about: str, unit: Unit, *queries: tuple[str, str], width: int = 8) -> Panel:
-    """Lines over time; each query is an expression and the name of its series."""
-    return Panel(title, about, unit, [Query(*query) for query in queries], width=width)
+def lines(
+    title: str,
+    about: str,
+    unit: Unit,
+    *queries: tuple[str, str],
+    width: int = 8,
+    least: float | None = None,
+    most: float | None = None,
+) -> Panel:
+    """Lines over time; each query is an expression and the name of its series.
+
+    Args:
+        title: at most a few words.
+        about: sentences for the reader.
+        unit: Grafana's name of the unit.
+        queries: expression and legend of each.
+        width: columns of 24.
+        least: good values are not below it.
+        most: good values are not above it.
+    """
+    return Panel(title, about, unit, [Query(*query) for query in queries], width=width, good=(least, most))
 
 
 def areas(title: str, about: str, unit: Unit, *queries: tuple[str, str], width: int = 8) -> Panel:
@@ -213,7 +233,18 @@ def _panel(panel: Panel) -> timeseries.Panel | stat.Panel | heatmap.Panel:
     if panel.most is not None:
         made.max(panel.most)
     _common(made, panel)
+    if panel.good != (None, None):
+        style = common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
+        made.thresholds_style(style).thresholds(_limits(*panel.good))
     return made
+
+
+def _limits(least: float | None, most: float | None) -> builders.ThresholdsConfig:
+    """Thresholds of lines: Grafana draws each at its value in its color, but the first."""
+    steps = [dashboard.Threshold(None, "green" if least is None else "red")]
+    steps += [dashboard.Threshold(least, "green")] * (least is not None)
+    steps += [dashboard.Threshold(most, "red")] * (most is not None)
+    return builders.ThresholdsConfig().mode(dashboard.ThresholdsMode.ABSOLUTE).steps(steps)
 
 
 def _number(panel: Panel) -> stat.Panel:
@@ -241,7 +272,7 @@ _Color = heatmap.HeatmapColorOptions
 def _common(made: timeseries.Panel | stat.Panel | heatmap.Panel, panel: Panel) -> None:
     made.title(panel.title).description(panel.about).unit(panel.unit).span(panel.width).datasource(SOURCE)
     for index, query in enumerate(panel.queries):
-        target = prometheus.Dataquery().expr(_filled(query.expr)).legend_format(query.legend)
+        target = prometheus.Dataquery().expr(filled(query.expr)).legend_format(query.legend)
         target.ref_id(chr(ord("A") + index)).datasource(SOURCE)
         if panel.kind == "number":
             target.instant()
@@ -252,6 +283,6 @@ def _common(made: timeseries.Panel | stat.Panel | heatmap.Panel, panel: Panel) -
         made.with_target(target)
 
 
-def _filled(expr: str) -> str:
+def filled(expr: str) -> str:
     """Put matchers in the place of `@`."""
     return expr.replace("{@rules", "{" + OF_RULES).replace("{@", "{" + MATCHERS)

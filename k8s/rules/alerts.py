@@ -85,7 +85,10 @@ ALERTS = (
         "2m",
         "{0} < 1",
         # A server that answers no scrape has `up` alone.
-        ('sum by (namespace, job) (livectr_server_ready or 0 * up{job=~"(rank|prerank)(-canary)?"})',),
+        (
+            "sum by (namespace, job) (livectr_server_ready or "
+            '0 * up{job=~"(rank|prerank|recommend)(-canary)?"})',
+        ),
         "No {{ $labels.job }} server in {{ $labels.namespace }} is ready",
     ),
     Alert(
@@ -234,3 +237,9 @@ ALERTS = (
         "The disk of {{ $labels.folder }} of {{ $labels.pod }} in {{ $labels.namespace }} is 85 % full",
     ),
 )
+
+
+def bound_s(name: str) -> float:
+    """Bound of an alert in seconds, for the line in its panels."""
+    (found,) = (alert.bound_s for alert in ALERTS if alert.name == name)
+    return found

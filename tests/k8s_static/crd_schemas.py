@@ -22,6 +22,13 @@ DROPPED = {"description", "title", "default", "example", "x-kubernetes-validatio
 ANYTHING: dict[str, Any] = {"type": "object"}
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads `=`, an operator in a CRD, as a text: YAML 1.1 has a type for it."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:value", yaml.SafeLoader.construct_yaml_str)
+
+
 def strict(schema: Any) -> Any:
     """A JSON schema that says what the API server checks: unknown fields, types, numbers as text."""
     if isinstance(schema, list):
@@ -62,7 +69,7 @@ def main(paths: list[str]) -> None:
     """Write the schemas of CRD files."""
     FOLDER.mkdir(exist_ok=True)
     for path in paths:
-        for crd in yaml.safe_load_all(Path(path).read_text()):
+        for crd in yaml.load_all(Path(path).read_text(), _Loader):
             if crd and crd.get("kind") == "CustomResourceDefinition":
                 for name, schema in schemas(crd).items():
                     text = json.dumps(schema, separators=(",", ":"), sort_keys=True)

@@ -78,7 +78,9 @@ def test_serving_goes_before_training(name: str) -> None:
     assert classes["livectr-serving"]["value"] > classes["livectr-training"]["value"]
     assert classes["livectr-training"]["preemptionPolicy"] == "Never"
     for title, template in pods(name):
-        if not title.startswith(("Deployment/simulator", "Deployment/client", "Deployment/prometheus")):
+        if not title.startswith(
+            ("Deployment/simulator", "Deployment/client", "Deployment/prometheus", "Deployment/grafana")
+        ):
             wanted = "training" if "trainer" in title or "CronJob" in title else "serving"
             assert template["spec"]["priorityClassName"] == f"livectr-{wanted}", title
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from k8s.dashboards.marks import MARKS
+from k8s.dashboards.panels import filled
 from k8s.rules.alerts import ALERTS
 from k8s.rules.objectives import OBJECTIVES
 from tests.waiting import left_s
@@ -29,6 +31,8 @@ ABSENT_ON_A_LAPTOP = {
     "DCGM_": "metrics of NVIDIA's exporter on a node with a GPU",
     "livectr_contest_logloss": "a pipeline with challengers",
     "livectr_canary_": "a server with a canary",
+    "livectr_content_drift_ratio": "a trainer with content_tolerance",
+    "livectr_served_log_dropped": "a server with a served log",
 }
 """Begin of a metric's name → where it comes from."""
 ABSENT_IN_THE_LAB = {
@@ -36,6 +40,8 @@ ABSENT_IN_THE_LAB = {
     "DCGM_": "metrics of NVIDIA's exporter on a node with a GPU",
     "livectr_contest_logloss": "a pipeline with challengers",
     "livectr_canary_": "a server with a canary",
+    "livectr_content_drift_ratio": "a trainer with content_tolerance",
+    "livectr_served_log_dropped": "a server with a served log",
 }
 
 
@@ -69,6 +75,12 @@ def of_dashboards() -> Iterator[Expression]:
                 yield Expression(f"{file.stem}: {panel['title']}", re.sub(r'"\$\w+"', '".+"', text))
 
 
+def of_marks() -> Iterator[Expression]:
+    """Signals of the annotations."""
+    for mark in MARKS:
+        yield Expression(f"mark {mark.name}", re.sub(r'"\$\w+"', '".+"', filled(mark.signal)))
+
+
 def of_rules() -> Iterator[Expression]:
     """Records of every rule, and every signal that an alert measures.
 
@@ -100,7 +112,7 @@ def answer(url: str, expression: Expression) -> list[float]:
 
 def wanted(absent: Mapping[str, str]) -> list[Expression]:
     """Expressions that should have data where these sources of metrics are absent."""
-    return [e for e in (*of_dashboards(), *of_rules()) if not e.comes_from(absent)]
+    return [e for e in (*of_dashboards(), *of_marks(), *of_rules()) if not e.comes_from(absent)]
 
 
 def without_data(url: str, absent: Mapping[str, str]) -> list[Expression]:

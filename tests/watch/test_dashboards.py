@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,13 @@ import livectr.store.measured_redis
 import livectr.system.build_info
 import livectr.trainer.build
 from k8s.dashboards import __main__ as dashboards
+from k8s.dashboards.marks import MARKS
 from k8s.rules import __main__ as rules
+from k8s.rules.alerts import bound_s
+from tests.promtool import promtool
 from tests.watch.expressions import ABSENT_ON_A_LAPTOP, DASHBOARDS, panels
 
+METRICS = DASHBOARDS.parents[1] / "docs" / "metrics.md"
 FILES = sorted(DASHBOARDS.glob("*.json"))
 DECLARE_METRICS = (
     livectr.ingest.metrics,
@@ -57,15 +62,25 @@ def test_the_committed_files_are_what_the_programs_write() -> None:
         assert (DASHBOARDS / name).read_text() == text, f"{name} is old: run `python -m k8s.dashboards`"
 
 
-def test_all_eight_boards_are_delivered() -> None:
-    names = ("overview", "freshness", "ingest", "learning", "training", "tables", "serving", "platform")
+def test_all_boards_are_delivered() -> None:
+    names = (
+        "overview",
+        "freshness",
+        "ingest",
+        "learning",
+        "training",
+        "tables",
+        "images",
+        "serving",
+        "platform",
+    )
     wanted = [f"livectr-{name}.json" for name in names]
     assert {file.name for file in FILES} == set(wanted)
     generators = yaml.safe_load((DASHBOARDS / "kustomization.yaml").read_text())["configMapGenerator"]
     assert [generator["files"] for generator in generators] == [[name] for name in wanted]
     assert all(file.stat().st_size < 100_000 for file in FILES), "too large for kubectl's annotation"
     boards = [json.loads(file.read_text()) for file in FILES]
-    assert len({board["uid"] for board in boards}) == len({board["title"] for board in boards}) == 8
+    assert len({board["uid"] for board in boards}) == len({board["title"] for board in boards}) == 9
 
 
 @pytest.mark.parametrize("dashboard", each())
@@ -140,6 +155,64 @@ def test_every_metric_exists(dashboard: dict[str, Any]) -> None:
     for title, expr in expressions(dashboard):
         for name, _ in SELECTOR.findall(expr):
             assert name in known or name.startswith(OTHERS), f"{title} reads {name}, which nobody exports"
+
+
+def test_every_metric_has_a_panel() -> None:
+    """All that docs/metrics.md names, to look at it without PromQL."""
+    rows = [line for line in METRICS.read_text().splitlines() if line.startswith("| `livectr_")]
+    named = {name for row in rows for name in re.findall(r"`(livectr_\w+)", row.split("|")[1])}
+    shown = "".join(expr for file in FILES for _, expr in expressions(json.loads(file.read_text())))
+    assert len(named) > 100 and not sorted(name for name in named if name not in shown)
+
+
+def test_lines_of_alerts_have_their_bounds() -> None:
+    """A dashed line is where an alert begins; a line without a bound is on no panel."""
+    found = {}
+    for file in FILES:
+        for panel in panels(json.loads(file.read_text())):
+            defaults = panel["fieldConfig"]["defaults"]
+            if "thresholdsStyle" in defaults.get("custom", {}):
+                assert defaults["custom"]["thresholdsStyle"] == {"mode": "dashed"}
+                steps = defaults["thresholds"]["steps"]
+                found[f"{file.stem} {panel['title']}"] = [s["value"] for s in steps[1:]]
+    assert found["livectr-training Age of the checkpoint"] == [bound_s("CheckpointOld")]
+    assert found["livectr-learning Calibration"] == [0.9, 1.1]
+    assert found["livectr-overview Burn rate over 1h"] == [14.4]
+    assert len(found) >= 15 and all(found.values())
+
+
+@pytest.mark.parametrize("dashboard", each())
+def test_marks_explain_changes(dashboard: dict[str, Any]) -> None:
+    """Starts, roll-outs and versions, of what the variables choose."""
+    marks = dashboard["annotations"]["list"]
+    assert {"Starts", "Roll-outs", "Complete versions", "Versions held"} <= {mark["name"] for mark in marks}
+    for mark in marks:
+        assert mark["datasource"] == SOURCE and mark["enable"] and mark["titleFormat"] and mark["textFormat"]
+        for name, matchers in SELECTOR.findall(mark["expr"]):
+            assert all(f'{each}=~"${each}"' in matchers for each in ("namespace", "job", "pod"))
+            assert name in known_names() or name.startswith(OTHERS)
+
+
+def test_prometheus_understands_every_expression(tmp_path: Path) -> None:
+    asked = {
+        re.sub(r'"\$\w+"', '".+"', re.sub(r"\$__(rate_)?interval", "1m", expr))
+        for file in FILES
+        for expr in [
+            *(text for _, text in expressions(json.loads(file.read_text()))),
+            *(mark.expr for mark in MARKS),
+        ]
+    }
+    group = {
+        "name": "panels",
+        "rules": [{"record": f"panel:{n}", "expr": text} for n, text in enumerate(sorted(asked))],
+    }
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [group]}))
+    done = subprocess.run(
+        [promtool(), "check", "rules", "--lint=none", str(tmp_path / "rules.yaml")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and f"{len(asked)} rules found" in done.stdout, done.stdout + done.stderr
 
 
 def test_provisioning_reads_addresses_from_the_environment() -> None:

@@ -1,6 +1,7 @@
 """Freshness: how old is what the answers know?"""
 
 from k8s.dashboards.panels import Board, heat, lines, number, quantile, rate
+from k8s.rules.alerts import bound_s
 
 BOARD = Board(
     "freshness",
@@ -75,6 +76,7 @@ BOARD = Board(
                         "max by (pod, job, side) (livectr_served_version_age_seconds{@})",
                         "{{pod}} {{side}}",
                     ),
+                    most=bound_s("NoPublish"),
                 ),
                 lines(
                     "Swap time",

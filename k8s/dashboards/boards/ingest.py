@@ -1,6 +1,7 @@
 """Ingest: what comes in, what waits, and what cannot be used."""
 
 from k8s.dashboards.panels import Board, areas, lines, rate
+from k8s.rules.alerts import bound_s
 
 BOARD = Board(
     "ingest",
@@ -17,6 +18,20 @@ BOARD = Board(
                     ("sum by (topic) (livectr_consumer_lag_records{@})", "{{topic}}"),
                 ),
                 lines(
+                    "Backlog",
+                    "Rows of the logs that no rank has read; of files estimated from bytes.",
+                    "short",
+                    ("max by (namespace) (livectr_backlog_rows{@})", "{{namespace}}"),
+                ),
+                lines(
+                    "Time to catch up",
+                    "Estimated time until all rows are read, with those that arrive meanwhile. -1: they do "
+                    "not grow fewer; add ranks, or look for what is slow on Training.",
+                    "s",
+                    ("max by (namespace) (livectr_backlog_seconds{@})", "{{namespace}}"),
+                    least=0,
+                ),
+                lines(
                     "Seconds behind",
                     "Age of the newest record that was read, by partition; 0 once everything is read.",
                     "s",
@@ -24,6 +39,7 @@ BOARD = Board(
                         "max by (topic, partition) (livectr_event_lag_seconds{@})",
                         "{{topic}} {{partition}}",
                     ),
+                    most=bound_s("LagRises"),
                 ),
                 lines(
                     "Watermark delay",
@@ -38,6 +54,18 @@ BOARD = Board(
                     (
                         "max by (topic, partition) (livectr_held_back_seconds{@})",
                         "{{topic}} {{partition}}",
+                    ),
+                    most=5,
+                ),
+                lines(
+                    "Unconfirmed and overtaken",
+                    "Records that wait until others confirm the first record's time, and records whose place "
+                    "in event time had passed while their partition was idle.",
+                    "short",
+                    ("sum by (topic) (livectr_unconfirmed_events{@})", "{{topic}} wait"),
+                    (
+                        "sum by (topic) (increase(livectr_overtaken_events_total{@}[$__rate_interval]))",
+                        "{{topic}} overtaken",
                     ),
                 ),
                 areas(
@@ -173,6 +201,12 @@ BOARD = Board(
                         "histories evicted",
                     ),
                 ),
+                lines(
+                    "Histories that expire",
+                    "Behavior histories whose last click is older than any `within`.",
+                    "cps",
+                    (rate("livectr_histories_expired_total", "namespace"), "{{namespace}}"),
+                ),
             ],
         ),
         (
@@ -196,12 +230,19 @@ BOARD = Board(
                         "/ sum by (namespace) (rate(livectr_events_total{@}[$__rate_interval]))",
                         "{{namespace}}",
                     ),
+                    most=0.01,
                 ),
                 lines(
                     "Waiting on disk",
                     "Letters that their topic has not taken yet. A full spool pauses reading.",
                     "short",
                     ("sum by (pod, instance) (livectr_dead_letters_waiting{@})", "{{pod}} {{instance}}"),
+                ),
+                lines(
+                    "Bytes on disk",
+                    "Bytes of these letters. At `dead_letter_spool_bytes` reading waits.",
+                    "bytes",
+                    ("sum by (pod, instance) (livectr_dead_letter_spool_bytes{@})", "{{pod}} {{instance}}"),
                 ),
             ],
         ),

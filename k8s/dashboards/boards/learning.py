@@ -7,8 +7,11 @@ _CHAMPION = "livectr_champion{@} == 1"
 _OTHERS = f'livectr_gauc{{@, model!="prerank"}} unless {_CHAMPION}'
 
 
-def _measure(title: str, about: str, metric: str) -> Panel:
-    return lines(title, about, "none", (f"max by (namespace, model) ({metric}{{@}})", "{{model}}"))
+def _measure(
+    title: str, about: str, metric: str, *, least: float | None = None, most: float | None = None
+) -> Panel:
+    query = f"max by (namespace, model) ({metric}{{@}})", "{{model}}"
+    return lines(title, about, "none", query, least=least, most=most)
 
 
 BOARD = Board(
@@ -68,6 +71,7 @@ BOARD = Board(
                         f"scalar(max(livectr_gauc{{@}} and {_CHAMPION})) - max by (model) ({_OTHERS})",
                         "less {{model}}",
                     ),
+                    least=0,
                 ),
                 _measure(
                     "AUC of cold items",
@@ -80,6 +84,12 @@ BOARD = Board(
                     "Share of the window's examples whose item is cold.",
                     "percentunit",
                     ("max(livectr_cold_examples{@}) / max(livectr_window_examples{@})", "cold"),
+                ),
+                lines(
+                    "Users that GAUC leaves out",
+                    "Users whose examples in the window are all clicked, or all not. Many: GAUC says little.",
+                    "short",
+                    ("max by (namespace) (livectr_gauc_skipped_users{@})", "{{namespace}}"),
                 ),
             ],
         ),
@@ -97,6 +107,8 @@ BOARD = Board(
                     "Calibration",
                     "Predicted over observed clicks; 1 is right.",
                     "livectr_calibration_ratio",
+                    least=0.9,
+                    most=1.1,
                 ),
                 _measure("Log loss", "Mean cross entropy in nats; less is better.", "livectr_logloss"),
             ],
@@ -118,6 +130,12 @@ BOARD = Board(
                     "Log loss of the contest",
                     "Over the window of the promotion rule. Empty: the pipeline has no challengers.",
                     "livectr_contest_logloss",
+                ),
+                lines(
+                    "Examples of the contest",
+                    "Examples in the window of the promotion rule. 0: the pipeline has no challengers.",
+                    "short",
+                    ("max by (namespace) (livectr_contest_examples{@})", "{{namespace}}"),
                 ),
             ],
         ),

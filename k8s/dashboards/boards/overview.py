@@ -1,7 +1,8 @@
 """Overview: does the service keep its promises, and does the loop turn?"""
 
 from k8s.dashboards.panels import Board, areas, lines, number, quantile, rate
-from k8s.rules.objectives import OBJECTIVES
+from k8s.rules.alerts import bound_s
+from k8s.rules.objectives import LATENCY_S, OBJECTIVES
 
 
 def _burn(window: str) -> list[tuple[str, str]]:
@@ -50,8 +51,9 @@ BOARD = Board(
                     "none",
                     *_burn(window),
                     width=12,
+                    most=pages_at,
                 )
-                for window in ("1h", "6h")
+                for window, pages_at in (("1h", 14.4), ("6h", 6))
             ],
         ),
         (
@@ -74,6 +76,7 @@ BOARD = Board(
                         quantile(0.99, "livectr_request_seconds", "job", only='code="OK"'),
                         "{{job}}",
                     ),
+                    most=LATENCY_S,
                 ),
                 lines(
                     "Freshness",
@@ -106,6 +109,7 @@ BOARD = Board(
                     "Age of the newest record that was read, slowest partition. 0: everything is read.",
                     "s",
                     ("max by (topic) (livectr_event_lag_seconds{@})", "{{topic}}"),
+                    most=bound_s("LagRises"),
                 ),
                 lines(
                     "GAUC",
@@ -121,6 +125,7 @@ BOARD = Board(
                         'max by (pod, job) (livectr_served_version_age_seconds{@, side!="canary"})',
                         "{{pod}}",
                     ),
+                    most=bound_s("NoPublish"),
                 ),
                 lines(
                     "Processes",

@@ -131,6 +131,12 @@ BOARD = Board(
                     ("max by (namespace) (livectr_redis_evicted_keys{@})", "{{namespace}}"),
                 ),
                 lines(
+                    "Risky policy",
+                    "1 while Redis's `maxmemory-policy` may evict rows of the model. Set noeviction.",
+                    "bool",
+                    ("max by (namespace) (livectr_redis_risky_policy{@})", "{{namespace}}"),
+                ),
+                lines(
                     "Commands",
                     "Commands and pipelines that LiveCTR sends to Redis, by client.",
                     "ops",

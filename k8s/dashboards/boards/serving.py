@@ -70,6 +70,27 @@ BOARD = Board(
                     "reqps",
                     (rate("livectr_retried_requests_total", "role"), "{{role}}"),
                 ),
+                lines(
+                    "Explained",
+                    "Candidates whose scores are explained. Each costs as much as some scores.",
+                    "cps",
+                    (rate("livectr_explained_candidates_total", "pod"), "{{pod}}"),
+                ),
+                lines(
+                    "Champion",
+                    "Servers by the model that ranks. Two models at once: servers swap one after another.",
+                    "short",
+                    (
+                        'sum by (model) (livectr_served_champion{@, side!="canary"})',
+                        "{{model}}",
+                    ),
+                ),
+                lines(
+                    "Checks that failed",
+                    "Checks for a newer version that failed, by what the error means.",
+                    "ops",
+                    (rate("livectr_serving_checks_failed_total", "role", "outcome"), "{{role}} {{outcome}}"),
+                ),
             ],
         ),
         (
@@ -134,6 +155,7 @@ BOARD = Board(
                     "s",
                     (quantile(0.99, "livectr_pause_seconds", "pod"), "{{pod}}"),
                     width=12,
+                    most=LATENCY_S,
                 ),
                 lines(
                     "Requests p99 by code",
@@ -141,6 +163,51 @@ BOARD = Board(
                     "s",
                     (quantile(0.99, "livectr_request_seconds", "role", "code"), "{{role}} {{code}}"),
                     width=24,
+                    most=LATENCY_S,
+                ),
+            ],
+        ),
+        (
+            "Inputs of requests",
+            [
+                lines(
+                    "Age of look-up rows",
+                    "Time since a request's oldest look-up row was read from Redis: p50 and p99.",
+                    "s",
+                    (quantile(0.5, "livectr_live_input_age_seconds", "role"), "{{role}} p50"),
+                    (quantile(0.99, "livectr_live_input_age_seconds", "role"), "{{role}} p99"),
+                    width=12,
+                ),
+                lines(
+                    "Inputs newer than the version",
+                    "From the version's creation to the read of a request's look-up rows or histories.",
+                    "s",
+                    (quantile(0.5, "livectr_live_input_skew_seconds", "role"), "{{role}} p50"),
+                    (quantile(0.95, "livectr_live_input_skew_seconds", "role"), "{{role}} p95"),
+                    width=12,
+                ),
+            ],
+        ),
+        (
+            "Served log",
+            [
+                lines(
+                    "Records",
+                    "Sampled requests whose record is in the served log. None without `served_log`.",
+                    "cps",
+                    (rate("livectr_served_log_records_total", "pod"), "{{pod}}"),
+                ),
+                lines(
+                    "Records that wait",
+                    "Sampled requests whose record is not written yet. It grows while the sink is away.",
+                    "short",
+                    ("sum by (pod) (livectr_served_log_waiting_records{@})", "{{pod}}"),
+                ),
+                lines(
+                    "Dropped records",
+                    "Sampled requests without a record, by reason. `no_request_id`: clients send no id.",
+                    "cps",
+                    (rate("livectr_served_log_dropped_total", "reason"), "{{reason}}"),
                 ),
             ],
         ),

@@ -1,6 +1,7 @@
 """Training: where a step's time goes, and whether its results are safe."""
 
 from k8s.dashboards.panels import Board, areas, lines, rate
+from k8s.rules.alerts import bound_s
 
 
 def _quantiles(metric: str) -> tuple[tuple[str, str], ...]:
@@ -74,6 +75,12 @@ BOARD = Board(
                         "{{namespace}}",
                     ),
                 ),
+                lines(
+                    "Checks of the copies",
+                    "Comparisons of the network's copies on all ranks. A difference ends the run.",
+                    "ops",
+                    (rate("livectr_replica_checks_total", "namespace"), "{{namespace}}"),
+                ),
             ],
         ),
         (
@@ -112,6 +119,7 @@ BOARD = Board(
                         "time() - max by (namespace) (livectr_checkpoint_timestamp_seconds{@} > 0)",
                         "{{namespace}}",
                     ),
+                    most=bound_s("CheckpointOld"),
                 ),
                 lines(
                     "Checkpoint",
@@ -142,12 +150,46 @@ BOARD = Board(
                         "min by (pod, folder) (livectr_disk_free_bytes{@} / livectr_disk_bytes{@})",
                         "{{pod}} {{folder}}",
                     ),
+                    least=0.15,
                 ),
                 lines(
                     "Published version",
                     "Number of the newest version. It rises while events come.",
                     "none",
                     ("max by (namespace) (livectr_published_version{@})", "{{namespace}}"),
+                ),
+                lines(
+                    "Age of the published version",
+                    "Time since the newest version was published. It grows while no events come.",
+                    "s",
+                    (
+                        "time() - max by (namespace) (livectr_published_timestamp_seconds{@} > 0)",
+                        "{{namespace}}",
+                    ),
+                    most=bound_s("NoPublish"),
+                ),
+                lines(
+                    "Versions",
+                    "Versions in a minute, by their rows. `all` again and again: Redis loses versions.",
+                    "short",
+                    (
+                        f"60 * {rate('livectr_published_versions_total', 'rows')}",
+                        "{{rows}}",
+                    ),
+                ),
+                lines(
+                    "Copy for a version",
+                    "Seconds for which a version holds training up, to copy what changed.",
+                    "s",
+                    *_quantiles("livectr_publish_copy_seconds"),
+                ),
+                lines(
+                    "Failures of stores",
+                    "Requests of checkpoints that S3 did not answer, and checks of Redis without an answer. "
+                    "Both are repeated.",
+                    "ops",
+                    (rate("livectr_checkpoint_store_failures_total", "pod"), "S3 {{pod}}"),
+                    (rate("livectr_published_checks_failed_total", "pod"), "Redis {{pod}}"),
                 ),
                 lines(
                     "Starts",

@@ -26,8 +26,8 @@ STAGES = ("packages", "build")
 """Stages that no image contains. A name keeps their layers from Builder.clean, for the next build."""
 STAND_INS = {
     "kafka": "docker.io/apache/kafka:4.1.1",
-    "valkey": "docker.io/valkey/valkey:8.1",
-    "haproxy": "docker.io/library/haproxy:3.0",
+    "valkey": "docker.io/valkey/valkey:8.1.4",
+    "haproxy": "docker.io/library/haproxy:3.0.11",
     "prometheus": "docker.io/prom/prometheus:v2.53.5",
 }
 """Target of k8s/lab/stand_ins/Dockerfile → name in the manifests."""

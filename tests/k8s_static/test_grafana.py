@@ -53,8 +53,8 @@ def test_its_data_source_is_the_prometheus_beside_it() -> None:
     (source,) = provisioned("/etc/grafana/provisioning/datasources")["datasources"]
     _, container = pod()
     told = {each["name"]: each["value"] for each in container["env"]}
-    assert source["url"] == "$LIVECTR_PROMETHEUS" and source["type"] == "prometheus"
-    host, _, port = told["LIVECTR_PROMETHEUS"].removeprefix("http://").partition(":")
+    assert source["url"] == "$PROMETHEUS_URL" and source["type"] == "prometheus"
+    host, _, port = told["PROMETHEUS_URL"].removeprefix("http://").partition(":")
     assert int(port) in [p["port"] for p in only(NAME, "Service", host)["spec"]["ports"]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -128,13 +129,13 @@ def test_every_container_says_what_it_needs(name: str) -> None:
 
 @every_overlay
 def test_images_are_pinned(name: str) -> None:
-    """The project's images have the version of the manifests; others have a tag that is no `latest`."""
+    """The project's images have the version of the manifests; others have the tag of one release."""
     import livectr
 
     for title, template in pods(name):
         for container in containers(template):
             image, _, tag = container["image"].rpartition(":")
-            assert image and tag not in ("latest", ""), f"{title}: {container['image']}"
+            assert image and re.fullmatch(r"v?\d+\.\d+\.\d+", tag), f"{title}: {container['image']}"
             if "livectr/" in image:
                 assert tag == livectr.__version__, f"{title}: {container['image']}"
 

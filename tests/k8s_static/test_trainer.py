@@ -117,6 +117,15 @@ def test_variables_are_settings(name: str) -> None:
                 from_environment({v["name"]: v.get("value", "1") for v in container.get("env", [])})
 
 
+def test_each_gpu_has_a_rank() -> None:
+    """The overlay sets the number of GPUs alone."""
+    template = trainer(manifests("gpu"))["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    gpus = container["resources"]["limits"]["nvidia.com/gpu"]
+    assert environment(template)["LIVECTR_RANKS"] == gpus == "4"
+    assert container["image"].startswith("livectr/gpu:")
+
+
 def test_a_gang_is_the_same_pods() -> None:
     """The JobSet differs from the StatefulSet in the variables that number a pod and name its peers."""
     alone = trainer(manifests("queue"))["spec"]["template"]

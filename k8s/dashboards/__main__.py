@@ -21,7 +21,7 @@ from k8s.dashboards.boards import (
     tables,
     training,
 )
-from k8s.dashboards.marks import annotations
+from k8s.dashboards.marks import mark_models
 from k8s.dashboards.panels import Board, build
 
 BOARDS: tuple[Board, ...] = (
@@ -49,7 +49,7 @@ def files() -> Mapping[str, str]:
 def _model(board: Board) -> dict[str, Any]:
     """Grafana's model of a board, with the annotations of all boards."""
     model: dict[str, Any] = json.loads(json.dumps(build(board), cls=JSONEncoder))
-    return model | {"annotations": annotations()}
+    return model | {"annotations": mark_models()}
 
 
 def main(folder: Path) -> None:

@@ -78,7 +78,7 @@ MARKS = (
 )
 
 
-def annotations() -> dict[str, Any]:
+def mark_models() -> dict[str, Any]:
     """Grafana's model of all marks. The SDK's builder has no field for their texts."""
     source = {"type": SOURCE.type_val, "uid": SOURCE.uid}
     return {

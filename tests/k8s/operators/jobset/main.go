@@ -20,6 +20,11 @@ func read(path string) *v1alpha2.JobSet {
 	if err := json.Unmarshal(text, found); err != nil {
 		panic(err)
 	}
+	for n := range found.Spec.ReplicatedJobs { // the API server sets the defaults of the CRD before it asks
+		if job := &found.Spec.ReplicatedJobs[n]; job.GroupName == "" {
+			job.GroupName = "default"
+		}
+	}
 	return found
 }
 

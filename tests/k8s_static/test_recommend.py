@@ -48,13 +48,13 @@ def test_servers_read_the_features_that_encode_makes(role: str) -> None:
     assert made.removeprefix(written) == folder.removeprefix(mount["mountPath"])
 
 
-def test_the_trainer_reads_them_too() -> None:
+def test_the_trainer_reads_them_too_and_may_add_to_them() -> None:
     stateful = only("recommend", "StatefulSet", "trainer")["spec"]["template"]["spec"]
     (job,) = only("gang", "JobSet", "trainer")["spec"]["replicatedJobs"]
     for spec in (stateful, job["template"]["spec"]["template"]["spec"]):
         (container,) = spec["containers"]
         assert variables(container)["LIVECTR_CONTENT"] == "images=/content/images"
-        assert {"name": "content", "mountPath": "/content", "readOnly": True} in container["volumeMounts"]
+        assert {"name": "content", "mountPath": "/content"} in container["volumeMounts"]
         assert {"name": "content", "persistentVolumeClaim": {"claimName": "offline"}} in spec["volumes"]
 
 

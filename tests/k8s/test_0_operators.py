@@ -19,7 +19,7 @@ APPLY = ROOT / "k8s" / "apply.sh"
 def gang() -> Manifest:
     """The JobSet, as k8s/apply.sh names it."""
     own = os.environ | {"PATH": f"{Path(kubectl()).parent}:{os.environ['PATH']}"}
-    words = [APPLY, "--render", OVERLAYS["gang"]]
+    words = [str(APPLY), "--render", str(OVERLAYS["gang"])]
     done = subprocess.run(words, env=own, capture_output=True, text=True, check=True)
     (found,) = [each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "JobSet"]
     return dict(found)

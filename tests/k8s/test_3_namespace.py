@@ -44,4 +44,4 @@ def test_an_overlay_is_accepted_in_another_namespace(elsewhere: Cluster, name: s
         "--output=name",
     )
     told = elsewhere.kubectl(f"--namespace={OTHER}", *words, text=yaml.safe_dump_all(known))
-    assert len(told.split()) == len(known)
+    assert len(told.splitlines()) == len(known)

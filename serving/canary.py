@@ -41,7 +41,8 @@ class CanaryOptions:
 
     Args:
         ns: namespace that the canary serves.
-        share: share of the requests that it answers, from 0 (those that name it) to 1.
+        share: share of the requests that it answers, from 0 (those that name it) to 1, while the stable
+            namespace has no live share (`store.live_share`).
         by: "user": a user stays on one side; "request": drawn by the request id.
         pipeline: file of its pipeline; None: the server's.
     """

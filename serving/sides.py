@@ -48,7 +48,7 @@ class Side:
 
     Args:
         name: STABLE or CANARY.
-        share: of the requests.
+        share: of the requests, as it is followed in Redis (`store.live_share`).
         by: what a request is drawn by; empty: the server has no canary.
     """
 
@@ -88,6 +88,7 @@ class Sides:
         self._drawn = drawn = options.canary_options
         self._key = pipeline.log.impressions.key
         self._said = ""
+        self._set_share = 0.0 if drawn is None else drawn.share
         share, by = (1.0, "") if drawn is None else (1 - drawn.share, drawn.by)
         self.stable = Side(STABLE, options.namespace, ROLES[role](pipeline, options), share, by)
         self.canary: Side | None = None
@@ -100,6 +101,7 @@ class Sides:
                 for method in side.role.methods:
                     metrics.begin_requests(method.role)
         if self.canary is not None:
+            self.stable.follower.on_look(self._follow_share)
             for method, reason in itertools.product(
                 self.canary.role.methods, (NO_VERSION, UNHEALTHY, NO_KEY)
             ):
@@ -150,13 +152,15 @@ class Sides:
         """
         if request.side:
             return self._named(request.side)
-        if self.canary is None or self._drawn is None:
+        options = self._drawn  # one share for a request
+        if self.canary is None or options is None:
             return STABLE
-        key = request.request_id if self._drawn.by == REQUEST else _key_of(request, self._key)
-        drawn = CANARY if key and self._drawn.draws(key) else STABLE
+        key = request.request_id if options.by == REQUEST else _key_of(request, self._key)
+        some = 0 < options.share < 1  # all and none need no key
+        drawn = CANARY if (options.draws(key) if some and key else options.share == 1) else STABLE
         if request.version:
             return self._serving(request.version, drawn)
-        reason = NO_KEY if not key else self._ready() if drawn == CANARY else ""
+        reason = NO_KEY if some and not key else self._ready() if drawn == CANARY else ""
         if reason:
             metrics.CANARY_FALLBACKS.labels(role, reason).inc()
             return STABLE
@@ -174,6 +178,18 @@ class Sides:
         reply = handles[side](request, deadline)
         reply.message.side = side
         return reply
+
+    def _follow_share(self) -> None:
+        """Take the share that the stable namespace has for this canary, else that of the setting."""
+        live, canary, set_share = self.stable.follower.reader.live_share(), self.canary, self._set_share
+        assert canary is not None and self._drawn is not None
+        share = set_share if live is None or live.ns != canary.namespace else live.share
+        if share == canary.share:
+            return
+        log.info("the canary's share of the requests is %.4g (before: %.4g)", share, canary.share)
+        self._drawn = replace(self._drawn, share=share)
+        self.canary = replace(canary, share=share)
+        self.stable = replace(self.stable, share=1 - share)
 
     def _named(self, side: str) -> str:
         if side not in _ANOTHER:

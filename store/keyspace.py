@@ -125,6 +125,11 @@ class Keyspace:
         """Redis key of an operator's wish to end a hold or a rollback."""
         return f"{{{self.namespace}}}:release"
 
+    @property
+    def canary(self) -> str:
+        """Redis key of the live share of the servers' canary (`store.live_share`)."""
+        return f"{{{self.namespace}}}:canary"
+
     def log(self, version: int) -> str:
         """Redis key of a version's entry in the publish log (trainer.publish.log.entries)."""
         return f"{{{self.namespace}}}:log:{version}"

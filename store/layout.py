@@ -11,6 +11,7 @@ back; it does not connect to Redis.
     {livectr}:highest          int     greatest version number ever used; no number is used twice
     {livectr}:log:<version>    JSON    push of a version that began (trainer.publish.log.entries)
     {livectr}:hold             JSON    store.hold: while it is there, no trainer flips a version
+    {livectr}:canary           JSON    store.live_share: share of the requests that a canary answers
     {livectr}:release          mark    the operator asks the trainer's gate to accept its window; it expires
     livectr:versions           channel number of each flipped version
     livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item and content vectors

@@ -93,6 +93,7 @@ class VersionFollower:
         self._failure: Exception | None = None
         self._listeners: list[Callable[[Mapping[str, I64] | None], None]] = []
         self._prepares: list[Callable[[ModelVersion, NearCache], None]] = []
+        self._looks: list[Callable[[], None]] = []
         self.held = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=f"{spec.role}-follower", daemon=True)
@@ -151,6 +152,10 @@ class VersionFollower:
         """Call `prepare` after each swap with what is served, in the follower's thread."""
         self._prepares.append(prepare)
 
+    def on_look(self, look: Callable[[], None]) -> None:
+        """Call `look` whenever Redis is looked at for a newer version; it may read Redis, too."""
+        self._looks.append(look)
+
     # ── for the process ──────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
@@ -164,6 +169,7 @@ class VersionFollower:
         try:
             self.refresh()
             self._check()
+            self._look()
             self._record_look(good=True)
         except REDIS_ERRORS as error:
             log.warning("Redis stopped answering while the server started: %s", error)
@@ -313,10 +319,15 @@ class VersionFollower:
         self._failure = failure
         self._check()
         self.held = self.reader.held()
+        self._look()
         self._record_look(good=failure is None)
         if failure is not None:
             with self._swapped:
                 self._swapped.notify_all()
+
+    def _look(self) -> None:
+        for look in self._looks:
+            look()
 
     def _record_look(self, *, good: bool) -> None:
         metrics.STALE.labels(self._role).set(0 if good else 1)

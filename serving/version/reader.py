@@ -35,6 +35,7 @@ from livectr.store.layout import (
     decode_rows,
     without_password,
 )
+from livectr.store.live_share import LiveShare
 from livectr.store.manifest import VersionManifest
 from livectr.store.redis_client import RedisClient, connect_redis
 from livectr.store.redis_errors import REDIS_ERRORS, Outcome, outcome_of
@@ -142,6 +143,10 @@ class Reader:
         """Reason of the namespace's hold; "": no hold. Raises an error of REDIS_ERRORS."""
         hold = Hold.of(cast("bytes | None", self._patient.get(self.keyspace.hold)))
         return hold.reason if hold is not None else ""
+
+    def live_share(self) -> LiveShare | None:
+        """Live share of the canary; None: there is none. Raises an error of REDIS_ERRORS."""
+        return LiveShare.of(cast("bytes | None", self._patient.get(self.keyspace.canary)))
 
     def blobs(self, names: Sequence[str]) -> list[bytes | None]:
         """Blobs by name; None for a blob that is gone. Raises an error of REDIS_ERRORS."""

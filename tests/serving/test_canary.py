@@ -19,6 +19,7 @@ from livectr.serving.app import App
 from livectr.serving.canary import CanaryOptions
 from livectr.serving.options import ServeOptions
 from livectr.store.layout import VALUES, Keyspace
+from livectr.store.live_share import LiveShare
 from livectr.system.errors import ConfigError
 from livectr.system.threads import watched_threads
 from tests.metrics_page import metric_value
@@ -117,6 +118,37 @@ def test_a_greater_share_keeps_its_users() -> None:
     others = {key for key in keys if CanaryOptions("c", 0.3).draws(key)}
     both = others & {key for key in keys if CanaryOptions("b", 0.3).draws(key)}
     assert abs(len(both) / len(keys) - 0.09) < 0.01, "another canary draws other users"
+
+
+def test_the_live_share_is_followed_and_users_keep_their_side(
+    redis_url: str, stable: Publication, beside: Publication, serve: Serve
+) -> None:
+    """0 → 10 % → 60 % → 100 % → 0, under requests, without a restart."""
+    app = settled(serve("rank", pipeline, canary="ns=b,share=0"))
+    redis_client, keys, users = redis.Redis.from_url(redis_url), Keyspace(), range(1, 51)
+    counted = fallbacks("no_key")
+    with RankClient(app.server.address) as client:
+        assert set(sides(client, users).values()) == {"stable"}
+        before = set[int]()
+        for share in (0.1, 0.6, 1.0):
+            redis_client.set(keys.canary, LiveShare("b", share).to_json())
+            while round(canary_of(app).share, 6) != share:
+                sides(client, users)  # none fails, and each is of one version
+                left_s()
+            drawn = {user for user, side in sides(client, users).items() if side == "canary"}
+            assert drawn == {user for user in users if CanaryOptions("b", share).draws(str(user))} >= before
+            before = drawn
+        assert before == {*users} and client.rank({"user_id": 0}, {"ad_id": ADS}).side == "canary"
+        assert round(client.describe().sides[0].share, 6) == 0
+        for other in (LiveShare("c", 0.5).to_json(), b"half", b'{"ns": "b", "share": 7}'):
+            redis_client.set(keys.canary, other)
+            until(lambda: canary_of(app).share, equals=0)
+            redis_client.set(keys.canary, LiveShare("b", 1).to_json())
+            until(lambda: canary_of(app).share, equals=1)
+        redis_client.set(keys.canary, LiveShare("b", 1).to_json(), px=1)  # it expires
+        until(lambda: canary_of(app).share, equals=0)
+        assert set(sides(client, users).values()) == {"stable"} and fallbacks("no_key") == counted
+        assert serve("rank", pipeline, canary="ns=b,share=0.2").sides.stable.share == 0.8
 
 
 def test_requests_may_be_drawn_by_their_id(stable: Publication, beside: Publication, serve: Serve) -> None:

@@ -226,7 +226,8 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
     if root is None:
         return None
     path = options.prediction_file if options.logged else None
-    stored = Stored.at(options.checkpoint, root, log=path)
+    # A bounded log is written anew now and then: what an object store has of it would be of no use.
+    stored = Stored.at(options.checkpoint, root, log=None if options.kept_predictions else path)
     if options.continues:
         carry_once(str(options.warm_start), setup.pipeline, options.seed, root, setup.control, stored)
     return setup.closed(

@@ -28,6 +28,8 @@ from livectr.trainer.step_settings import (
 )
 from livectr.trainer.warm_parts import RUN, parse_warm_parts
 
+KEPT_PREDICTIONS = 1_000_000
+"""Predictions of a run without an end: tens of megabytes, and enough to compare two models."""
 LEARNING, VERSIONS, RANKS = "Learning", "Freshness and versions", "Ranks"
 MEMORY, GPU, RECORDS = "Memory", "GPU", "Bad records"
 
@@ -73,6 +75,14 @@ class TrainOptions(ProcessOptions):
     )
     predictions: str | None = setting(
         None, "keep the log of predictions, which are made before learning", BASICS, example="FILE"
+    )
+    keep_predictions: int | None = setting(
+        None,
+        "newest examples that the log of predictions keeps at least (0: all; default: all of a run with an "
+        "end, else 1,000,000)",
+        BASICS,
+        least=0,
+        see="evaluation.md#the-prediction-log",
     )
     report: str | None = setting(
         None, "write the report (JSON) here at the end", BASICS, example="FILE", flag=True
@@ -430,9 +440,19 @@ class TrainOptions(ProcessOptions):
 
     @property
     def logged(self) -> bool:
-        """Tell if predictions are kept on disk: they are asked for, or the run is bounded."""
-        bounded = self.until_end or self.until_idle_s is not None or self.max_steps is not None
-        return bounded or self.predictions is not None or self.report is not None
+        """Tell if predictions are kept on disk: they are asked for, have a place, or the run has an end."""
+        return self._has_end or any((self.predictions, self.report, self.checkpoint))
+
+    @property
+    def kept_predictions(self) -> int:
+        """Newest predictions that are kept at least; 0: all."""
+        if self.keep_predictions is not None:
+            return self.keep_predictions
+        return 0 if self._has_end else KEPT_PREDICTIONS
+
+    @property
+    def _has_end(self) -> bool:
+        return self.until_end or self.until_idle_s is not None or self.max_steps is not None
 
     @property
     def prediction_file(self) -> Path | None:

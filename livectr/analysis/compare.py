@@ -1,16 +1,17 @@
 """Comparison of two runs, from their reports or their prediction logs.
 
 Prediction logs are compared example by example, which gives differences a standard error: of AUC and log loss
-over examples, of GAUC over users.
+over examples, of GAUC over users. The runs may still be running: what both have scored is compared.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from livectr.analysis.paired_auc import Difference, paired_auc, paired_gauc
+from livectr.analysis.paired_runs import PairedRuns, common
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, quality
-from livectr.trainer.quality.predictions import read_predictions, roles_of
+from livectr.trainer.quality.predictions import is_prediction_log, read_predictions, roles_of
 from livectr.trainer.quality.seen import is_cold
 
 MEASURES = {
@@ -65,18 +67,33 @@ class Row:
         return "yes" if self.p_value < SIGNIFICANT else "no"
 
 
-def compare(files: Sequence[Path], predictions: Sequence[Path] | None, *, as_json: bool) -> int:
+def compare(
+    runs: Sequence[Path], predictions: Sequence[Path] | None, *, as_json: bool, every_s: float | None = None
+) -> int:
     """Print the comparison of two runs.
 
     Args:
-        files: reports of both runs.
-        predictions: prediction logs of both runs; None: compare the reports.
+        runs: reports, prediction logs or checkpoint folders of both runs; none: `predictions` says which.
+        predictions: prediction logs of both runs; None: those of `runs`, or compare the reports.
         as_json: print JSON in place of a table.
+        every_s: print it again whenever there are more examples, looked at so often; None: once.
 
     Raises:
-        ConfigError: a file is no report, or the logs share no example.
+        ConfigError: a file is no report and no prediction log, or the logs share no example.
     """
-    a, b = (_report(file) for file in files)
+    logs = [found for found in map(_log_of, runs) if found is not None]
+    if len(logs) == 1:
+        raise ConfigError(f"{logs[0]} is a log of predictions; name another one, or a report of each run.")
+    if not logs and runs:
+        a, b = (_report(file) for file in runs)
+    predictions = predictions or logs or None
+    names = runs or predictions or ()
+    if every_s is not None:
+        if predictions is None:
+            raise ConfigError(
+                "--watch needs runs that go on: name their checkpoint folders or prediction logs."
+            )
+        _watch(names, predictions, every_s, as_json=as_json)
     if predictions is None:
         rows, said = list(_of_reports(a, b)), []
         if a["examples_trained"] != b["examples_trained"]:
@@ -85,14 +102,47 @@ def compare(files: Sequence[Path], predictions: Sequence[Path] | None, *, as_jso
     else:
         left, right, said = _matched(predictions)
         rows = list(_of_predictions(left, right))
-    if as_json:
-        print(json.dumps({"rows": [asdict(row) for row in rows], "notes": said}))
-        return 0
-    console = Console()
-    console.print(_table(rows, errors=predictions is not None))
-    for line in (f"A is {files[0]}, B is {files[1]}; last: the last 20 % of the examples.", *said):
-        console.print(line, highlight=False, soft_wrap=True)
+    _show(names, rows, said, errors=predictions is not None, as_json=as_json)
     return 0
+
+
+def _log_of(run: Path) -> Path | None:
+    """Prediction log of a checkpoint folder, or the file itself if it is one; None: another file."""
+    if run.is_dir():
+        return run / "predictions"
+    return run if is_prediction_log(run) else None
+
+
+def _watch(names: Sequence[Path], files: Sequence[Path], every_s: float, *, as_json: bool) -> NoReturn:
+    """Follow two running trainers until Ctrl-C."""
+    paired, console = PairedRuns(*files), Console()
+    waits = "no example is in both prediction logs yet"
+    while True:
+        if paired.look() and paired.left is not None and paired.right is not None:
+            ours, theirs = paired.alone
+            said = [
+                f"{paired.count:,} examples are in both; {ours:,} of A and {theirs:,} of B alone, so far."
+            ]
+            if console.is_terminal and not as_json:
+                console.clear()
+            rows = list(_of_predictions(paired.left, paired.right))
+            _show(names, rows, said, errors=True, as_json=as_json)
+        elif waits and not as_json and not paired.count:
+            console.print(waits)
+            waits = ""
+        time.sleep(every_s)
+
+
+def _show(
+    names: Sequence[Path], rows: Sequence[Row], said: Sequence[str], *, errors: bool, as_json: bool
+) -> None:
+    if as_json:
+        print(json.dumps({"rows": [asdict(row) for row in rows], "notes": [*said]}), flush=True)
+        return
+    console = Console()
+    console.print(_table(rows, errors=errors))
+    for line in (f"A is {names[0]}, B is {names[1]}; last: the last 20 % of the examples.", *said):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _report(file: Path) -> dict[str, Any]:
@@ -132,29 +182,18 @@ def _beside_rank(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void], list[str]]:
-    """Inner join of two logs by instance id and label, in the order of the first log, with remarks.
-
-    A late click's correction has another label, so it is an example of its own.
-    """
+    """Inner join of two logs, in the order of the first log, with remarks."""
     logs = [read_predictions(file) for file in files]
-    places: list[list[NDArray[np.int64]]] = [[], []]
-    for label in (0, 1):
-        rows = [np.flatnonzero(log["label"] == label) for log in logs]
-        a, b = (log["instance"][at] for log, at in zip(logs, rows, strict=True))
-        _, in_a, in_b = np.intersect1d(a, b, return_indices=True)
-        places[0].append(rows[0][in_a])
-        places[1].append(rows[1][in_b])
-    left, right = map(np.concatenate, places)
+    left, right = common(*logs)
     if not len(left):
         raise ConfigError(
             f"{files[0]} and {files[1]} have no example in common: are they runs over the same log?"
         )
-    order = np.argsort(left)
     said = [f"{len(left):,} examples are in both prediction logs."]
     for file, log in zip(files, logs, strict=True):
         if len(log) != len(left):
             said.append(f"{len(log) - len(left):,} of {file} are left out: the other has no such example.")
-    return logs[0][left[order]], logs[1][right[order]], said
+    return logs[0][left], logs[1][right], said
 
 
 def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from livectr.analysis.paired_auc import Difference, paired_auc, paired_gauc
+from livectr.analysis.paired_runs import PairedRuns
 from livectr.cli import main
 from livectr.trainer.quality.metrics import auc, gauc, gauc_error, logloss
 from livectr.trainer.quality.predictions import PredictionLog, records
 from livectr.trainer.report import Report
+from tests.waiting import left_s
 
 F32 = NDArray[np.float32]
 
@@ -212,3 +217,56 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]:
         assert main(["experiment", "compare", *flags]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_runs_that_go_on_are_compared_by_their_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the checkpoint folders alone, and again and again with --watch; a bounded log is followed, too."""
+    a, b, label = scores(500, noise=0.5)
+    folders = [tmp_path / "old", tmp_path / "new"]
+    logs = []
+    for folder, keep in zip(folders, (0, 60), strict=True):
+        folder.mkdir()
+        logs.append(PredictionLog(folder / "predictions", keep=keep))
+
+    def learn(log: PredictionLog, logits: F32, at: slice) -> None:
+        ids = np.arange(500)[at]
+        none = np.zeros(len(ids), np.int64)
+        held = dict(instance=ids, user=ids % 10, item=none, time_ms=ids)
+        seen, clicked = none.astype(np.uint32), label[at].astype(np.float32)
+        log.append(records(**held, seen=seen, logits={"rank": logits[at]}, label=clicked))
+
+    paired = PairedRuns(*(folder / "predictions" for folder in folders))
+    assert paired.look() == 0 and main(["experiment", "compare", *map(str, folders)]) == 2
+    assert "have no example in common" in capsys.readouterr().err
+    learn(logs[0], a, slice(0, 100))
+    assert (paired.look(), paired.alone) == (0, (100, 0))
+    learn(logs[1], b, slice(10, 60))
+    assert (paired.look(), paired.alone) == (50, (50, 0))
+    assert main(["experiment", "compare", *map(str, folders), "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert notes[0] == "50 examples are in both prediction logs."
+    logs[0].truncate(80)  # its trainer was killed, and is back at its checkpoint
+    learn(logs[0], a, slice(80, 300))
+    learn(logs[1], b, slice(60, 200))  # which drops what is before 140
+    assert (logs[1].read()["instance"][0], paired.look(), paired.count) == (140, 60, 110)
+    learn(logs[1], b, slice(200, 230))
+    assert paired.look() == 30 and paired.left is not None and paired.right is not None
+    ids = paired.left["instance"]
+    assert np.array_equal(ids, paired.right["instance"]) and len(np.unique(ids)) == len(ids) == paired.count
+    assert (
+        paired.left["rank"].tolist() == a[ids].tolist() and paired.right["rank"].tolist() == b[ids].tolist()
+    )
+
+    flags = ["experiment", "compare", *map(str, folders), "--watch", "10ms", "--json"]
+    watch = [sys.executable, "-m", "livectr", *flags]
+    with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["notes"][0].startswith("90 examples are in both")
+        learn(logs[1], b, slice(230, 240))
+        assert json.loads(process.stdout.readline())["notes"][0].startswith("100 examples are in both")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(left_s()) == 130
+    for log in logs:
+        log.close()

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from livectr.system.errors import ConfigError
-from livectr.trainer.quality.predictions import PredictionLog, layout, read_predictions, records
+from livectr.trainer.quality.predictions import (
+    PredictionLog,
+    layout,
+    read_predictions,
+    records,
+    wrong_predictions,
+)
 
 
 def batch(start: int, n: int) -> np.ndarray:
@@ -103,3 +109,32 @@ def test_a_log_that_lost_records_says_so(tmp_path: Path, caplog: pytest.LogCaptu
         log.truncate(9)
         assert len(log) == 1
     assert "leaves 8 out" in caplog.text
+
+
+def test_a_bounded_log_drops_its_oldest_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is as long for a checkpoint as one that keeps all, and resumes at any length."""
+    path = tmp_path / "predictions"
+    with PredictionLog(path, keep=10) as log:
+        for start in range(0, 100, 7):
+            log.append(batch(start, 7))
+            held = read_predictions(path)
+            assert len(held) <= 20 and held.tobytes() == log.read().tobytes()
+            assert held[-7:].tobytes() == batch(start, 7).tobytes()
+        assert (len(log), log.sync(), log.sha256) == (105, 105, "")
+        first = int(held["instance"][0])
+        assert held.tobytes() == batch(first, 105 - first).tobytes()
+        assert log.report("rank")["all"].examples == len(held) >= 10
+    assert wrong_predictions(path, 105, "of before it was bounded") == ""
+    with PredictionLog(path, keep=10) as log:
+        log.truncate(100)
+        assert len(log) == 100 and log.read()["instance"].max() == 99
+        log.truncate(first - 5)  # of an older checkpoint
+        assert len(log) == first - 5 and not len(log.read())
+        log.append(batch(first - 5, 3))
+    assert not caplog.messages and [p.name for p in tmp_path.iterdir()] == ["predictions"]
+    with PredictionLog(path) as log:  # it may grow again
+        assert len(log) == first - 2 and log.read().tobytes() == batch(first - 5, 3).tobytes()
+    with PredictionLog(keep=10) as log:  # a temporary one
+        for start in range(0, 100, 5):
+            log.append(batch(start, 5))
+        assert log.read()["instance"][-1] == 99 and 10 <= len(log.read()) <= 20

@@ -5,6 +5,10 @@ the length of the log and the SHA-256 up to it. A resumed run truncates the log 
 example that is scored again is logged once. The file is not buffered: the batch that does not fit finds the
 full disk.
 
+A log that is bounded to the newest K records is written anew once it has 2 K: its header says how many
+records came before its first. Such a log is for looking at (`livectr experiment compare`, `livectr rollout`),
+and checkpoints name its length alone.
+
     instance, user, item   int64    keys of the join, of the user and of the item (0 without an items table)
     time_ms                int64    event time of the impression
     seen                   uint32   examples of the item that were learned before (trainer.quality.seen)
@@ -80,31 +84,42 @@ def read_predictions(path: Path) -> Records:
     """Read a prediction log, in training order. Raises ConfigError for another file."""
     try:
         with path.open("rb") as file:
-            columns, start = _header(file)
+            columns, start, _ = _header(file)
+            if columns is None:
+                raise ConfigError(f"{path} is no log of predictions of livectr train.")
+            # A running trainer may have written a part of its last record.
+            count = (os.fstat(file.fileno()).st_size - start) // columns.itemsize
+            file.seek(start)
+            return np.fromfile(file, columns, count)
     except FileNotFoundError:
         raise ConfigError(
             f"there are no predictions {path}; livectr train --set predictions={path} writes them."
         ) from None
-    if columns is None:
-        raise ConfigError(f"{path} is no log of predictions of livectr train.")
-    # A running trainer may have written a part of its last record.
-    count = (path.stat().st_size - start) // columns.itemsize
-    return np.fromfile(path, columns, count, offset=start)
+
+
+def is_prediction_log(path: Path) -> bool:
+    """Tell by its first line if a file is a prediction log."""
+    try:
+        with path.open("rb") as file:
+            return _header(file)[0] is not None
+    except FileNotFoundError:
+        return False
 
 
 def wrong_predictions(path: Path, length: int, sha256: str) -> str:
     """Check the first `length` records of a log by their SHA-256.
 
-    A log that was removed or that is shorter passes: `PredictionLog.truncate` warns of it.
+    A log that was removed or that is shorter passes: `PredictionLog.truncate` warns of it. So does a log that
+    was bounded since.
 
     Returns:
         A complaint; "" if the records are as they were written.
     """
     try:
         with path.open("rb") as file:
-            columns, start = _header(file)
+            columns, start, first = _header(file)
             size = start + length * (columns.itemsize if columns is not None else 0)
-            if columns is None or size > path.stat().st_size:
+            if columns is None or first or size > path.stat().st_size:
                 return ""
             if _hashed(file, size).hexdigest() == sha256:
                 return ""
@@ -116,19 +131,60 @@ def wrong_predictions(path: Path, length: int, sha256: str) -> str:
     )
 
 
+class PredictionTail:
+    """Reads what is new in a log that a trainer writes.
+
+    Args:
+        path: the log; it may come later.
+
+    Attributes:
+        position: records that were read or passed over, counted from the run's beginning.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.position = 0
+
+    def read(self, most: int) -> Records | None:
+        """Read the records since the last call, of which the newest `most`; None before there is a log.
+
+        A log that was cut back, by a run that begins again from its checkpoint, is read from its new end.
+
+        Raises:
+            ConfigError: the file is no prediction log.
+        """
+        try:
+            with self._path.open("rb") as file:
+                columns, start, first = _header(file)
+                size = os.fstat(file.fileno()).st_size
+                if columns is None and not size:
+                    return None  # its first line comes
+                if columns is None:
+                    raise ConfigError(f"{self._path} is no log of predictions of livectr train.")
+                end = first + (size - start) // columns.itemsize
+                begin = min(max(self.position, first, end - most), end)
+                file.seek(start + (begin - first) * columns.itemsize)
+                self.position = end
+                return np.fromfile(file, columns, end - begin)
+        except FileNotFoundError:
+            return None
+
+
 class PredictionLog:
     """Append-only file of records.
 
     Args:
         path: the file; None: a temporary file that goes with the log.
         roles: models that are logged. A log of other models is useless and begins again.
+        keep: newest records that are kept at least, and at most twice as many; 0: all.
 
     Raises:
         ConfigError: the file is no prediction log, so that it is not written over.
     """
 
-    def __init__(self, path: Path | None = None, roles: Iterable[str] = ("rank",)) -> None:
+    def __init__(self, path: Path | None = None, roles: Iterable[str] = ("rank",), keep: int = 0) -> None:
         self.columns = layout(roles)
+        self._keep = keep
         if path is None:
             self._file = cast(BinaryIO, tempfile.TemporaryFile("w+b", buffering=0))  # noqa: SIM115
         else:
@@ -137,22 +193,29 @@ class PredictionLog:
             self._file = path.open("r+b", buffering=0)
         self._path = path
         self._digest: hashlib._Hash | None = None  # of all that the file holds, once it is asked for
-        saved, self._start = _header(self._file)
+        saved, self._start, self._first = _header(self._file)
         size = self._file.seek(0, os.SEEK_END)
         if saved is None and size:
             self._file.close()
             raise ConfigError(f"{path} is no prediction log, and is not written over; name another file.")
         if saved != self.columns:
-            header = json.dumps({"format": FORMAT, "columns": self.columns.descr}).encode() + b"\n"
             self._file.truncate(0)
             self._file.seek(0)
-            with self._writing():
-                write_all(self._file, header)
-            self._start = size = len(header)
-        self._length = (size - self._start) // self.columns.itemsize
+            self._first, self._start = 0, self._begin(self._file, 0)
+            size = self._start
+        self._length = self._first + (size - self._start) // self.columns.itemsize
 
     def __len__(self) -> int:
+        """Records since the run began, of which the oldest may be gone."""
         return self._length
+
+    def _begin(self, file: BinaryIO, first: int) -> int:
+        """Write the header of a log whose first record is the run's `first`; return its length in bytes."""
+        head = {"format": FORMAT, "columns": self.columns.descr, **({"first": first} if first else {})}
+        line = json.dumps(head).encode() + b"\n"
+        with self._writing():
+            write_all(file, line)
+        return len(line)
 
     def append(self, batch: Records) -> None:
         """Raises ValueError for records of other columns."""
@@ -164,6 +227,26 @@ class PredictionLog:
         if self._digest is not None:
             self._digest.update(data)
         self._length += len(batch)
+        if self._keep and self._length - self._first > 2 * self._keep:
+            self._drop(self._length - self._keep)
+
+    def _drop(self, first: int) -> None:
+        """Drop the records before the run's `first`; a file with the others takes the log's place."""
+        kept = self.read()[max(0, first - self._first) :].tobytes()
+        if self._path is None:
+            self._file.truncate(0)
+            self._file.seek(0)
+            file = self._file
+        else:
+            scratch = self._path.with_name(f".{self._path.name}.new")
+            file = scratch.open("w+b", buffering=0)
+        start = self._begin(file, first)
+        with self._writing():
+            write_all(file, kept)
+        if self._path is not None:
+            scratch.replace(self._path)
+            self._file.close()
+        self._file, self._start, self._first, self._digest = file, start, first, None
 
     def sync(self) -> int:
         """Make the log durable and return its length in records."""
@@ -173,8 +256,8 @@ class PredictionLog:
 
     @property
     def sha256(self) -> str:
-        """Digest of the header and all records; "" for a temporary log, which no checkpoint names."""
-        if self._path is None:
+        """Digest of the header and all records; "" for a temporary or bounded log, which is not verified."""
+        if self._path is None or self._keep or self._first:
             return ""
         if self._digest is None:
             self._digest = _hashed(self._file, self._start + self._length * self.columns.itemsize)
@@ -191,20 +274,24 @@ class PredictionLog:
                 length - self._length,
             )
             length = self._length
-        self._file.truncate(self._start + length * self.columns.itemsize)
+        if length < self._first:
+            self._drop(self._length)
+            self._drop(length)
+        self._file.truncate(self._start + (length - self._first) * self.columns.itemsize)
         self._file.seek(0, os.SEEK_END)
         if length != self._length:
             self._digest = None
         self._length = length
 
     def read(self) -> Records:
-        """All records, in training order."""
-        if self._length == 0:
+        """Records that are kept, in training order."""
+        count = self._length - self._first
+        if count == 0:
             return np.empty(0, self.columns)
-        return np.memmap(self._file, self.columns, "r", offset=self._start, shape=(self._length,))
+        return np.memmap(self._file, self.columns, "r", offset=self._start, shape=(count,))
 
     def report(self, role: str) -> dict[str, Quality]:
-        """Quality of a model over the whole run ("all") and over its last fifth ("last")."""
+        """Quality of a model over all records that are kept ("all") and over their last fifth ("last")."""
         held = self.read()
         return run_report(held["user"], held[role], held["label"].astype(np.float32), is_cold(held["seen"]))
 
@@ -234,18 +321,24 @@ def _hashed(file: BinaryIO, size: int) -> "hashlib._Hash":
     return digest
 
 
-def _header(file: BinaryIO) -> tuple[np.dtype[np.void] | None, int]:
-    """Parse the file's first line: (columns, its length in bytes), or (None, 0) if it is no header."""
+def _header(file: BinaryIO) -> tuple[np.dtype[np.void] | None, int, int]:
+    """Parse the file's first line.
+
+    Returns:
+        Columns, the line's length in bytes, and the records that came before the first; (None, 0, 0) if it is
+        no header.
+    """
     line = file.readline(LONGEST_HEADER)
     try:
         header = json.loads(line)
         if header["format"] != FORMAT:
-            return None, 0
+            return None, 0, 0
         columns = np.dtype([(name, kind) for name, kind in header["columns"]])
+        first = int(header.get("first", 0))
     except (ValueError, TypeError, KeyError):
-        return None, 0
+        return None, 0, 0
     return (
-        (columns, len(line))
+        (columns, len(line), first)
         if line.endswith(b"\n") and set(COLUMNS) <= set(columns.names or ())
-        else (None, 0)
+        else (None, 0, 0)
     )

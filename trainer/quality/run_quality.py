@@ -41,7 +41,9 @@ class RunQuality(Part):
         """
         if setup.rank != 0 or not setup.options.logged:
             return None
-        log = setup.closed(PredictionLog(setup.options.prediction_file, roles))
+        log = setup.closed(
+            PredictionLog(setup.options.prediction_file, roles, setup.options.kept_predictions)
+        )
         return RunQuality(log, roles, setup.pipeline.challengers, setup.pipeline.shadows)
 
     def measure(self, scored: Scored) -> None:

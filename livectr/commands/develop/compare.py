@@ -1,12 +1,15 @@
-"""`livectr experiment compare`: difference of two runs, and its significance."""
+"""`livectr experiment compare`: difference of two runs, and its significance; the runs may go on."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from livectr.commands.flags import command
+from livectr.commands.flags import command, duration_s
+from livectr.system.errors import ConfigError
 
+EVERY_S = 5.0
 EXAMPLES = """\
+  livectr experiment compare /data/old-checkpoint /data/new-checkpoint --watch
   livectr train … --report a.json --set predictions=a.log
   livectr train … --report b.json --set predictions=b.log
   livectr experiment compare a.json b.json --predictions a.log b.log"""
@@ -21,12 +24,26 @@ def add(commands: Any) -> None:
         "compare the quality of two training runs, and say whether they differ by chance",
         EXAMPLES,
     )
-    parser.add_argument("reports", nargs=2, metavar="REPORT.json", help="reports of livectr train --report")
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="two checkpoint folders or prediction logs, whose trainers may be running, or two reports of "
+        "livectr train --report",
+    )
     parser.add_argument(
         "--predictions",
         nargs=2,
         metavar="FILE",
         help="logs of predictions of livectr train: compare example by example, with standard errors",
+    )
+    parser.add_argument(
+        "--watch",
+        type=duration_s,
+        nargs="?",
+        const=EVERY_S,
+        metavar="SECONDS",
+        help=f"follow the runs: compare again when both have learned more, looked at so often [{EVERY_S:g}]",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
 
@@ -36,4 +53,9 @@ def run(given: argparse.Namespace) -> int:
     from livectr.analysis.compare import compare
 
     predictions = [Path(file) for file in given.predictions] if given.predictions else None
-    return compare([Path(file) for file in given.reports], predictions, as_json=given.json)
+    if len(given.runs) not in ((0, 2) if predictions else (2,)):
+        raise ConfigError(
+            "name two runs: checkpoint folders or prediction logs of livectr train, or a REPORT.json of each."
+        )
+    runs = [Path(run) for run in given.runs]
+    return compare(runs, predictions, as_json=given.json, every_s=given.watch)

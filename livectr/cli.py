@@ -18,7 +18,7 @@ from livectr.commands.data import check, features, init, logs
 from livectr.commands.develop import bench, experiment, plan
 from livectr.commands.flags import Parser
 from livectr.commands.moved import todays
-from livectr.commands.run import demo, down, local, query, serve, status, train, up, versions
+from livectr.commands.run import demo, down, local, query, rollout, serve, status, train, up, versions
 from livectr.commands.settings import start_log
 from livectr.commands.watch import evaluate, inspect, report
 from livectr.system.disk import is_full
@@ -36,7 +36,7 @@ from livectr.system.signals import kept_handlers
 from livectr.trainer.process import share_cores
 
 COMMANDS = {
-    "run": (up, status, down, demo, train, serve, query, versions, local),
+    "run": (up, status, rollout, down, demo, train, serve, query, versions, local),
     "data": (init, check, logs, features),
     "watch": (inspect, evaluate, report),
     "develop": (experiment, plan, bench),

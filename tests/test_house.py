@@ -38,7 +38,8 @@ ORDER = {
     "serving": "front errors deadlines limits canary options tracing metrics reply pauses probes tls "
     "access connections version request served score server roles sides describe workers app",
     "livectr": "checkout console evaluation local ops prebuilt secrets config simulator demo library logs "
-    "analysis guess operator_page values_page versions inspection plan check verify up status commands cli",
+    "analysis guess operator_page values_page versions inspection plan check verify up status rollout "
+    "commands cli",
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""
 

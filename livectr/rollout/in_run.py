@@ -1,0 +1,190 @@
+"""Stage of a rollout in the folder of `livectr up`: the supervisor starts, replaces and ends its parts.
+
+start      the new trainer becomes a part beside the old one
+offer      servers get the canary; each is replaced without an outage
+promote    servers get the new pipeline and namespace; the old trainer is no part any more
+withdraw   the parts are as they were
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from livectr.config.settings import SETTINGS
+from livectr.rollout.record import Record
+from livectr.rollout.share import take_share
+from livectr.system.errors import ConfigError, InternalError
+from livectr.system.logs import tell
+from livectr.up.folder import Kind, Part, Phase, RunFolder
+from livectr.up.runs import from_here, word_of
+
+SETTLED_S = 300.0
+"""Longest time in which servers are replaced."""
+OF_THE_OLD_RUN = ("pipeline", "checkpoint", "namespace", "predictions", "run_log", "report", "metrics_port")
+"""Settings that the new trainer does not take from the old one."""
+
+
+@dataclass(frozen=True)
+class OldRun:
+    """Old pipeline of a run folder.
+
+    Args:
+        folder: of the run.
+        trainer: part that learns it.
+    """
+
+    folder: RunFolder
+    trainer: Part
+
+    @staticmethod
+    def of(folder: RunFolder) -> OldRun:
+        """The trainer whose pipeline the servers serve. Raises ConfigError: there is none."""
+        parts = folder.parts()
+        served = {value_of(part, "pipeline") for part in parts.values() if part.kind is Kind.SERVER}
+        trainers = [part for part in parts.values() if part.kind is Kind.TRAINER]
+        found = [part for part in trainers if value_of(part, "pipeline") in served] or trainers
+        if not found or value_of(found[0], "checkpoint") is None:
+            raise ConfigError(f"{word_of(folder)} has no trainer with a checkpoint; say --from with one.")
+        return OldRun(folder, found[0])
+
+    def value(self, name: str) -> str | None:
+        """Setting of the old trainer; None: it has the default."""
+        return value_of(self.trainer, name)
+
+
+class InRun:
+    """The new trainer as a part of a run.
+
+    Args:
+        old: what runs.
+        new: file of the new pipeline.
+        checkpoint: folder of the new trainer.
+        namespace: of the new trainer.
+        settings: of the new trainer, where they are not the old one's.
+        redis: URL, with its password.
+        again: words of the command line that goes back.
+    """
+
+    def __init__(
+        self,
+        old: OldRun,
+        new: str,
+        checkpoint: Path,
+        namespace: str,
+        settings: Mapping[str, str],
+        redis: str,
+        again: str,
+    ) -> None:
+        self._folder, self._new, self._namespace = old.folder, new, namespace
+        self._checkpoint, self._redis, self._again = checkpoint, redis, again
+        self._old_name = old.trainer.name
+        self._old_checkpoint = old.value("checkpoint") or ""
+        command = old.trainer.command
+        for name in OF_THE_OLD_RUN:
+            command = with_value(command, name, None)
+        given = {"pipeline": new, "checkpoint": str(checkpoint), "namespace": namespace}
+        given |= {"warm_start": self._old_checkpoint, "warm_parts": "run"}
+        given |= {"run_log": str(checkpoint / "run.log"), "predictions": str(checkpoint / "predictions")}
+        for name, value in {**given, **settings}.items():
+            command = with_value(command, name, value)
+        name = f"trainer-{Path(new).stem}"
+        self.output = from_here(old.folder.log_of(name))
+        self._part = replace(old.trainer, name=name, command=tuple(command), metrics_port=0)
+
+    def start(self, record: Record) -> Record:
+        """Add the trainer."""
+        with self._folder.changing() as parts:
+            if not record.before:
+                record = replace(record, before=tuple(asdict(part) for part in parts.values()))
+            parts.setdefault(self._part.name, self._part)
+            self._part = parts[self._part.name]
+        return record
+
+    def ended(self) -> str | None:
+        """As `Stage.ended`."""
+        state = self._folder.state()
+        if state is None:
+            return None if self._folder.running else "has ended with the run, which is down"
+        one = state.of(self._part)
+        if one is None or one.phase not in (Phase.FAILED, Phase.DONE):
+            return None
+        return "" if one.phase is Phase.DONE else one.reason
+
+    def offer(self) -> None:
+        """Give the servers the canary."""
+        canary = f"ns={self._namespace},share=0,pipeline={self._new}"
+        with self._folder.changing() as parts:
+            for name, part in parts.items():
+                if part.kind is Kind.SERVER:
+                    parts[name] = replace(part, command=with_value(part.command, "canary", canary))
+        self._settle()
+
+    def promote(self, record: Record) -> list[str]:
+        """Let the servers serve the new pipeline, then end the old trainer."""
+        with self._folder.changing() as parts:
+            for name, part in parts.items():
+                if part.kind is Kind.SERVER:
+                    command = with_value(part.command, "canary", None)
+                    command = with_value(command, "pipeline", self._new)
+                    command = with_value(command, "namespace", self._namespace)
+                    parts[name] = replace(part, command=command)
+        self._settle()
+        with self._folder.changing() as parts:
+            parts.pop(self._old_name, None)
+        self._settle()
+        take_share(self._redis, record.stable, record.canary)
+        folder = word_of(self._folder)
+        return [
+            f"Servers serve {self._new}, and the old trainer has ended; its checkpoint is {record.old}.",
+            f"After `livectr down`: livectr up {self._new} --dir {folder} "
+            f"--set checkpoint={self._checkpoint} namespace={self._namespace}",
+            f"To go back: {self._again}",
+        ]
+
+    def withdraw(self, record: Record) -> None:
+        """Let the parts be as they were; the old trainer goes on from its checkpoint."""
+        with self._folder.changing() as parts:
+            parts.pop(self._part.name, None)
+            for read in record.before:
+                part = Part(**{**read, "kind": Kind(read["kind"]), "command": tuple(read["command"])})
+                parts[part.name] = part
+        if not self._folder.running:
+            return
+        try:
+            self._settle()
+        except InternalError as error:
+            tell(f"{error}; the parts are to be as they were before the rollout")
+
+    def _settle(self) -> None:
+        self._folder.wait(lambda state: state.settled(self._folder.parts()), SETTLED_S)
+
+
+def value_of(part: Part, name: str) -> str | None:
+    """Setting of a part's command or variables; None: it has the default."""
+    flag = f"--{name.replace('_', '-')}"
+    if (found := part.setting(flag)) is not None:
+        return found
+    for word in reversed(part.command):
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return part.environment.get(f"LIVECTR_{name.upper()}")
+
+
+def with_value(command: Sequence[str], name: str, value: str | None) -> tuple[str, ...]:
+    """Command of a part with another value of a setting; None: without it."""
+    flag, words = f"--{name.replace('_', '-')}", list(command)
+    at = words.index("--set") if "--set" in words else len(words)
+    head, others = words[:at], [word for word in words[at + 1 :] if not word.startswith(f"{name}=")]
+    declared, off = SETTINGS[name], f"--no-{flag[2:]}"
+    is_switch = declared.kind is bool
+    while flag in head:
+        del head[head.index(flag) : head.index(flag) + (1 if is_switch else 2)]
+    head = [word for word in head if not word.startswith(f"{flag}=") and word != off]
+    if value is not None and declared.metadata["flag"]:
+        on = value.lower() in ("true", "1", "yes", "on")
+        head += ([flag] if on else [off]) if is_switch else [flag, value]
+    elif value is not None:
+        others.append(f"{name}={value}")
+    return (*head, *(("--set", *others) if others else ()))

@@ -1,0 +1,320 @@
+"""Rollout: a changed pipeline learns beside the old one, is compared, and takes its place or goes.
+
+    1  carry the old run's newest generation over to the new pipeline (trainer.carry): what cannot continue is
+       refused here, before anything is started
+    2  start the new trainer: it publishes into a namespace of its own
+    3  pair what both score before they learn it, and ask the rule (livectr.rollout.rule)
+    4  give the canary its share once the new namespace has a version: a lease, renewed while this runs
+    5  promote: the share is 1 for good, then the stage changes hands; or
+    6  withdraw: the share is gone, the new trainer ends, the old side is what it was
+
+Ctrl-C, SIGTERM, `rollout abort`, a rule that says no, and any error end in 6. A rollout that is killed leaves
+a lease that expires and a trainer that goes on; the same command takes that trainer over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from livectr.analysis.paired_runs import PairedRuns
+from livectr.ingest.pipeline import Pipeline
+from livectr.rollout.defaults import DEFAULT
+from livectr.rollout.measures import Measures, measured
+from livectr.rollout.record import Phase, Record, RolloutFolder, lives
+from livectr.rollout.rule import Outcome, Rule, Verdict
+from livectr.rollout.screen import progress, show
+from livectr.rollout.share import LEASE_S, published, set_share, take_share
+from livectr.rollout.stage import Stage
+from livectr.store.layout import without_password
+from livectr.system.errors import ConfigError, ConnectError, UserError
+from livectr.system.logs import tell
+from livectr.trainer.carry.carry import carry
+from livectr.trainer.checkpoint.folder import lock, remove_unfinished
+from livectr.trainer.checkpoint.manifest import Folder
+from livectr.trainer.process import stop_signals
+
+LOOK_S = 0.5
+LINE_EVERY_S = 10.0
+MEASURE_EVERY_S = 3.0
+NOT_PROMOTED, STOPPED = 1, 130
+"""Exit codes: not promoted, and Ctrl-C."""
+PROMOTE, ABORT = "promote", "abort"
+"""Wishes of another shell."""
+
+
+@dataclass(frozen=True)
+class RolloutOptions:
+    """Options of a rollout.
+
+    Args:
+        pipeline: file of the new pipeline.
+        old: checkpoint of the old run.
+        old_log: its prediction log.
+        checkpoint: folder of the new run's checkpoint.
+        new_log: its prediction log.
+        redis: URL that both publish to, with its password.
+        stable: namespace of the old run.
+        canary: namespace of the new one.
+        share: of the requests while both are compared; 0: none.
+        rule: promotes; None: by hand.
+        seed: of both runs.
+    """
+
+    pipeline: Path
+    old: str
+    old_log: Path
+    checkpoint: Path
+    new_log: Path
+    redis: str
+    stable: str
+    canary: str
+    share: float = 0.0
+    rule: Rule | None = None
+    seed: int = 1
+
+
+def roll_out(
+    options: RolloutOptions, pipeline: Pipeline, stage: Stage, say: Callable[[str], None], *, again: str
+) -> int:
+    """Run a rollout to its end.
+
+    Args:
+        options: of it.
+        pipeline: of the new file.
+        stage: starts and ends what runs.
+        say: prints a line.
+        again: command line for another shell, without its verb.
+
+    Returns:
+        Exit code: 0 promoted; NOT_PROMOTED; STOPPED.
+
+    Raises:
+        UserError: the old run cannot continue with the pipeline; nothing was started.
+    """
+    folder = RolloutFolder(options.checkpoint)
+    with _removed_if_refused(options.checkpoint), folder.owned(), stop_signals() as stopped:
+        before = folder.read()
+        if before is not None and before.phase is Phase.PROMOTED:
+            raise ConfigError(
+                f"{options.checkpoint} was promoted already; `rollout abort` goes back, and another "
+                "--checkpoint begins another rollout"
+            )
+        same = before is not None and lives(before)
+        if not same:
+            for line in _carried(options, pipeline):
+                say(line)
+        url = without_password(options.redis)
+        fresh = Record(str(options.pipeline), options.old, url, options.stable, options.canary)
+        record = before if same and before is not None else fresh
+        return _Rollout(options, folder, stage, say, again).run(
+            replace(record, phase=Phase.COMPARING), stopped
+        )
+
+
+@contextmanager
+def _removed_if_refused(checkpoint: Path) -> Iterator[None]:
+    """Remove the folder of a run that cannot begin."""
+    new = not checkpoint.exists()
+    try:
+        yield
+    except UserError:
+        if new and not Folder(checkpoint).generations():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        raise
+
+
+def _carried(options: RolloutOptions, pipeline: Pipeline) -> list[str]:
+    """Step 1; the lines say what is carried. A rollout that goes on has its own generations."""
+    root = options.checkpoint
+    with closing(lock(root)):
+        if Folder(root).generations():
+            return [f"goes on with the checkpoint {root}"]
+        remove_unfinished(root)
+        return carry(options.old, pipeline, options.seed, root).lines()
+
+
+class _Rollout:
+    """Steps 2 to 6."""
+
+    def __init__(
+        self,
+        options: RolloutOptions,
+        folder: RolloutFolder,
+        stage: Stage,
+        say: Callable[[str], None],
+        again: str,
+    ) -> None:
+        self._options, self._folder, self._stage, self._say = options, folder, stage, say
+        self._again = again
+        self._paired = PairedRuns(options.old_log, options.new_log)
+        self._rule = options.rule or Rule.parse(DEFAULT)
+        self._seen: Measures | None = None
+        self._verdict = Verdict(Outcome.WAIT, "")
+        self._asked = self._version = 0
+        self._offered = self._away = False
+        self._share = 0.0
+        self._first: tuple[int, int] | None = None
+        self._next_lease = self._next_measure = 0.0
+        self._next_line = time.monotonic() + LINE_EVERY_S
+
+    def run(self, record: Record, stopped: Callable[[], bool]) -> int:
+        """Run steps 2 to 6; return the exit code."""
+        options, promoted = self._options, False
+        try:
+            record = self._stage.start(record)
+            self._folder.write(record)
+            self._say(f"the new trainer runs; its output is in {self._stage.output}")
+            if not is_running(options.old):
+                self._say(f"no trainer runs on {options.old}: start it, or there is nothing to compare")
+            if options.rule is None:
+                self._say(f"by hand: `{self._to(PROMOTE)}` or `{self._to(ABORT)}`, from another shell")
+            code, reason = self._until_decided(stopped, record)
+            if not code:
+                promoted = True  # from here on, an error leaves the new side in charge
+                return self._promote(record, reason)
+            return self._withdraw(record, reason, code)
+        except BaseException as error:
+            if not promoted:
+                self._withdraw(record, str(error) or type(error).__name__, NOT_PROMOTED)
+            raise
+
+    def _to(self, verb: str) -> str:
+        """Command line of another shell."""
+        return self._again.replace("rollout", f"rollout {verb}", 1)
+
+    def _until_decided(self, stopped: Callable[[], bool], record: Record) -> tuple[int, str]:
+        """Steps 3 and 4. Returns the exit code, and its reason."""
+        while True:
+            if stopped():
+                return STOPPED, "it was stopped"
+            asked = self._folder.asked()
+            if asked is not None and asked[0] == ABORT:
+                return NOT_PROMOTED, asked[1] or "it was aborted by hand"
+            ended = self._stage.ended()
+            if ended:
+                return NOT_PROMOTED, f"the new trainer {ended}"
+            self._paired.look()
+            self._follow()
+            over = ended == "" and not is_running(self._options.old)
+            self._judge(over=over)
+            learns = ended == "" or self._learns()
+            line = progress(self._seen, self._paired.count, self._paired.alone, self._share, self._version)
+            if time.monotonic() >= self._next_line:
+                self._next_line = time.monotonic() + LINE_EVERY_S
+                self._say(line)
+                self._folder.write(replace(record, said=line))
+            if asked is not None and asked[0] == PROMOTE:
+                if self._version and learns:
+                    return 0, asked[1] or "by hand"
+                self._say(f"not yet: the new trainer has published nothing to {self._options.canary} so far")
+            if self._options.rule is not None:
+                if self._verdict.outcome is Outcome.REFUSE:
+                    return NOT_PROMOTED, self._verdict.reason
+                if self._verdict.outcome is Outcome.PROMOTE and self._version and learns:
+                    return 0, self._verdict.reason
+                if self._verdict.outcome is Outcome.PROMOTE and over:
+                    return NOT_PROMOTED, f"nothing was published in the namespace {self._options.canary}"
+            time.sleep(LOOK_S)
+
+    def _learns(self) -> bool:
+        """Tell if the new trainer has learned or published something since the rollout began.
+
+        The logs and the namespace may be those of a rollout before.
+        """
+        state = self._paired.read[1], self._version
+        self._first = self._first or state
+        return state != self._first
+
+    def _judge(self, *, over: bool) -> None:
+        """Ask the rule at multiples of its examples, and measure all pairs now and then."""
+        paired, count = self._paired, self._paired.count
+        if paired.left is None or paired.right is None or not count:
+            if over and self._verdict.outcome is Outcome.WAIT:
+                self._verdict = Verdict(Outcome.REFUSE, "no example is in both prediction logs")
+            return
+        at = count if over and count < self._rule.last else self._rule.asked_at(count)
+        if (at > self._asked or over) and self._verdict.outcome is Outcome.WAIT:
+            self._asked = at
+            first = max(1, (at or count) - (count - len(paired.left)))
+            self._seen = measured(paired.left[:first], paired.right[:first])
+            self._verdict = self._rule.judge(self._seen, end=over)
+            if at:
+                self._say(f"{self._verdict.outcome}: {self._verdict.reason}")
+        elif time.monotonic() >= self._next_measure and (self._seen is None or self._seen.examples < count):
+            began = time.monotonic()
+            self._seen = measured(paired.left, paired.right)
+            # Trainers want the cores, too: at most a tenth of the time is spent here.
+            self._next_measure = time.monotonic() + max(MEASURE_EVERY_S, 10 * (time.monotonic() - began))
+
+    def _follow(self) -> None:
+        """Step 4: look at the new namespace, and renew the lease of the share."""
+        options = self._options
+        if time.monotonic() < self._next_lease and self._version:
+            return
+        try:
+            self._version = published(options.redis, options.canary)
+            if self._version and options.share:
+                if not self._offered:
+                    self._stage.offer()
+                    self._offered = True
+                set_share(options.redis, options.stable, options.canary, options.share, lease=True)
+                if not self._share:
+                    self._say(f"the canary gets {options.share:.4g} of the requests")
+                self._share = options.share
+            self._away = False
+        except ConnectError as error:
+            if not self._away:
+                self._say(f"{error}; trying again")
+            self._away = True
+        self._next_lease = time.monotonic() + LEASE_S / 6
+
+    def _promote(self, record: Record, reason: str) -> int:
+        """Step 5."""
+        options = self._options
+        set_share(options.redis, options.stable, options.canary, 1.0, lease=False)
+        record = replace(record, phase=Phase.PROMOTED, said=f"promoted: {reason}")
+        self._folder.write(record)
+        next_ = self._stage.promote(record)
+        show(self._seen)
+        self._say(f"promoted {options.pipeline}: {reason}.")
+        for line in next_:
+            self._say(line)
+        return 0
+
+    def _withdraw(self, record: Record, reason: str, code: int) -> int:
+        """Step 6."""
+        options = self._options
+        try:
+            take_share(options.redis, options.stable, options.canary)
+        except ConnectError as error:
+            self._say(f"{error}; the canary's share ends by itself in {LEASE_S} s")
+        self._stage.withdraw(record)
+        self._folder.write(replace(record, phase=Phase.ENDED, said=f"not promoted: {reason}", pid=0, born=0))
+        if self._seen is not None:
+            show(self._seen)
+        tell(
+            f"{options.pipeline} was not promoted: {reason}. The old side answers all requests, and the new "
+            f"trainer has ended; its checkpoint is {options.checkpoint}."
+        )
+        return code
+
+
+def is_running(checkpoint: str) -> bool:
+    """Tell if a trainer runs on a checkpoint folder; of one in an object store, yes."""
+    path = Path(checkpoint) / "LOCK"
+    if "://" in checkpoint:
+        return True
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

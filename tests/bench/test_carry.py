@@ -7,7 +7,7 @@ from bench.carry import BATCH, WORSE, compared, rows
 
 
 def test_each_peer_is_compared_on_the_same_examples() -> None:
-    label = np.tile(np.float32([0, 1]), 50)
+    label = np.tile(np.array([0, 1], np.float32), 50)
     even = np.full(100, 0.5, np.float32)
     late = np.where(np.arange(100) < 50, even, label)
     found = rows([{"label": label, "carried": late, "old": even, "relearned": label}], 7, 50)

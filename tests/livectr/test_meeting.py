@@ -67,7 +67,7 @@ def test_a_round_has_a_port_that_no_earlier_round_had(monkeypatch: pytest.Monkey
     monkeypatch.setattr("livectr.local.meeting.free_ports", lambda n: next(free))
     with socket.create_connection(meeting._gang.address) as supervisor, supervisor.makefile() as told:
         hello = {"hello": {"node": 0}, "identity": meeting._gang.identity}
-        started = []
+        started: list[int] = []
         for line in (hello, {"ready": True}):
             supervisor.sendall(json.dumps(line).encode() + b"\n")
         while len(started) < 2:

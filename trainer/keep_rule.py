@@ -15,15 +15,12 @@ beyond the files of the newest two is bounded; the oldest go first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeVar
 
 from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
-
-if TYPE_CHECKING:
-    from livectr.trainer.checkpoint.manifest import Manifest
 
 AGES = "1m,5m,15m,1h,6h,1d"
 TIMES_NEWEST = 4
@@ -42,6 +39,45 @@ def parse_ages(text: str) -> tuple[int, ...]:
         ) from None
 
 
+class Named(Protocol):
+    """File of a generation (trainer.checkpoint.manifest.FileEntry)."""
+
+    @property
+    def path(self) -> str:
+        """Path, relative to the checkpoint."""
+
+    @property
+    def bytes(self) -> int:
+        """Size."""
+
+
+class Generation(Protocol):
+    """Generation of a checkpoint (trainer.checkpoint.manifest.Manifest)."""
+
+    @property
+    def generation(self) -> int:
+        """Number."""
+
+    @property
+    def created_ms(self) -> int:
+        """Time, ms since 1970; 0: not known."""
+
+    @property
+    def examples(self) -> int:
+        """Examples that are learned."""
+
+    @property
+    def quality(self) -> Mapping[str, Any]:
+        """Measures; `held`: reason for which versions were held."""
+
+    @property
+    def files(self) -> Sequence[Named]:
+        """Files, of older generations too."""
+
+
+Kept = TypeVar("Kept", bound=Generation)
+
+
 @dataclass(frozen=True)
 class KeepRule:
     """Rule of the generations that are kept.
@@ -54,7 +90,7 @@ class KeepRule:
     ages_ms: tuple[int, ...] = ()
     most_bytes: int | None = None
 
-    def kept(self, older: Sequence[Manifest], newest: Sequence[Manifest] = ()) -> list[Manifest]:
+    def kept(self, older: Sequence[Kept], newest: Sequence[Kept] = ()) -> list[Kept]:
         """Choose among the generations before the newest two, oldest first; the rest may go.
 
         Args:
@@ -72,12 +108,12 @@ class KeepRule:
             chosen |= {first[span] for span in sorted(first)[-2:]}
         return self._bounded([m for m in may if m.generation in chosen], newest)
 
-    def _bounded(self, chosen: list[Manifest], newest: Sequence[Manifest]) -> list[Manifest]:
+    def _bounded(self, chosen: list[Kept], newest: Sequence[Kept]) -> list[Kept]:
         """Leave out the oldest until the others fit."""
         held = {file.path for manifest in newest for file in manifest.files}
         size = sum(file.bytes for file in newest[-1].files) if newest else 0
         left = TIMES_NEWEST * size if self.most_bytes is None else self.most_bytes
-        fit: list[Manifest] = []
+        fit: list[Kept] = []
         for manifest in reversed(chosen):
             more = {file.path: file.bytes for file in manifest.files if file.path not in held}
             left -= sum(more.values())

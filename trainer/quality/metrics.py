@@ -252,7 +252,8 @@ class SlidingWindow:
         at = np.arange(self._added - n, self._added) % self._capacity
         columns = {**self._rows, **{_LOGIT + role: ring for role, ring in self._logits.items()}}
         numbers = np.array([self._added, self._newest_ms], np.int64)
-        return {"numbers": numbers, **{name: ring[at] for name, ring in columns.items()}}
+        held = {name: ring[at] for name, ring in columns.items()}
+        return {"numbers": numbers, **held, "cold": held["cold"].astype(np.uint8)}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from a `state`; one that lacks a model is left out."""

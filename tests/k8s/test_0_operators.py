@@ -1,4 +1,4 @@
-"""JobSet's and KEDA's own webhooks about our manifests; these checks need no cluster, but Go."""
+"""JobSet's and KEDA's own code about our manifests; these checks need no cluster, but Go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from k8s.demo import ROOT
-from tests.k8s.webhooks import refusal
+from tests.k8s.operator_code import jobs, refusal
 from tests.k8s_static.rendering import OVERLAYS, Manifest, kubectl, of_kind
 
 APPLY = ROOT / "k8s" / "apply.sh"
@@ -42,6 +42,23 @@ def test_jobset_refuses_changed_pods(tmp_path: Path) -> None:
     """This is why k8s/apply.sh gives a changed JobSet another name."""
     found = refusal("jobset", tmp_path, of_another_image(gang()), gang())
     assert "field is immutable" in found, found
+
+
+def test_ranks_meet_at_the_first_pod_of_the_job(tmp_path: Path) -> None:
+    """JobSet's controller makes one Job, whose pods have the names that the manifest expects of them."""
+    services = of_kind("gang", "Service")
+    made = jobs(tmp_path, gang(), services)
+    (job,) = made["jobs"]
+    spec = job["spec"]["template"]["spec"]
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2
+    (container,) = spec["containers"]
+    told = {each["name"]: each.get("value") for each in container["env"]}
+    assert told["LIVECTR_RENDEZVOUS"] == f"{job['metadata']['name']}-0.{spec['subdomain']}:29400"
+    names = {each["metadata"]["name"] for each in services}
+    assert spec["subdomain"] in names and {s["metadata"]["name"] for s in made["services"]} == names
+    (service,) = [s for s in services if s["metadata"]["name"] == spec["subdomain"]]
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
 
 
 def cluster(*scalers: str) -> list[Manifest]:

@@ -1,4 +1,4 @@
-// Ask KEDA's own webhook about a ScaledObject: keda NEW.json EXISTING.json. EXISTING holds a list of the Deployments and
+// Ask KEDA's own webhook about a ScaledObject: keda ask NEW.json EXISTING.json. EXISTING holds a list of the Deployments and
 // HorizontalPodAutoscalers of the cluster. It prints `accepted`, or why not.
 package main
 
@@ -51,7 +51,7 @@ func main() {
 	must(clientgo.AddToScheme(scheme))
 	must(v1alpha1.AddToScheme(scheme))
 	var texts []json.RawMessage
-	read(os.Args[2], &texts)
+	read(os.Args[3], &texts)
 	objects := []client.Object{}
 	for _, text := range texts {
 		var about struct{ Kind string }
@@ -66,7 +66,7 @@ func main() {
 	known := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	connect(cluster{objects: known, mapper: testrestmapper.TestOnlyStaticRESTMapper(scheme)})
 	asked, dry := &v1alpha1.ScaledObject{}, false
-	read(os.Args[1], asked)
+	read(os.Args[2], asked)
 	if _, err := asked.ValidateCreate(&dry); err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -1,4 +1,4 @@
-"""Webhooks of operators that no lab runs: their own Go code, asked about our manifests without a cluster.
+"""Operators that no lab runs: Go code of their webhooks and controllers, asked without a cluster.
 
 Each program is compiled from its operator's Go module at its first use, below $LIVECTR_CACHE_DIR.
 """
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,26 @@ def refusal(operator: str, folder: Path, *objects: object) -> str:
         folder: place of files.
         objects: what the program takes, each as a file of JSON.
     """
+    code, told = _told(operator, "ask", folder, objects)
+    return "" if code == 0 else told
+
+
+def jobs(folder: Path, jobset: object, services: object) -> dict[str, list[dict[str, Any]]]:
+    """Jobs and Services that JobSet's controller makes of a JobSet, beside Services that are there."""
+    code, told = _told("jobset", "run", folder, (jobset, services))
+    assert code == 0, told
+    found: dict[str, list[dict[str, Any]]] = json.loads(told)
+    return found
+
+
+def _told(operator: str, command: str, folder: Path, objects: Sequence[object]) -> tuple[int, str]:
     files = [folder / f"{operator}-{number}.json" for number in range(len(objects))]
     for file, content in zip(files, objects, strict=True):
         file.write_text(json.dumps(content))
-    done = subprocess.run([_program(operator), *files], capture_output=True, text=True)
+    done = subprocess.run([_program(operator), command, *files], capture_output=True, text=True)
     told = done.stdout.strip()
     assert done.returncode in (0, 1) and told, done.stderr
-    return "" if done.returncode == 0 else told
+    return done.returncode, told
 
 
 def _program(operator: str) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 
-from k8s.demo import Cluster
+from k8s.demo import OVERLAY, ROOT, Cluster
 from tests.k8s.report import note
 
 
@@ -25,3 +26,12 @@ def test_every_kind_of_pod_runs(deployed: Cluster) -> None:
     found = {kind: names.count(kind) for kind in want}
     # The autoscaler may have taken the start of a server for load.
     assert all(found[kind] in (count, count + kind.endswith("rank")) for kind, count in want.items()), found
+
+
+def test_the_check_of_what_is_deployed_changes_nothing(deployed: Cluster) -> None:
+    """k8s/apply.sh asks the API server about every object of the overlay."""
+    words = [str(ROOT / "k8s" / "apply.sh"), "--check", str(OVERLAY)]
+    done = subprocess.run(words, env=deployed.variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert len(told) > 30 and all("(server dry run)" in line for line in told)

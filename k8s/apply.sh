@@ -28,14 +28,16 @@ kubectl kustomize "$1" > "$work/rendered"
 mkdir "$work/objects"  # one file each, in kustomize's order
 awk -v folder="$work/objects" '/^---$/ { n++; next } { print > sprintf("%s/%04d.yaml", folder, n) }' "$work/rendered"
 of_kind() { grep --recursive --files-with-matches --line-regexp "kind: $1" "$work/objects" || true; }
+sha256() { if command -v sha256sum > /dev/null; then sha256sum; else shasum -a 256; fi; }
 name_in() {  # `name` of a map: metadata ('^[a-z]' ends it) or spec.scaleTargetRef ('^  [a-zA-Z]')
     awk -v map="$1:" -v ends="$2" '$0 ~ ends { within = $1 == map; next } within && $1 == "name:" { print $2 }' "$3"
 }
 
 new=
 for file in $(of_kind JobSet); do
-    name=$(name_in metadata '^[a-z]' "$file") hash=$(sha256sum < "$file" | cut -c1-8)
-    sed -i "s/^  name: $name\$/  name: $name-$hash/; s/\b$name-nodes-/$name-$hash-nodes-/" "$file"
+    name=$(name_in metadata '^[a-z]' "$file") hash=$(sha256 < "$file" | cut -c1-8)
+    sed "s/^  name: $name\$/  name: $name-$hash/; s/ $name-nodes-/ $name-$hash-nodes-/" "$file" > "$work/named"
+    mv "$work/named" "$file"
     new="$new $name-$hash"
 done
 

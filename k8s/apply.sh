@@ -26,7 +26,9 @@ trap 'rm -rf "$work"' EXIT
 
 kubectl kustomize "$1" > "$work/rendered"
 mkdir "$work/objects"  # one file each, in kustomize's order
-awk -v folder="$work/objects" '/^---$/ { n++; next } { print > sprintf("%s/%04d.yaml", folder, n) }' "$work/rendered"
+awk -v folder="$work/objects" '
+    /^---$/ { close(file); n++; next }
+    { file = sprintf("%s/%04d.yaml", folder, n); print > file }' "$work/rendered"
 of_kind() { grep --recursive --files-with-matches --line-regexp "kind: $1" "$work/objects" || true; }
 sha256() { if command -v sha256sum > /dev/null; then sha256sum; else shasum -a 256; fi; }
 name_in() {  # `name` of a map: metadata ('^[a-z]' ends it) or spec.scaleTargetRef ('^  [a-zA-Z]')

@@ -68,7 +68,7 @@ class Builder:
     def save(self, name: str, archive: Path) -> None:
         """Write an image as an archive, unless it is there. Uncompressed: its reader is on this machine."""
         archive.parent.mkdir(parents=True, exist_ok=True)
-        mark, number = archive.with_suffix(".id"), self.number(name)
+        mark, number = archive.with_suffix(".id"), f"{name} {self.number(name)}"
         if archive.exists() and mark.exists() and mark.read_text() == number:
             return
         mark.unlink(missing_ok=True)

@@ -136,3 +136,17 @@ def test_the_digest_of_a_checkout_knows_every_file(tmp_path: Path, monkeypatch: 
         (tmp_path / "file").write_text(text)
         found.add(build.digest(given))
     assert len(found) == 3 and build.digest(given) in found
+
+
+def test_an_archive_has_the_name_of_the_manifests_after_its_tag_has_changed(tmp_path: Path) -> None:
+    """The same content under another tag is another archive: its import is what names it on a node."""
+    program = tmp_path / "docker"
+    program.write_text('#!/bin/sh\n[ "$1" = save ] && echo "$4" > "$3" || echo sha256:same\n')
+    program.chmod(0o755)
+    builder, archive = build.Builder(str(program), tmp_path), tmp_path / "archives" / "valkey.tar"
+    for name in ("valkey:8.1", "valkey:8.1.4"):
+        builder.save(name, archive)
+        assert archive.read_text().strip() == name
+    archive.write_text("kept")
+    builder.save("valkey:8.1.4", archive)
+    assert archive.read_text() == "kept"

@@ -30,7 +30,7 @@ def down(folder: RunFolder) -> None:
         time.sleep(POLL_S)  # it has been started this moment
     if not folder.running or state is None:
         raise ConfigError(f"the run in {word_of(folder)} is not up.")
-    progress, pid = Progress(), state.supervisor
+    progress, pid = Progress(state), state.supervisor
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     while folder.running:

@@ -3,6 +3,7 @@
     parts.json   parts that are to run: a list of Part. Who changes the run writes it (`RunFolder.changing`)
     state.json   parts that run: a State. Only the supervisor (`livectr.up.supervisor`) writes it
     lock         held by the supervisor while it lives
+    next.txt     commands that one wants next, once all parts are ready
     NAME.log     standard output and error of a part
     checkpoint/  of the trainer, and whatever else the parts keep
 
@@ -258,9 +259,23 @@ class RunFolder:
         """Replace the state; the supervisor does."""
         self._write("state.json", asdict(state))
 
-    def forget_state(self) -> None:
-        """Remove the state of an earlier supervisor."""
-        (self.path / "state.json").unlink(missing_ok=True)
+    def next_commands(self) -> list[str] | None:
+        """Commands that one wants next; None until all is ready."""
+        try:
+            return (self.path / "next.txt").read_text().splitlines()
+        except FileNotFoundError:
+            return None
+
+    def write_next(self, commands: Sequence[str]) -> None:
+        """Keep the commands that one wants next, for whoever waits for them."""
+        new = self.path / "next.txt.new"
+        new.write_text("".join(f"{command}\n" for command in commands))
+        new.replace(self.path / "next.txt")
+
+    def forget(self) -> None:
+        """Remove what an earlier supervisor has said."""
+        for name in ("state.json", "next.txt"):
+            (self.path / name).unlink(missing_ok=True)
 
     def wait(self, met: Callable[[State], bool], timeout_s: float) -> State:
         """Wait for a state.

@@ -29,27 +29,30 @@ class Progress:
     """Lines about changes of a run, and now and then about what it waits for.
 
     Args:
+        known: state whose changes are told; None: all of it is.
         say: prints a line.
     """
 
-    def __init__(self, say: Callable[[str], None] = say) -> None:
+    def __init__(self, known: State | None = None, say: Callable[[str], None] = say) -> None:
         self._say = say
         self._told: dict[tuple[str, bool], tuple[Phase, int]] = {}
+        for one in known.parts if known is not None else ():
+            self._told[one.name, one.phase is Phase.ENDING] = one.phase, one.restarts
         self._next_line = time.monotonic() + FIRST_LOOK_S
 
     def show(self, state: State) -> None:
         """Tell what has changed."""
         parts = {(one.name, one.phase is Phase.ENDING): one for one in state.parts}
+        for name, ending in [key for key in self._told if key not in parts]:
+            del self._told[name, ending]
+            if ending or (name, True) not in parts:
+                self._say(f"{name:<10} ended")
         for key, one in parts.items():
             known = self._told.get(key)
             if known != (one.phase, one.restarts):
                 self._told[key] = one.phase, one.restarts
                 if line := self._line(one, known):
                     self._say(f"{one.name:<10} {line}")
-        for name, ending in self._told.keys() - parts.keys():
-            del self._told[name, ending]
-            if ending or (name, True) not in parts:
-                self._say(f"{name:<10} ended")
 
     def wait_for(self, state: State) -> None:
         """Say every few seconds how far a first version is."""

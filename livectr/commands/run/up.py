@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count
 from livectr.commands.settings import given_settings, start_log
@@ -11,6 +11,9 @@ from livectr.config.settings import EVERY, SETTINGS, commands_of
 from livectr.config.sources import resolve
 from livectr.secrets import has_password, without_flags
 from livectr.system.heap import loading
+
+if TYPE_CHECKING:
+    from livectr.up.folder import RunFolder
 
 EXAMPLES = """\
   livectr up my_ads/pipeline.py --source kafka://localhost:9092
@@ -64,11 +67,13 @@ def run(given: argparse.Namespace) -> int:
     start_log(given, "up")
     folder = folder_for(given.pipeline, given.dir)
     if not given.print:
-        check_down(folder)  # before the imports, which take seconds
+        check_down(folder)
+    if given.detach and not given.print:
+        return _detached(given, folder)
     with loading(lean=given.alone):
         from livectr.ingest.pipeline import load_pipeline
         from livectr.up.plan import UpOptions, command_of, plan
-        from livectr.up.start import up, up_detached
+        from livectr.up.start import up
 
     pipeline = load_pipeline(given.pipeline)
     assigned = given_settings(given)
@@ -90,9 +95,14 @@ def run(given: argparse.Namespace) -> int:
         for part in plan(options, pipeline, from_here(folder.path), folder.parts()):
             print(command_of(part))
         return 0
-    if not given.detach:
-        return up(options, pipeline, folder)
+    return up(options, pipeline, folder)
+
+
+def _detached(given: argparse.Namespace, folder: RunFolder) -> int:
+    """Run the same command without --detach in a process of its own."""
+    from livectr.up.detached import up_detached
+
     words, environment = [word for word in given.arguments if word != "--detach"], {}
-    if outer.publish is not None and has_password(outer.publish):  # every user can read words
-        words, environment = without_flags(words, ["--redis"]), {"LIVECTR_PUBLISH": outer.publish}
-    return up_detached(words, environment, pipeline, folder)
+    if given.redis is not None and has_password(given.redis):  # every user can read words
+        words, environment = without_flags(words, ["--redis"]), {"LIVECTR_PUBLISH": given.redis}
+    return up_detached(words, environment, folder)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from livectr.config.settings import SETTINGS, commands_of
-from livectr.ingest.pipeline import Pipeline
 from livectr.local.ports import free_ports, is_free
 from livectr.secrets import has_password
 from livectr.serving.options import SERVERS
@@ -52,20 +51,20 @@ class UpOptions:
     config: str | None = None
 
 
-def plan(options: UpOptions, pipeline: Pipeline, folder: Path, before: Mapping[str, Part]) -> list[Part]:
+def plan(options: UpOptions, folder: Path, before: Mapping[str, Part], *, has_prerank: bool) -> list[Part]:
     """Parts of a run, in the order in which they are shown.
 
     Args:
         options: what the user said.
-        pipeline: of the file.
         folder: of the run.
         before: parts of an earlier run in the folder, whose addresses are kept where they are free.
+        has_prerank: the pipeline has a pre-rank model.
 
     Raises:
         ConfigError: no source is known, or two options do not go together.
         InUseError: the address that was asked for is taken.
     """
-    return list(_Plan(options, pipeline, folder, before).parts())
+    return list(_Plan(options, folder, before, has_prerank=has_prerank).parts())
 
 
 def command_of(part: Part) -> str:
@@ -78,9 +77,9 @@ class _Plan:
     """Parts of a run; see `plan`."""
 
     def __init__(
-        self, options: UpOptions, pipeline: Pipeline, folder: Path, before: Mapping[str, Part]
+        self, options: UpOptions, folder: Path, before: Mapping[str, Part], *, has_prerank: bool
     ) -> None:
-        self._options, self._pipeline, self._before = options, pipeline, before
+        self._options, self._before, self._has_prerank = options, before, has_prerank
         self._folder = folder
         self._taken: set[int] = set()
         self._metrics = int(options.settings.get("metrics_port", 0))
@@ -106,7 +105,7 @@ class _Plan:
             )
         yield self._trainer(source or self._beside(), redis)
         yield self._server("rank", redis)
-        if self._pipeline.prerank is not None:
+        if self._has_prerank:
             yield self._server("prerank", redis)
             yield self._server("recommend", redis)
 

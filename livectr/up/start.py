@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 
-from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import ConfigError, DataError
 from livectr.trainer.process import stop_signals
-from livectr.up.example_query import example_query
 from livectr.up.folder import Kind, Phase, RunFolder, State
+from livectr.up.pipeline_process import PipelineProcess
 from livectr.up.plan import UpOptions, plan
 from livectr.up.runs import check_down, from_here, word_of
 from livectr.up.screen import Progress, say, show_parts
 from livectr.up.supervisor import Supervisor
 
 
-def up(options: UpOptions, pipeline: Pipeline, folder: RunFolder) -> int:
+def up(options: UpOptions, folder: RunFolder) -> int:
     """Run the parts until Ctrl-C or SIGTERM.
 
     Returns:
         Exit code 0.
 
     Raises:
-        UserError: the run is up already, or a part ended by a user's mistake before all were ready.
+        UserError: the run is up already, the pipeline cannot be loaded, or a part ended by a user's mistake
+            before all were ready.
         KeyboardInterrupt: after a second Ctrl-C.
     """
     check_down(folder)
-    with folder.owned(), stop_signals() as asked:
+    with folder.owned(), stop_signals() as asked, closing(PipelineProcess(options.pipeline)) as pipeline:
         folder.forget()
-        folder.write_parts(plan(options, pipeline, from_here(folder.path), folder.parts()))
+        has_prerank = pipeline.has_prerank()
+        parts = plan(options, from_here(folder.path), folder.parts(), has_prerank=has_prerank)
+        folder.write_parts(parts)
         run = _Run(folder, pipeline, asked)
         try:
             run.go()
@@ -49,11 +52,11 @@ class _Run:
         failed: name and reason of a part that has failed before all were ready.
     """
 
-    def __init__(self, folder: RunFolder, pipeline: Pipeline, asked: Callable[[], bool]) -> None:
+    def __init__(self, folder: RunFolder, pipeline: PipelineProcess, asked: Callable[[], bool]) -> None:
         self._folder, self._pipeline, self._asked = folder, pipeline, asked
         self._progress = Progress()
         self._state: State | None = None
-        self._whole = False
+        self._ready = self._told = False
         self.failed: tuple[str, str] | None = None
 
     def go(self) -> None:
@@ -68,28 +71,35 @@ class _Run:
         """Look ten times a second: tells if the run is to end."""
         if self._asked() or self.failed is not None:
             return True
-        if self._whole or self._state is None:
+        if self._told or self._state is None:
             return False
         failed = next((one for one in self._state.parts if one.phase is Phase.FAILED), None)
         if failed is not None:
             self.failed = failed.name, failed.reason
             return True
-        self._progress.wait_for(self._state)
-        if self._state.settled(self._folder.parts()):
-            self._whole = True
-            commands = next_commands(self._folder, self._pipeline)
-            self._folder.write_next(commands)
-            show_parts(self._state, commands)
-            if sys.stdout.isatty():
-                say("Ctrl-C ends all parts in order.")
+        if not self._ready:
+            self._progress.wait_for(self._state)
+            self._ready = self._state.settled(self._folder.parts())
+            if self._ready:
+                self._ask()
+        elif (query := self._pipeline.answer()) is not None:
+            self._tell(self._state, query)
         return False
 
-
-def next_commands(folder: RunFolder, pipeline: Pipeline) -> list[str]:
-    """Commands that one wants once a run is up: a query, status, down."""
-    parts = folder.parts()
-    commands = []
-    if "rank" in parts:
+    def _ask(self) -> None:
+        """Ask for a query of the rank server."""
+        parts = self._folder.parts()
         source = next((p.setting("--source") for p in parts.values() if p.kind is Kind.TRAINER), None)
-        commands.append(example_query(parts["rank"].address, pipeline, source or ""))
-    return [*commands, f"livectr status {word_of(folder)}", f"livectr down {word_of(folder)}"]
+        self._pipeline.ask(parts["rank"].address, source or "")
+
+    def _tell(self, state: State, query: str) -> None:
+        """Say where all is, and the commands that one wants next."""
+        self._pipeline.close()
+        self._told = True
+        said = word_of(self._folder)
+        query = query or f"livectr query describe --server {self._folder.parts()['rank'].address}"
+        commands = [query, f"livectr status {said}", f"livectr down {said}"]
+        self._folder.write_next(commands)
+        show_parts(state, commands)
+        if sys.stdout.isatty():
+            say("Ctrl-C ends all parts in order.")

@@ -70,12 +70,8 @@ def run(given: argparse.Namespace) -> int:
         check_down(folder)
     if given.detach and not given.print:
         return _detached(given, folder)
-    with loading(lean=given.alone):
-        from livectr.ingest.pipeline import load_pipeline
-        from livectr.up.plan import UpOptions, command_of, plan
-        from livectr.up.start import up
+    from livectr.up.plan import UpOptions, command_of, plan
 
-    pipeline = load_pipeline(given.pipeline)
     assigned = given_settings(given)
     said = {"source": given.source, "publish": given.redis, "ranks": given.ranks, "listen": given.listen}
     outer = resolve(
@@ -92,10 +88,16 @@ def run(given: argparse.Namespace) -> int:
         config=given.config,
     )
     if given.print:
-        for part in plan(options, pipeline, from_here(folder.path), folder.parts()):
+        with loading(lean=given.alone):
+            from livectr.ingest.pipeline import load_pipeline
+
+            has_prerank = load_pipeline(given.pipeline).prerank is not None
+        for part in plan(options, from_here(folder.path), folder.parts(), has_prerank=has_prerank):
             print(command_of(part))
         return 0
-    return up(options, pipeline, folder)
+    from livectr.up.start import up
+
+    return up(options, folder)
 
 
 def _detached(given: argparse.Namespace, folder: RunFolder) -> int:

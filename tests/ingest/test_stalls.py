@@ -167,3 +167,31 @@ def test_lags_are_those_of_the_event_times_that_were_read(tmp_path: Path) -> Non
     watch.check(partitions, set(), {0: [False, False]}, 2.0)
     assert metric("livectr_event_lag_seconds", "impressions", 0) == 0
     source.close()
+
+
+def test_gauges_move_while_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that has enough examples does not poll; its lag falls as it takes them."""
+    monkeypatch.setattr("livectr.ingest.join.examples.TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("livectr.ingest.sources.background._LAG_EVERY_S", 0.0)
+    log = logs(3)
+    for topic, rows in zip(("impressions", "clicks"), log, strict=True):
+        (tmp_path / topic).mkdir()
+        (tmp_path / topic / "0-a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ReadOptions(until_end=False, idle_partition_s=3600)
+    source = ExampleSource(
+        pipeline(), f"file:{tmp_path}", options, rank=0, world=1, dead_letters=DeadLetters(None)
+    )
+    poll_until(source, lambda: source.stats.ready > 10 and not source.behind)
+
+    def lag() -> float:
+        source.tell()
+        lags = [metric("livectr_consumer_lag_records", topic, 0) for topic in ("impressions", "clicks")]
+        assert sum(lags) == source.behind + source.held
+        return sum(lags)
+
+    ready, before = source.stats.ready, lag()
+    assert source.held >= ready and source.delivered == sum(map(len, log))
+    source.pop(7)
+    assert lag() == before - 7
+    assert metric_value("livectr_ready_examples") == ready - 7
+    source.close()

@@ -3,7 +3,9 @@
 import json
 import random
 import shutil
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,10 @@ import pytest
 import redis
 
 from livectr.store.layout import Keyspace, decode_rows
-from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.keeping import readable
+from livectr.trainer.checkpoint.lease import hold
+from livectr.trainer.checkpoint.manifest import Folder, newest_manifest
+from livectr.trainer.checkpoint.step_back import MARK, ask
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.measured import row_bytes
 from livectr.trainer.quality.predictions import read_predictions
@@ -73,6 +78,22 @@ def test_ranks_killed_and_resumed_by_another_number_of_ranks(
             break
     finish(start(1, options))
     assert_close(Result(root), unbroken)
+
+
+def test_two_ranks_go_back_and_end_as_if_nothing_had_been(
+    tmp_path: Path, source: str, unbroken: Result
+) -> None:
+    """In the processes that run; those of the next start, if the log has ended before they look."""
+    options = {**OPTIONS, "source": source, "checkpoint": str(tmp_path)}
+    ranks = start(2, options)
+    until(lambda: any(m.examples for m in readable(tmp_path)), turn=lambda: time.sleep(0.005))
+    with closing(hold(Folder(tmp_path), readable(tmp_path)[-1].generation)) as held:
+        ask(tmp_path, held.manifest, held.restored.root)
+        text = finish(ranks)
+        if (tmp_path / MARK).exists():
+            text = finish(start(2, options))
+    assert f"goes back to generation {held.manifest.generation}" in text and not (tmp_path / MARK).exists()
+    assert_close(Result(tmp_path), unbroken)
 
 
 @pytest.mark.full

@@ -21,8 +21,8 @@ from tests.waiting import left_s
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
 COMMANDS = (
-    "up", "status", "rollout", "down", "demo", "train", "serve", "query", "versions", "local", "init", "check", "logs",
-    "features", "inspect", "evaluate", "report", "experiment", "plan", "bench",
+    "up", "status", "rollout", "down", "demo", "train", "serve", "query", "versions", "local", "init",
+    "check", "logs", "features", "inspect", "evaluate", "report", "experiment", "plan", "bench",
 )  # fmt: skip
 GROUPS = {
     "serve": ("rank", "prerank", "recommend", "json"),

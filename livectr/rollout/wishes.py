@@ -37,7 +37,7 @@ def status(folder: RolloutFolder, url: str) -> list[str]:
         f"  old: namespace {record.stable}, checkpoint {record.old}",
         f"  new: namespace {record.canary}, checkpoint {folder.checkpoint}, version "
         f"{published(url, record.canary) or '–'}, trainer: {trainer}",
-        f"  share of the canary: {"that of the servers' setting" if share is None else f'{share:.4g}'}",
+        f"  share of the canary: {'as set at the servers' if share is None else f'{share:.4g}'}",
     ]
 
 

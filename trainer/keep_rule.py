@@ -23,8 +23,8 @@ from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
 AGES = "1m,5m,15m,1h,6h,1d"
-TIMES_NEWEST = 4
-"""Default of the bytes of older generations, in sizes of the newest."""
+TIMES_NEWEST, LEAST_BYTES = 4, 1 << 30
+"""Default of the bytes of older generations: sizes of the newest, but at least so many bytes."""
 
 
 def parse_ages(text: str) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class KeepRule:
 
     Attributes:
         ages_ms: ages, rising; (): no older generation is kept.
-        most_bytes: of files that only older generations name; None: TIMES_NEWEST times those of the newest.
+        most_bytes: of files that only older generations name; None: the default.
     """
 
     ages_ms: tuple[int, ...] = ()
@@ -112,12 +112,12 @@ class KeepRule:
         """Leave out the oldest until the others fit."""
         held = {file.path for manifest in newest for file in manifest.files}
         size = sum(file.bytes for file in newest[-1].files) if newest else 0
-        left = TIMES_NEWEST * size if self.most_bytes is None else self.most_bytes
+        left = max(TIMES_NEWEST * size, LEAST_BYTES) if self.most_bytes is None else self.most_bytes
         fit: list[Kept] = []
         for manifest in reversed(chosen):
             more = {file.path: file.bytes for file in manifest.files if file.path not in held}
             left -= sum(more.values())
-            if left < 0 and (newest or self.most_bytes is not None):
+            if left < 0:
                 break
             held |= more.keys()
             fit.append(manifest)

@@ -217,7 +217,7 @@ class TrainOptions(ProcessOptions):
     )
     keep_bytes: int | None = setting(
         None,
-        "disk that these may take; the oldest go first (default: four times the newest checkpoint)",
+        "disk that these may take; the oldest go first (default: 4 times the newest, but at least 1 GiB)",
         VERSIONS,
         least=0,
         example="BYTES",

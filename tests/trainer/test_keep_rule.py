@@ -8,7 +8,7 @@ import pytest
 from livectr.config.parsing import parse
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
-from livectr.trainer.keep_rule import AGES, KeepRule, parse_ages
+from livectr.trainer.keep_rule import AGES, LEAST_BYTES, KeepRule, parse_ages
 
 START_MS = 1_795_000_123_456
 
@@ -63,7 +63,7 @@ def test_the_oldest_go_first_where_bytes_are_bounded() -> None:
     assert of(1_000)[-2:] == [2, 3] and len(of(1_000)) == 3
     assert of(20) == [2, 3], "their shared file is the newest's, too"
     assert of(19) == [3] and of(9) == []
-    assert of(None) == of(4 * 110)
+    assert of(None) == of(LEAST_BYTES)
 
 
 def test_ages_that_are_none_are_explained() -> None:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from livectr.local.parts import Part as Process
-from livectr.local.ports import free_ports, listens
+from livectr.local.ports import free_ports, is_free, listens
 from livectr.local.ranks import how
 from livectr.system.errors import ConfigError
 from livectr.up.folder import POLL_S, Kind, Part, Phase, RunFolder, Running, State
@@ -146,12 +146,9 @@ class _Life:
         self.number = _Life._numbers
         self.part, self._log = part, folder.log_of(part.name)
         self.phase, self.leaving, self.gone = Phase.WAITING, False, False
-        self.ports: tuple[int, ...] = ()
-        if part.metrics:
-            first = part.metrics_port
-            if not first or taken & set(range(first, first + part.metrics)):
-                first = free_ports(part.metrics)
-            self.ports = tuple(range(first, first + part.metrics))
+        self.ports = tuple(range(part.metrics_port, part.metrics_port + part.metrics))
+        if part.metrics and (not part.metrics_port or taken & {*self.ports}):
+            self._draw_ports()
         self._process: Process | None = None
         self._started = self._kill_at = 0.0
         self._started_ms = 0
@@ -222,6 +219,11 @@ class _Life:
         self._started, self._started_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.phase = Phase.STARTING
 
+    def _draw_ports(self) -> None:
+        """Take other ports for the metrics."""
+        first = free_ports(self.part.metrics)
+        self.ports = tuple(range(first, first + self.part.metrics))
+
     def _is_ready(self) -> bool:
         if self.part.ready:
             return self.part.ready in self._output()
@@ -246,8 +248,10 @@ class _Life:
             return
         self._reason = _reason(code, self._output())
         if code in MISTAKES:
-            self.phase = Phase.FAILED
-            return
+            if all(is_free("127.0.0.1", port) for port in self.ports):
+                self.phase = Phase.FAILED
+                return
+            self._draw_ports()  # somebody took one after it was found free
         self._failures = 1 if lived_s > STABLE_S or self.phase is Phase.READY else self._failures + 1
         pause_s = 0.0 if self._failures == 1 else min(2.0 ** min(self._failures - 2, 20), LONGEST_PAUSE_S)
         self._due = time.monotonic() + pause_s

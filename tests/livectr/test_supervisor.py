@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,15 @@ from livectr.system.errors import InternalError, InUseError
 from livectr.up.folder import Kind, Part, Phase, RunFolder, Running, State
 from livectr.up.supervisor import Supervisor
 from tests.waiting import until
+
+PIPELINE = """
+from livectr import Pipeline, Stream, labelled
+from livectr.models import LR
+
+shown = Stream("shown", key="user_id", time="ts", columns=dict(user_id="int64", ts="int64", clicked="int32"))
+log = labelled(shown, label="clicked")
+pipeline = Pipeline(log, sparse=dict(user=log.user_id), rank=LR())
+"""
 
 
 def redis_part(name: str, port: int) -> Part:
@@ -105,6 +115,20 @@ def test_a_mistake_is_not_repeated(run: Run) -> None:
     assert state is not None
     with pytest.raises(InternalError, match=r"trainer ended with exit code 2: .*nowhere\.py"):
         state.settled(run.folder.parts())
+
+
+def test_a_port_that_somebody_took_is_no_mistake(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "shown").mkdir()
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    source, pipeline = f"file:{tmp_path / 'logs'}", str(tmp_path / "pipeline.py")
+    with socket.create_server(("127.0.0.1", free_ports(1))) as taken:
+        words = ("train", "--pipeline", pipeline, "--source", source)
+        port = taken.getsockname()[1]
+        with run.folder.changing() as parts:
+            parts["trainer"] = Part("trainer", Kind.TRAINER, words, metrics=1, metrics_port=port)
+        ready = run.until("trainer", Phase.READY, restarts=1)
+    assert ready.metrics != (f"127.0.0.1:{port}",) and f"metrics port {port}" in ready.reason
 
 
 def test_a_folder_has_one_supervisor(run: Run) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import livectr.trainer.build  # noqa: F401 - declares the metrics of rank 0
 from livectr.local.ports import free_ports
 from livectr.local.scrape import Samples, scrape, value
 from livectr.trainer import telemetry

@@ -1,4 +1,4 @@
-"""`livectr up`, `status` and `down` of a small pipeline: real processes, started once for all tests."""
+"""`livectr up`, `status` and `down` of a small pipeline: real processes, shared by the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +59,7 @@ class Shop:
         self.run = RunFolder(folder / ".livectr" / "shop")
         self.port = free_ports(1)
         self.out = folder / "out.txt"
+        self.changed = False
         self.process = self.start("--listen", f"127.0.0.1:{self.port}")
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
@@ -69,6 +70,12 @@ class Shop:
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait()
+        self.command("down")  # a test that detached has failed
 
     def text(self) -> str:
         return self.out.read_text()
@@ -94,19 +101,40 @@ class Shop:
         )
 
 
+Runs = Callable[[bool], Shop]
+
+
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    folder = tmp_path_factory.mktemp("up")
-    write_shop(folder)
-    one = Shop(folder)
-    try:
-        one.wait_up()
-        yield one
-    finally:
-        if one.process.poll() is None:
-            one.process.terminate()
-        one.process.wait()
-        one.command("down")  # a test that detached has failed
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """The run that is up, or another one: tests may come in any order. Give True to change it."""
+    made: list[Shop] = []
+
+    def up(change: bool) -> Shop:
+        if not made or made[-1].process.poll() is not None or (made[-1].changed and not change):
+            for before in made:
+                before.end()
+            folder = tmp_path_factory.mktemp("up")
+            write_shop(folder)
+            made.append(Shop(folder))
+            made[-1].wait_up()
+        made[-1].changed |= change
+        return made[-1]
+
+    yield up
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def shop(runs: Runs) -> Shop:
+    """Run as it was started, which the test does not change."""
+    return runs(False)
+
+
+@pytest.fixture
+def changed(runs: Runs) -> Shop:
+    """Run that the test may change or end."""
+    return runs(True)
 
 
 def status(shop: Shop, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -188,20 +216,21 @@ def test_watch_looks_again_and_again(shop: Shop) -> None:
             assert watch.wait(left_s()) == 130
 
 
-def test_a_killed_part_comes_back_with_its_reason(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    killed = {name: shop.part(name).pid for name in ("trainer", "rank")}
+def test_a_killed_part_comes_back_with_its_reason(changed: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    killed = {name: changed.part(name).pid for name in ("trainer", "rank")}
+    started = changed.part("trainer").restarts
     for pid in killed.values():
         os.kill(pid, signal.SIGKILL)
 
     def back() -> bool:
-        parts = [shop.part(name) for name in killed]
+        parts = [changed.part(name) for name in killed]
         return all(one.phase is Phase.READY and one.pid != killed[one.name] for one in parts)
 
-    until(back, why=shop.text)
-    parts = {one["name"]: one for one in status(shop, capsys)["parts"]}
-    assert parts["trainer"]["restarts"] == 1 and parts["redis"]["restarts"] == 0
+    until(back, why=changed.text)
+    parts = {one["name"]: one for one in status(changed, capsys)["parts"]}
+    assert parts["trainer"]["restarts"] == started + 1 and parts["redis"]["restarts"] == 0
     assert parts["rank"]["reason"] == parts["trainer"]["reason"] == "was killed by SIGKILL"
-    assert "rank       was killed by SIGKILL; it starts again" in shop.text()
+    assert "rank       was killed by SIGKILL; it starts again" in changed.text()
 
 
 @contextmanager
@@ -232,47 +261,49 @@ def asking(shop: Shop) -> Iterator[list[int]]:
     assert not failed, (len(failed), failed[0])
 
 
-def test_a_server_is_replaced_under_requests(shop: Shop) -> None:
-    before = shop.part("rank")
-    with asking(shop) as answered:
+def test_a_server_is_replaced_under_requests(changed: Shop) -> None:
+    before = changed.part("rank")
+    with asking(changed) as answered:
         until(lambda: answered[0] > 20)
-        with shop.run.changing() as parts:
+        with changed.run.changing() as parts:
             rank = parts["rank"]
             parts["rank"] = replace(rank, command=(*rank.command, "max_list=512"))
-        shop.until_settled()
+        changed.until_settled()
         least = answered[0] + 50
         until(lambda: answered[0] > least)
-    after = shop.part("rank")
+    after = changed.part("rank")
     assert after.pid != before.pid and after.part.address == before.part.address
     assert set(after.metrics).isdisjoint(before.metrics)
 
 
-def test_ctrl_c_ends_in_order_and_detached_goes_on(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    pids = [one.pid for one in shop.state().parts]
-    shop.process.send_signal(signal.SIGINT)
-    assert shop.process.wait(left_s()) == 0, shop.text()
-    _, _, ending = shop.text().partition("trainer    ends\n")  # a server may have been replaced before
+def test_ctrl_c_ends_in_order_and_detached_goes_on(changed: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    pids = [one.pid for one in changed.state().parts]
+    changed.process.send_signal(signal.SIGINT)
+    assert changed.process.wait(left_s()) == 0, changed.text()
+    _, _, ending = changed.text().partition("trainer    ends\n")  # a server may have been replaced before
     lines = [line.split() for line in ending.splitlines()]
     said = ["trainer", "ended"], ["rank", "ends"], ["rank", "ended"], ["redis", "ends"], ["redis", "ended"]
     order = [lines.index(words) for words in said]
-    assert order == sorted(order), shop.text()
+    assert order == sorted(order), changed.text()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert {one["state"] for one in status(shop, capsys)["parts"]} == {"down"}
+    assert {one["state"] for one in status(changed, capsys)["parts"]} == {"down"}
 
-    detached = shop.command("up", "shop/pipeline.py", "--set", "threads=1", "--detach")
+    detached = changed.command("up", "shop/pipeline.py", "--set", "threads=1", "--detach")
     assert detached.returncode == 0, detached.stderr + detached.stdout
-    assert shop.part("rank").part.address == f"127.0.0.1:{shop.port}"  # as before
-    found = status(shop, capsys)
+    assert changed.part("rank").part.address == f"127.0.0.1:{changed.port}"  # as before
+    found = status(changed, capsys)
     (trainer,) = found["trainers"]
     assert trainer["examples"] == 0 and found["published"][0]["examples"] == ROWS  # of the checkpoint
-    ended = shop.command("down")
+    ended = changed.command("down")
     assert ended.returncode == 0 and "is down" in ended.stdout, ended.stderr
-    assert shop.run.state() is None
-    assert main(["down", str(shop.run.path)]) == 2
+    assert changed.run.state() is None
+    assert main(["down", str(changed.run.path)]) == 2
 
 
-def test_a_wrong_start_ends_with_a_sentence(shop: Shop) -> None:
-    ended = shop.command("up", "shop/pipeline.py", "--source", "file:nowhere", "--dir", "other")
+def test_a_wrong_start_ends_with_a_sentence(tmp_path: Path) -> None:
+    write_shop(tmp_path)
+    words = [str(PROGRAM), "up", "shop/pipeline.py", "--source", "file:nowhere"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=left_s(), check=False)
     assert ended.returncode == 2
     (said,) = [line for line in ended.stderr.splitlines() if line.startswith("livectr: ")]
     assert "the trainer ended with exit code 2: " in said and "nowhere" in said, ended.stderr

@@ -165,7 +165,7 @@ class _Rollout:
 
     def run(self, record: Record, stopped: Callable[[], bool]) -> int:
         """Run steps 2 to 6; return the exit code."""
-        options, promoted = self._options, False
+        options = self._options
         try:
             record = self._stage.start(record)
             self._folder.write(record)
@@ -175,14 +175,17 @@ class _Rollout:
             if options.rule is None:
                 self._say(f"by hand: `{self._to(PROMOTE)}` or `{self._to(ABORT)}`, from another shell")
             code, reason = self._until_decided(stopped, record)
-            if not code:
-                promoted = True  # from here on, an error leaves the new side in charge
-                return self._promote(record, reason)
-            return self._withdraw(record, reason, code)
+            if code:
+                return self._withdraw(record, reason, code)
+            told = self._promote(record, reason)
         except BaseException as error:
-            if not promoted:
-                self._withdraw(record, str(error) or type(error).__name__, NOT_PROMOTED)
+            self._withdraw(record, str(error) or type(error).__name__, NOT_PROMOTED)
             raise
+        show(self._seen)
+        self._say(f"promoted {options.pipeline}: {reason}.")
+        for line in told:
+            self._say(line)
+        return 0
 
     def _to(self, verb: str) -> str:
         """Command line of another shell."""
@@ -274,18 +277,13 @@ class _Rollout:
             self._away = True
         self._next_lease = time.monotonic() + LEASE_S / 6
 
-    def _promote(self, record: Record, reason: str) -> int:
-        """Step 5."""
+    def _promote(self, record: Record, reason: str) -> list[str]:
+        """Step 5; returns what to do next."""
         options = self._options
         set_share(options.redis, options.stable, options.canary, 1.0, lease=False)
-        record = replace(record, phase=Phase.PROMOTED, said=f"promoted: {reason}")
-        self._folder.write(record)
-        next_ = self._stage.promote(record)
-        show(self._seen)
-        self._say(f"promoted {options.pipeline}: {reason}.")
-        for line in next_:
-            self._say(line)
-        return 0
+        promoted = replace(record, phase=Phase.PROMOTED, said=f"promoted: {reason}")
+        self._folder.write(promoted)
+        return self._stage.promote(promoted)
 
     def _withdraw(self, record: Record, reason: str, code: int) -> int:
         """Step 6."""

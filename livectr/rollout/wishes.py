@@ -10,6 +10,7 @@ from livectr.rollout.rollout import ABORT, PROMOTE
 from livectr.rollout.share import published, set_share, share_of, take_share
 from livectr.rollout.stage import Stage
 from livectr.system.errors import ConfigError, InternalError
+from livectr.up.runs import from_here
 
 LONGEST_S = 300.0
 """Longest wait for a rollout that is asked: its trainer commits and ends, servers change hands."""
@@ -30,14 +31,17 @@ def status(folder: RolloutFolder, url: str) -> list[str]:
     """Lines on how a rollout stands. Raises ConnectError."""
     record = record_of(folder)
     share = share_of(url, record.stable, record.canary)
-    trainer = f"process {record.pid}" if lives(record) else "none of the rollout's own"
+    trainer = f"process {record.pid}" if lives(record) else "none"
+    if record.before and record.phase is not Phase.ENDED:
+        trainer = "a part of the run"
+    given = "that of the servers' setting" if share is None else f"{share:.4g}"
     return [
         f"{record.pipeline}: {record.phase}{'' if folder.running else ', and no rollout is running'}",
         f"  {record.said or 'nothing is compared yet'}",
         f"  old: namespace {record.stable}, checkpoint {record.old}",
-        f"  new: namespace {record.canary}, checkpoint {folder.checkpoint}, version "
+        f"  new: namespace {record.canary}, checkpoint {from_here(folder.checkpoint)}, version "
         f"{published(url, record.canary) or '–'}, trainer: {trainer}",
-        f"  share of the canary: {'as set at the servers' if share is None else f'{share:.4g}'}",
+        f"  share of the canary: {given}",
     ]
 
 

@@ -244,9 +244,11 @@ class _Rollout:
         at = count if over and count < self._rule.last else self._rule.asked_at(count)
         if (at > self._asked or over) and self._verdict.outcome is Outcome.WAIT:
             self._asked = at
-            first = max(1, (at or count) - (count - len(paired.left)))
-            self._seen = measured(paired.left[:first], paired.right[:first])
-            self._verdict = self._rule.judge(self._seen, end=over)
+            asked, dropped = at or count, count - len(paired.left)
+            end = max(1, asked - dropped)
+            newer = slice(min(max(0, asked // 2 - dropped), end - 1), end)
+            self._seen = measured(paired.left[newer], paired.right[newer])
+            self._verdict = self._rule.judge(self._seen, asked, end=over)
             if at:
                 self._say(f"{self._verdict.outcome}: {self._verdict.reason}")
         elif time.monotonic() >= self._next_measure and (self._seen is None or self._seen.examples < count):

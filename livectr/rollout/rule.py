@@ -3,10 +3,13 @@
     RULE = CONDITION [and CONDITION]…
 
     examples >= N          ask whenever N more examples are in both runs
-    hours >= H             the examples span this event time
+    hours >= H             they span this event time
     auc > D, gauc > D      the 95 % interval of new − old lies above D
     logloss < D            the 95 % interval of new − old lies below D
     calibration in A..B    of the new run, unless the old one's is no nearer to 1
+
+The measures are those of the newer half of the examples: weights that have just joined a model may cost it at
+first (bench/added_feature.py), and what they cost then says nothing of what they will bring.
 
 An interval that lies on the other side refuses the new run; one that holds D waits for more examples, and
 refuses it after `most`. The rule is asked at multiples of N, so that it decides the same however often
@@ -105,30 +108,32 @@ class Rule:
         """Newest number of examples at which the rule is asked; 0: none yet."""
         return min(count - count % self.examples, self.last)
 
-    def judge(self, seen: Measures, *, end: bool = False) -> Verdict:
+    def judge(self, seen: Measures, count: int, *, end: bool = False) -> Verdict:
         """Ask the rule.
 
         Args:
-            seen: measures of the first examples that are in both.
+            seen: measures of the newer half of the first examples that are in both.
+            count: those examples.
             end: there will be no more.
         """
-        if seen.examples < self.examples:
-            few = f"{seen.examples:,} examples are in both, and the rule asks at {self.examples:,}"
+        if count < self.examples:
+            few = f"{count:,} examples are in both, and the rule asks at {self.examples:,}"
             return Verdict(Outcome.REFUSE if end else Outcome.WAIT, few)
+        after = f"after {count:,} examples, in the newer half of them"
         refuted = [why for name, bound in self.bounds.items() if (why := _refuted(seen, name, bound))]
         if refuted:
-            return Verdict(Outcome.REFUSE, f"after {seen.examples:,} examples {'; '.join(refuted)}")
+            return Verdict(Outcome.REFUSE, f"{after} {'; '.join(refuted)}")
         open_ = [why for name, bound in self.bounds.items() if (why := _unsure(seen, name, bound))]
         if seen.hours < self.hours:
             open_.append(f"the examples span {seen.hours:.2f} h of {self.hours:g} h")
         if self.calibration is not None and (why := _uncalibrated(seen, self.calibration)):
             open_.append(why)
-        said = f"after {seen.examples:,} examples {'; '.join(open_)}"
+        said = f"{after} {'; '.join(open_)}"
         if open_:
-            over = end or seen.examples >= self.last
+            over = end or count >= self.last
             return Verdict(Outcome.REFUSE if over else Outcome.WAIT, said)
         held = [_interval(seen, name) for name in self.bounds] or ["all conditions hold"]
-        return Verdict(Outcome.PROMOTE, f"after {seen.examples:,} examples {'; '.join(held)}")
+        return Verdict(Outcome.PROMOTE, f"{after} {'; '.join(held)}")
 
 
 def _interval(seen: Measures, name: str) -> str:

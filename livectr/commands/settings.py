@@ -46,8 +46,9 @@ def add_settings(parser: Any, command: str, only: Collection[str] | None = None)
     flagged = [name for name, declared in ours.items() if not many or declared.metadata["flag"]]
     parser.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
     _add_flags(parser, flagged)
+    others = tuple(name for name in ours if name not in flagged)
+    parser.set_defaults(assignable=others, flagged=tuple(flagged))
     if many:
-        others = tuple(name for name in ours if name not in flagged)
         parser.add_argument(
             "--set",
             metavar="NAME=VALUE",
@@ -66,7 +67,6 @@ def add_settings(parser: Any, command: str, only: Collection[str] | None = None)
             help="list the other settings, or those whose name or meaning has the word, and end",
         )
         parser.assignable = {name: ours[name].kind for name in others}
-        parser.set_defaults(assignable=others, flagged=tuple(flagged))
 
 
 class _ListSettings(argparse.Action):

@@ -18,7 +18,7 @@ from livectr.rollout.share import take_share
 from livectr.system.errors import ConfigError, InternalError
 from livectr.system.logs import tell
 from livectr.up.folder import Kind, Part, Phase, RunFolder
-from livectr.up.runs import from_here, word_of
+from livectr.up.runs import from_here, served_trainer, word_of
 
 SETTLED_S = 300.0
 """Longest time in which servers are replaced."""
@@ -41,17 +41,14 @@ class OldRun:
     @staticmethod
     def of(folder: RunFolder) -> OldRun:
         """The trainer whose pipeline the servers serve. Raises ConfigError: there is none."""
-        parts = folder.parts()
-        served = {value_of(part, "pipeline") for part in parts.values() if part.kind is Kind.SERVER}
-        trainers = [part for part in parts.values() if part.kind is Kind.TRAINER]
-        found = [part for part in trainers if value_of(part, "pipeline") in served] or trainers
-        if not found or value_of(found[0], "checkpoint") is None:
+        trainer = served_trainer(folder)
+        if trainer is None or trainer.setting("checkpoint") is None:
             raise ConfigError(f"{word_of(folder)} has no trainer with a checkpoint; say --from with one.")
-        return OldRun(folder, found[0])
+        return OldRun(folder, trainer)
 
     def value(self, name: str) -> str | None:
         """Setting of the old trainer; None: it has the default."""
-        return value_of(self.trainer, name)
+        return self.trainer.setting(name)
 
 
 class InRun:
@@ -159,17 +156,6 @@ class InRun:
 
     def _settle(self) -> None:
         self._folder.wait(lambda state: state.settled(self._folder.parts()), SETTLED_S)
-
-
-def value_of(part: Part, name: str) -> str | None:
-    """Setting of a part's command or variables; None: it has the default."""
-    flag = f"--{name.replace('_', '-')}"
-    if (found := part.setting(flag)) is not None:
-        return found
-    for word in reversed(part.command):
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return part.environment.get(f"LIVECTR_{name.upper()}")
 
 
 def with_value(command: Sequence[str], name: str, value: str | None) -> tuple[str, ...]:

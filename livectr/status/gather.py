@@ -153,7 +153,7 @@ class Gatherer:
             state = folder.state()
             for one in state.parts if state is not None else ():
                 if one.part.kind in (Kind.TRAINER, Kind.SERVER):
-                    checkpoint = one.part.setting("--checkpoint")
+                    checkpoint = one.part.setting("checkpoint")
                     yield _Process(one.name, one.metrics, one.part.address, _run_log(one), checkpoint)
         for address in self._places.metrics:
             yield _Process(address, (address,))
@@ -163,16 +163,16 @@ class Gatherer:
         found = {*self._places.redis}
         for folder in self._places.folders:
             for part in folder.parts().values() if folder.running else ():
-                url = part.setting("--publish") or part.environment.get("LIVECTR_PUBLISH")
+                url = part.setting("publish")
                 if part.kind is Kind.TRAINER and url:
-                    found.add((url, part.setting("--namespace") or Keyspace().namespace))
+                    found.add((url, part.setting("namespace") or Keyspace().namespace))
         return found
 
     def _checkpoints(self) -> list[str]:
         found = list(self._places.checkpoints)
         for folder in self._places.folders:
             for part in folder.parts().values():
-                if part.kind is Kind.TRAINER and (said := part.setting("--checkpoint")):
+                if part.kind is Kind.TRAINER and (said := part.setting("checkpoint")):
                     found.append(said)
         return list(dict.fromkeys(found))
 

@@ -93,15 +93,18 @@ class Part:
         last = [word for word in self.command if word.startswith("--")][-1:]  # whose values come last
         return [*self.command, *(() if last == ["--set"] else ("--set",)), f"metrics_port={metrics_port}"]
 
-    def setting(self, flag: str) -> str | None:
-        """Value of a flag of its command, such as "--checkpoint"; None: it has no such flag."""
-        words = self.command
+    def setting(self, name: str) -> str | None:
+        """Setting of its command or variables, such as "checkpoint"; None: it has the default."""
+        flag, words = f"--{name.replace('_', '-')}", self.command
         for at, word in enumerate(words):
             if word == flag and at + 1 < len(words):
                 return words[at + 1]
             if word.startswith(f"{flag}="):
                 return word.partition("=")[2]
-        return None
+        for word in reversed(words):
+            if word.startswith(f"{name}="):
+                return word.partition("=")[2]
+        return self.environment.get(f"LIVECTR_{name.upper()}")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from livectr.system.errors import ConfigError, InUseError
-from livectr.up.folder import RunFolder
+from livectr.up.folder import Kind, Part, RunFolder
 
 HOME = Path(".livectr")
 
@@ -53,6 +53,14 @@ def chosen_folder(said: str | None) -> RunFolder:
     if len(found) > 1:
         raise ConfigError(f"several runs are up; say one of {', '.join(map(word_of, found))}.")
     return found[0]
+
+
+def served_trainer(folder: RunFolder) -> Part | None:
+    """Trainer of a run whose pipeline its servers serve, also beside that of a rollout; None: it has none."""
+    parts = folder.parts().values()
+    served = {part.setting("pipeline") for part in parts if part.kind is Kind.SERVER}
+    trainers = [part for part in parts if part.kind is Kind.TRAINER]
+    return next((part for part in trainers if part.setting("pipeline") in served), next(iter(trainers), None))
 
 
 def check_down(folder: RunFolder) -> None:

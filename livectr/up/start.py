@@ -89,7 +89,7 @@ class _Run:
     def _ask(self) -> None:
         """Ask for a query of the rank server."""
         parts = self._folder.parts()
-        source = next((p.setting("--source") for p in parts.values() if p.kind is Kind.TRAINER), None)
+        source = next((p.setting("source") for p in parts.values() if p.kind is Kind.TRAINER), None)
         self._pipeline.ask(parts["rank"].address, source or "")
 
     def _tell(self, state: State, query: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from livectr.analysis.paired_auc import Difference
 from livectr.rollout.defaults import DEFAULT
-from livectr.rollout.in_run import value_of, with_value
+from livectr.rollout.in_run import with_value
 from livectr.rollout.measures import Measures
 from livectr.rollout.rule import Outcome, Rule
 from livectr.system.errors import ConfigError
@@ -93,7 +93,7 @@ def test_settings_of_a_part_are_read_and_changed() -> None:
         "canary=ns=b,share=0",
     )
     part = Part("rank", Kind.SERVER, words, environment={"LIVECTR_REDIS": "redis://r"})
-    assert [value_of(part, name) for name in ("pipeline", "canary", "redis", "namespace")] == [
+    assert [part.setting(name) for name in ("pipeline", "canary", "redis", "namespace")] == [
         "old.py",
         "ns=b,share=0",
         "redis://r",

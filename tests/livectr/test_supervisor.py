@@ -146,11 +146,15 @@ def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
         parts["rank"] = part
     assert folder.parts() == {"rank": part} and folder.exists
     assert (folder.path / "parts.json").stat().st_mode & 0o077 == 0
-    assert (part.setting("--redis"), part.setting("--listen"), part.setting("--x")) == (
+    words = (*words, "--set", "threads=2", "threads=3")
+    said = replace(part, command=words)
+    assert [said.setting(name) for name in ("redis", "listen", "threads", "namespace")] == [
         "redis://r",
         "127.0.0.1:1",
+        "3",
         None,
-    )
+    ]
+    assert replace(part, command=()).setting("redis") == secret
     state = State(7, (Running(part, Phase.READY, 8, 9, ("127.0.0.1:9100",), "rank.log", 1, "why"),))
     with folder.owned():
         folder.write_state(state)

@@ -190,7 +190,7 @@ def test_status_has_what_the_processes_say(shop: Shop, capsys: pytest.CaptureFix
 
 def test_status_of_addresses_says_what_is_silent(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     trainer, rank = shop.part("trainer"), shop.part("rank")
-    redis, checkpoint = trainer.part.setting("--publish"), trainer.part.setting("--checkpoint")
+    redis, checkpoint = trainer.part.setting("publish"), trainer.part.setting("checkpoint")
     assert redis is not None and checkpoint is not None
     dead = f"127.0.0.1:{free_ports(1)}"
     words = ["--prometheus", *trainer.metrics, *rank.metrics, dead, "--server", rank.part.address]
@@ -204,6 +204,15 @@ def test_status_of_addresses_says_what_is_silent(shop: Shop, capsys: pytest.Capt
     assert silent["address"] == dead and "Connection refused" in silent["why"]
     assert main(["status", *words]) == 0
     assert "Connection refused" in capsys.readouterr().out
+
+
+def test_versions_are_those_of_the_run_that_is_up(shop: Shop) -> None:
+    listed = shop.command("versions", "list")
+    assert listed.returncode == 0 and "served" in listed.stdout and "newest" in listed.stdout, listed.stderr
+    for words in (["hold", "--reason", "sale"], ["release"]):
+        assert shop.command("versions", *words).returncode == 0
+    back = shop.command("versions", "rollback", "--generation", "99")
+    assert back.returncode == 2 and "has no generation 99" in back.stderr
 
 
 def test_watch_looks_again_and_again(shop: Shop) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, group
 from livectr.commands.settings import add_settings, given_settings, settings_of, start_log
+from livectr.config.settings import SECRET
 from livectr.config.sources import resolve
 from livectr.system.heap import loading
 
@@ -31,6 +33,7 @@ def add(commands: Any) -> None:
         "list",
         run_list,
         "list the served version and those of a checkpoint",
+        "  livectr versions list    # of what `livectr up` runs here\n"
         "  livectr versions list --redis redis://r:6379 --checkpoint /data/c",
     )
     add_settings(listing, "versions", only=(*REDIS, "checkpoint"))
@@ -56,6 +59,7 @@ def add(commands: Any) -> None:
         "rollback",
         run_rollback,
         "publish the model of a kept checkpoint as a new version, and hold it",
+        "  livectr versions rollback    # what `livectr up` runs here\n"
         "  livectr versions rollback --pipeline p.py --checkpoint /data/c --redis redis://r:6379\n"
         "  livectr versions rollback --pipeline p.py --checkpoint /data/c --generation 41 --and-train",
     )
@@ -75,12 +79,30 @@ def add(commands: Any) -> None:
     _add_reason(rolling)
 
 
+def _take_the_run(given: argparse.Namespace) -> None:
+    """Without any setting: take those of the only run of `livectr up` here, if there is one."""
+    from livectr.up.runs import running_folders, served_trainer
+
+    if given_settings(given) or given.config or {"LIVECTR_REDIS", "LIVECTR_PUBLISH"} & {*os.environ}:
+        return
+    found = running_folders()
+    trainer = served_trainer(found[0]) if len(found) == 1 else None
+    if trainer is None:
+        return
+    for name in {*given.flagged, *given.assignable} - {*SECRET}:
+        if (value := trainer.setting(name)) is not None:
+            setattr(given, f"setting_{name}", value)
+    if (url := trainer.setting("publish")) is not None:
+        os.environ["LIVECTR_REDIS"] = url  # it may have a password, which no flag should
+
+
 def _add_reason(parser: Any) -> None:
     parser.add_argument("--reason", default="", metavar="TEXT", help="sentence for others, shown by `list`")
 
 
 def _settings(given: argparse.Namespace) -> Settings:
     """Settings whose `redis` is that of the flag, else what a trainer of the same settings publishes to."""
+    _take_the_run(given)
     flags = given_settings(given)
     settings = resolve(flags, toml=given.config)
     url = settings.redis if "redis" in flags else settings.publish or settings.redis
@@ -121,6 +143,7 @@ def run_rollback(given: argparse.Namespace) -> int:
     with loading(lean=given.alone):
         from livectr.versions.rollback import roll_back
 
+    _take_the_run(given)
     pipeline, settings = settings_of(given, "checkpoint")
     settings = replace(settings, redis=_settings(given).redis)
     said = roll_back(pipeline, settings, given.generation, given.reason, and_train=given.and_train)

@@ -135,8 +135,7 @@ class InRun:
         folder = word_of(self._folder)
         return [
             f"Servers serve {self._new}, and the old trainer has ended; its checkpoint is {record.old}.",
-            f"After `livectr down`: livectr up {self._new} --dir {folder} "
-            f"--set checkpoint={self._checkpoint} namespace={self._namespace}",
+            f"After `livectr down`, `livectr up --dir {folder}` goes on with it.",
             f"To go back: {self._again}",
         ]
 

@@ -11,13 +11,17 @@ from livectr.trainer.process import stop_signals
 from livectr.up.folder import Kind, Phase, RunFolder, State
 from livectr.up.pipeline_process import PipelineProcess
 from livectr.up.plan import UpOptions, plan
-from livectr.up.runs import check_down, from_here, word_of
+from livectr.up.runs import check_down, from_here, served_trainer, word_of
 from livectr.up.screen import Progress, say, show_parts
 from livectr.up.supervisor import Supervisor
 
 
-def up(options: UpOptions, folder: RunFolder) -> int:
+def up(options: UpOptions | None, folder: RunFolder) -> int:
     """Run the parts until Ctrl-C or SIGTERM.
+
+    Args:
+        options: what the user said; None: the parts are those that the run had at its end.
+        folder: of the run.
 
     Returns:
         Exit code 0.
@@ -28,11 +32,12 @@ def up(options: UpOptions, folder: RunFolder) -> int:
         KeyboardInterrupt: after a second Ctrl-C.
     """
     check_down(folder)
-    with folder.owned(), stop_signals() as asked, closing(PipelineProcess(options.pipeline)) as pipeline:
+    with folder.owned(), stop_signals() as asked, closing(_loading(options, folder)) as pipeline:
         folder.forget()
         has_prerank = pipeline.has_prerank()
-        parts = plan(options, from_here(folder.path), folder.parts(), has_prerank=has_prerank)
-        folder.write_parts(parts)
+        if options is not None:
+            parts = plan(options, from_here(folder.path), folder.parts(), has_prerank=has_prerank)
+            folder.write_parts(parts)
         run = _Run(folder, pipeline, asked)
         try:
             run.go()
@@ -43,6 +48,14 @@ def up(options: UpOptions, folder: RunFolder) -> int:
             kind = DataError if "exit code 3" in reason else ConfigError
             raise kind(f"the {name} {reason}; {word_of(folder)}/{name}.log has more.")
         return 0
+
+
+def _loading(options: UpOptions | None, folder: RunFolder) -> PipelineProcess:
+    trainer = served_trainer(folder) if options is None else None
+    file = options.pipeline if options is not None else trainer.setting("pipeline") if trainer else None
+    if file is None:
+        raise ConfigError(f"the run in {word_of(folder)} had no trainer: say the pipeline file.")
+    return PipelineProcess(file)
 
 
 class _Run:

@@ -297,7 +297,7 @@ def test_ctrl_c_ends_in_order_and_detached_goes_on(changed: Shop, capsys: pytest
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert {one["state"] for one in status(changed, capsys)["parts"]} == {"down"}
 
-    detached = changed.command("up", "shop/pipeline.py", "--set", "threads=1", "--detach")
+    detached = changed.command("up", "--detach")
     assert detached.returncode == 0, detached.stderr + detached.stdout
     assert changed.part("rank").part.address == f"127.0.0.1:{changed.port}"  # as before
     found = status(changed, capsys)
@@ -350,5 +350,6 @@ def test_words_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert main(["up", "c/pipeline.py"]) == 2  # no logs beside it
     assert main(["up", "c/pipeline.py", "--kafka", "--source", "file:logs"]) == 2
     assert main(["up", "c/pipeline.py", "--source", "file:logs", "--set", "bach_size=1"]) == 2
+    assert main(["up"]) == 2 and main(["up", "--kafka"]) == 2
     assert main(["status"]) == 2 and main(["down"]) == 2 and main(["down", "elsewhere"]) == 2
     assert main(["status", "--server", f"127.0.0.1:{free_ports(1)}"]) == 4

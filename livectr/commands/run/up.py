@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from livectr.commands.flags import command, count
 from livectr.commands.settings import given_settings, start_log
 from livectr.config.settings import EVERY, SETTINGS, commands_of
 from livectr.config.sources import resolve
 from livectr.secrets import has_password, without_flags
+from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
-
-if TYPE_CHECKING:
-    from livectr.up.folder import RunFolder
+from livectr.up.folder import RunFolder
 
 EXAMPLES = """\
   livectr up my_ads/pipeline.py --source kafka://localhost:9092
   livectr up my_ads/pipeline.py --source file:my_ads/logs --ranks 2 --detach
   livectr up my_ads/pipeline.py --redis redis://redis:6379 --listen 0.0.0.0:50051
-  livectr up my_ads/pipeline.py --print    # the commands that it runs"""
+  livectr up my_ads/pipeline.py --print    # the commands that it runs
+  livectr up    # after `livectr down`, or after a rollout: what ran before"""
 OWN = ("pipeline", "source", "publish", "redis", "listen", "ranks", "share_port")
 """Settings that the command itself gives the parts."""
 
@@ -28,7 +29,12 @@ def add(commands: Any) -> None:
     """Add the command."""
     about = "run a pipeline on this machine: trainer and servers, and the Redis that they need"
     up = command(commands, "up", run, about, EXAMPLES)
-    up.add_argument("pipeline", metavar="FILE.py", help="the pipeline file")
+    up.add_argument(
+        "pipeline",
+        metavar="FILE.py",
+        nargs="?",
+        help="the pipeline file [go on with the run of this directory as it was left]",
+    )
     up.add_argument(
         "--source", metavar="URL", help="the logs: kafka://HOST:PORT[,…] or file:DIR [logs beside the file]"
     )
@@ -65,13 +71,22 @@ def run(given: argparse.Namespace) -> int:
     from livectr.up.runs import check_down, folder_for, from_here
 
     start_log(given, "up")
-    folder = folder_for(given.pipeline, given.dir)
+    again = given.pipeline is None
+    folder = _last_run(given) if again else folder_for(given.pipeline, given.dir)
     if not given.print:
         check_down(folder)
     if given.detach and not given.print:
         return _detached(given, folder)
     from livectr.up.plan import UpOptions, command_of, plan
 
+    if again and given.print:
+        for part in folder.parts().values():
+            print(command_of(part))
+        return 0
+    if again:
+        from livectr.up.start import up
+
+        return up(None, folder)
     assigned = given_settings(given)
     said = {"source": given.source, "publish": given.redis, "ranks": given.ranks, "listen": given.listen}
     outer = resolve(
@@ -98,6 +113,25 @@ def run(given: argparse.Namespace) -> int:
     from livectr.up.start import up
 
     return up(options, folder)
+
+
+def _last_run(given: argparse.Namespace) -> RunFolder:
+    """Folder of the run to go on with."""
+    from livectr.up.runs import known_folders, word_of
+
+    said = [
+        name for name in ("source", "redis", "listen", "ranks", "config") if getattr(given, name) is not None
+    ]
+    said += [name for name in ("kafka", "set") if getattr(given, "assigned" if name == "set" else name)]
+    if said:
+        raise ConfigError(f"--{said[0]} makes other parts than the run had: say the pipeline file, too.")
+    found = [RunFolder(Path(given.dir))] if given.dir is not None else known_folders()
+    found = [folder for folder in found if folder.exists]
+    if not found:
+        raise ConfigError("nothing was run here before: say the pipeline file.")
+    if len(found) > 1:
+        raise ConfigError(f"say --dir with one of {', '.join(map(word_of, found))}, or a pipeline file.")
+    return found[0]
 
 
 def _detached(given: argparse.Namespace, folder: RunFolder) -> int:

@@ -1,6 +1,6 @@
 """A feature is added to a model: the run that is continued, beside the old one and a relearned one.
 
-A log of the simulated market in which a click depends on a cross of user and ad. Three runs learn it:
+Logs of the simulated market, and a cross of user and ad that brings much, or little. Three runs learn each:
 
     old        without the cross
     relearned  with the cross, from the log's beginning
@@ -36,6 +36,9 @@ LEARNED, NEXT, EVERY = 256 * 240, 50_000, 10_000
 WORSE = 0.0005
 """AUC that the changed run may lose to the old one at any comparison."""
 
+CROSSES = ("age, gender, category", "gender, category")
+"""Fields of the added cross: the first knows the taste of a user's group, the second part of it."""
+
 Scores = Mapping[str, NDArray[np.float32]]
 
 
@@ -43,19 +46,26 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     """Rows of `livectr bench carry`."""
     seeds, learned, ahead = (1, 4 * BATCH, 3000) if quick else (SEEDS, LEARNED, NEXT)
     every = ahead // 5
-    return rows([compared(seed, learned, ahead) for seed in range(1, seeds + 1)], learned, every)
+    return [
+        line
+        for cross in CROSSES
+        for line in rows(
+            cross, [compared(cross, seed, learned, ahead) for seed in range(1, seeds + 1)], learned, every
+        )
+    ]
 
 
-def rows(found: Sequence[Scores], learned: int, every: int) -> list[dict[str, object]]:
+def rows(cross: str, found: Sequence[Scores], learned: int, every: int) -> list[dict[str, object]]:
     """Rows of the AUC beside each peer.
 
     Args:
+        cross: one of CROSSES.
         found: label and scores of each seed.
         learned: examples of the old run before the change.
         every: examples between two comparisons.
     """
     ahead = len(found[0]["label"])
-    workload = f"simulated market, a cross is added after {learned:,} examples, {len(found)} seeds"
+    workload = f"cross of {cross}, added after {learned:,} examples of a market, {len(found)} seeds"
 
     def beside(peer: str, name: str, start: int, end: int, worse: float | None) -> dict[str, object]:
         pairs = [
@@ -84,7 +94,7 @@ def rows(found: Sequence[Scores], learned: int, every: int) -> list[dict[str, ob
     ]
 
 
-def compared(seed: int, learned: int, ahead: int) -> Scores:
+def compared(cross: str, seed: int, learned: int, ahead: int) -> Scores:
     """Label, and scores of each run, of the `ahead` examples after the first `learned`; float32[ahead]."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -94,23 +104,23 @@ def compared(seed: int, learned: int, ahead: int) -> Scores:
             SimulateOptions(to=source, world=World(seed=seed), traffic=traffic, real_time=False, images=False)
         )
 
-        def learn(name: str, *, crossed: bool, **options: object) -> Records:
+        def learn(name: str, added: str | None, **options: object) -> Records:
             fixed = dict(until_end=True, batch_size=BATCH, batch_ramp=0, threads=1, seed=seed)
             train(
-                pipeline(crossed=crossed),
+                pipeline(added),
                 TrainOptions(source, predictions=str(root / name), **{**fixed, **options}),  # type: ignore[arg-type]
             ).whole()
             return read_predictions(root / name)
 
         last = (learned + ahead) // BATCH + 1
         before = str(root / "before")
-        learn("stopped", crossed=False, checkpoint=before, max_steps=learned // BATCH)
+        learn("stopped", None, checkpoint=before, max_steps=learned // BATCH)
         runs = {
-            "old": learn("old", crossed=False, max_steps=last),
-            "relearned": learn("relearned", crossed=True, max_steps=last),
+            "old": learn("old", None, max_steps=last),
+            "relearned": learn("relearned", cross, max_steps=last),
             "carried": learn(
                 "carried",
-                crossed=True,
+                cross,
                 max_steps=last,
                 checkpoint=str(root / "after"),
                 warm_start=before,
@@ -124,8 +134,8 @@ def compared(seed: int, learned: int, ahead: int) -> Scores:
     return {"label": label.astype(np.float32)} | {name: records["rank"] for name, records in shown.items()}
 
 
-def pipeline(*, crossed: bool) -> Pipeline:
-    """DeepFM over fields of the simulated market, with the cross that its users choose by or without."""
+def pipeline(cross: str | None) -> Pipeline:
+    """DeepFM over fields of the simulated market, with one of CROSSES or without."""
     ids = {"request_id": "int64", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
     shown = Stream(
         "impressions", key="user_id", time="ts", columns={**ids, "position": "int32", "page": "string"}
@@ -144,8 +154,9 @@ def pipeline(*, crossed: bool) -> Pipeline:
         position=log.position,
         page=log.page,
     )
-    if crossed:
-        sparse["taste"] = ops.cross(years, users.gender, ads.category)
+    fields = {"age": years, "gender": users.gender, "category": ads.category}
+    if cross is not None:
+        sparse["taste"] = ops.cross(*(fields[name] for name in cross.split(", ")))
     return Pipeline(
         log, sparse=sparse, dense=dict(price=ops.log1p(ads.price)), rank=DeepFM(dim=8, hidden=(32, 16))
     )

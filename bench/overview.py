@@ -30,8 +30,8 @@ class Chosen(NamedTuple):
 CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
     {
         "carry": (
-            Chosen("AUC with an added feature", "AUC of examples 1 to 50,000", peer="old run"),
-            Chosen("the same, beside relearning", "AUC of examples 40,001 to 50,000", peer="relearned"),
+            Chosen("AUC with an added feature", "AUC of examples 1 to 50,000", "age,", "old run"),
+            Chosen("the same, beside relearning", "AUC of examples 40,001 to 50,000", "age,", "relearned"),
         ),
         "day": (
             Chosen(

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from bench.carry import BATCH, WORSE, compared, rows
+from bench.carry import BATCH, CROSSES, WORSE, compared, rows
 
 
 def test_each_peer_is_compared_on_the_same_examples() -> None:
     label = np.tile(np.array([0, 1], np.float32), 50)
     even = np.full(100, 0.5, np.float32)
     late = np.where(np.arange(100) < 50, even, label)
-    found = rows([{"label": label, "carried": late, "old": even, "relearned": label}], 7, 50)
+    found = rows("a, b", [{"label": label, "carried": late, "old": even, "relearned": label}], 7, 50)
     assert [
         (line["figure"], line["peer_name"], line["ours"], line["peer"], line["met"]) for line in found
     ] == [
@@ -23,7 +23,7 @@ def test_each_peer_is_compared_on_the_same_examples() -> None:
 
 
 def test_three_runs_score_the_same_examples() -> None:
-    scores = compared(seed=1, learned=2 * BATCH, ahead=300)
+    scores = compared(CROSSES[0], seed=1, learned=2 * BATCH, ahead=300)
     assert set(scores) == {"label", "old", "relearned", "carried"}
     assert all(len(of) == 300 for of in scores.values())
     # Examples of a batch are learned one after another: the first is scored by what the old run had learned.

@@ -71,3 +71,10 @@ print(pyarrow.array(pandas.Series([1.0, None])).null_count)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1:] == ["1"], done.stderr
+
+
+def test_a_screen_of_status_does_without_torch() -> None:
+    """It is drawn again and again beside processes that need the cores; torch takes seconds of them."""
+    code = "import sys, livectr.status.gather, livectr.status.screen; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr

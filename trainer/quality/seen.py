@@ -6,11 +6,15 @@ checkpoint keeps them, so that a resumed run continues counting. Rank 0 counts, 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
 from livectr.trainer.part import Arrays, Part
-from livectr.trainer.setup import Setup
+
+if TYPE_CHECKING:
+    from livectr.trainer.setup import Setup
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]

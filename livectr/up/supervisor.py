@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from livectr.local.parts import Part as Process
 from livectr.local.ports import free_ports, is_free, listens
 from livectr.local.ranks import how
+from livectr.system.disk import is_full
 from livectr.system.errors import ConfigError
 from livectr.up.folder import POLL_S, Kind, Part, Phase, RunFolder, Running, State
 
@@ -115,9 +116,18 @@ class Supervisor:
         parts = sorted(self._lives, key=lambda o: (places.get(o.part.name, len(places)), -o.number))
         state = State(os.getpid(), tuple(life.running for life in parts), ending)
         if state != self._state:
-            self._state = state
+            self._tell(state)
+
+    def _tell(self, state: State) -> None:
+        """Write a new state; one that a full disk does not take is written later, and the parts run on."""
+        try:
             self._folder.write_state(state)
             self._changed(state)
+        except OSError as error:
+            if self._state is None or not is_full(error):
+                raise
+            return
+        self._state = state
 
     def _end(self) -> None:
         """End all parts, one kind after the other."""
@@ -147,7 +157,8 @@ class _Life:
         self.part, self._log = part, folder.log_of(part.name)
         self.phase, self.leaving, self.gone = Phase.WAITING, False, False
         self.ports = tuple(range(part.metrics_port, part.metrics_port + part.metrics))
-        if part.metrics and (not part.metrics_port or taken & {*self.ports}):
+        # What a killed supervisor has left behind may still answer there, and would pass for this part.
+        if part.metrics and (not part.metrics_port or taken & {*self.ports} or not self._are_free()):
             self._draw_ports()
         self._process: Process | None = None
         self._started = self._kill_at = 0.0
@@ -209,15 +220,25 @@ class _Life:
     def _start(self) -> None:
         self._read_from = self._log.stat().st_size if self._log.exists() else 0
         words = self.part.words(self.ports[0] if self.ports else 0)
-        self._process = Process(
-            self.part.name,
-            [sys.executable, "-m", "livectr", *words],
-            self._log,
-            environment=self.part.environment,
-        )
+        try:
+            self._process = Process(
+                self.part.name,
+                [sys.executable, "-m", "livectr", *words],
+                self._log,
+                environment=self.part.environment,
+            )
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._reason, self._due = f"cannot start: {error.strerror}", time.monotonic() + LONGEST_PAUSE_S
+            return
         self._starts += 1
         self._started, self._started_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.phase = Phase.STARTING
+
+    def _are_free(self) -> bool:
+        """Tell if nothing listens on the ports of the metrics."""
+        return all(is_free("127.0.0.1", port) for port in self.ports)
 
     def _draw_ports(self) -> None:
         """Take other ports for the metrics."""
@@ -248,7 +269,7 @@ class _Life:
             return
         self._reason = _reason(code, self._output())
         if code in MISTAKES:
-            if all(is_free("127.0.0.1", port) for port in self.ports):
+            if self._are_free():
                 self.phase = Phase.FAILED
                 return
             self._draw_ports()  # somebody took one after it was found free

@@ -76,7 +76,6 @@ class InRun:
     ) -> None:
         self._folder, self._new, self._namespace = old.folder, new, namespace
         self._checkpoint, self._redis, self._again = checkpoint, redis, again
-        self._old_name = old.trainer.name
         self._old_checkpoint = old.value("checkpoint") or ""
         command = old.trainer.command
         for name in OF_THE_OLD_RUN:
@@ -86,9 +85,13 @@ class InRun:
         given |= {"run_log": str(checkpoint / "run.log"), "predictions": str(checkpoint / "predictions")}
         for name, value in {**given, **settings}.items():
             command = with_value(command, name, value)
-        name = f"trainer-{Path(new).stem}"
+        name = _part_name(old.folder, f"trainer-{Path(new).stem}", checkpoint)
         self.output = from_here(old.folder.log_of(name))
         self._part = replace(old.trainer, name=name, command=tuple(command), metrics_port=0)
+
+    def runs(self, record: Record) -> bool:
+        """As `Stage.runs`: the trainer is still a part."""
+        return bool(record.before) and self._part.name in self._folder.parts()
 
     def start(self, record: Record) -> Record:
         """Add the trainer."""
@@ -129,7 +132,8 @@ class InRun:
                     parts[name] = replace(part, command=command)
         self._settle()
         with self._folder.changing() as parts:
-            parts.pop(self._old_name, None)
+            for name in self._old_trainers(record, parts):
+                del parts[name]
         self._settle()
         take_share(self._redis, record.stable, record.canary)
         folder = word_of(self._folder)
@@ -138,6 +142,15 @@ class InRun:
             f"After `livectr down`, `livectr up --dir {folder}` goes on with it.",
             f"To go back: {self._again}",
         ]
+
+    def is_promoted(self, record: Record) -> bool:
+        """As `Stage.is_promoted`."""
+        return not self._old_trainers(record, self._folder.parts())
+
+    def _old_trainers(self, record: Record, parts: Mapping[str, Part]) -> list[str]:
+        """Names of the parts that train the old run."""
+        trainers = [part for part in parts.values() if part.kind is Kind.TRAINER]
+        return [part.name for part in trainers if part.setting("checkpoint") == record.old]
 
     def withdraw(self, record: Record) -> None:
         """Let the parts be as they were; the old trainer goes on from its checkpoint."""
@@ -151,10 +164,31 @@ class InRun:
         try:
             self._settle()
         except InternalError as error:
-            tell(f"{error}; the parts are to be as they were before the rollout")
+            tell(f"{str(error).rstrip('.')}; the parts are to be as they were before the rollout")
 
     def _settle(self) -> None:
         self._folder.wait(lambda state: state.settled(self._folder.parts()), SETTLED_S)
+
+
+def _part_name(folder: RunFolder, name: str, checkpoint: Path) -> str:
+    """Name of the part that trains into a checkpoint: the one that it has, else a free one."""
+    parts, number = folder.parts(), 1
+    for part in parts.values():
+        if part.kind is Kind.TRAINER and _is(part.setting("checkpoint"), checkpoint, folder):
+            return part.name
+    while (found := name + (f"-{number}" if number > 1 else "")) in parts:
+        number += 1
+    return found
+
+
+def _is(said: str | None, checkpoint: Path, folder: RunFolder) -> bool:
+    """Tell if a part's checkpoint is this one; what it says may be relative to where `livectr up` runs."""
+    if said is None:
+        return False
+    below = Path(said).parts[-2:] == (folder.path.name, checkpoint.name)
+    return Path(said).absolute() == checkpoint.absolute() or (
+        below and checkpoint.absolute().parent == folder.path
+    )
 
 
 def with_value(command: Sequence[str], name: str, value: str | None) -> tuple[str, ...]:

@@ -17,11 +17,11 @@ from livectr.rollout.rollout import RolloutOptions
 from livectr.rollout.rule import Rule
 from livectr.rollout.stage import Alone, Stage
 from livectr.secrets import has_password
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, InUseError
 from livectr.system.object_store import is_object_address
 from livectr.trainer.checkpoint.manifest import Folder, identity_of, newest_manifest
 from livectr.up.folder import RunFolder
-from livectr.up.runs import running_folders, word_of
+from livectr.up.runs import from_here, known_folders, running_folders, word_of
 
 OF_ONE_RUN: Mapping[str, str] = {
     "predictions": "predictions",
@@ -85,6 +85,20 @@ def run_folder(said: str | None) -> RunFolder | None:
     return found[0] if found else None
 
 
+def folder_to_act(said: str | None) -> RunFolder | None:
+    """Run folder of a rollout that one looks at or ends, also of a run that is down; None: there is none."""
+    if said is not None:
+        return RunFolder(Path(said))
+    if (folder := run_folder(None)) is not None:
+        return folder
+    found = [one for one in known_folders() if newest_rollout(one) is not None]
+    if len(found) > 1:
+        raise ConfigError(
+            f"several runs had a rollout; say --dir with one of {', '.join(map(word_of, found))}."
+        )
+    return found[0] if found else None
+
+
 def newest_rollout(folder: RunFolder) -> RolloutFolder | None:
     """Rollout in a run folder that was written last; None: there was none."""
     found = sorted(folder.path.glob("*/rollout.json"), key=lambda path: path.stat().st_mtime)
@@ -110,7 +124,10 @@ def _in_run(asked: Asked, pipeline: Pipeline, old: OldRun) -> tuple[RolloutOptio
         raise ConfigError(f"the trainer of {word_of(old.folder)} publishes nothing.")
     seed = int(asked.flags.get("seed") or old.value("seed") or asked.settings.seed)
     root = stable.removesuffix(f"-{_name(was)}")
-    ours, canary = _names(asked, pipeline, seed, str(Path(checkpoint).with_name("checkpoint")), root)
+    ours, canary = _names(
+        asked, pipeline, seed, checkpoint, str(Path(checkpoint).with_name("checkpoint")), root
+    )
+    _check_no_other(old.folder, ours)
     old_log = asked.old_log or old.value("predictions") or str(Path(checkpoint) / "predictions")
     own = ("namespace", "checkpoint", *SECRET)
     settings = {name: value for name, value in asked.flags.items() if name not in own}
@@ -132,6 +149,21 @@ def _in_run(asked: Asked, pipeline: Pipeline, old: OldRun) -> tuple[RolloutOptio
     return options, stage, again
 
 
+def _check_no_other(run: RunFolder, ours: Path) -> None:
+    """Raise InUseError if another rollout of the run has not ended: both would change its servers."""
+    trained = {part.setting("checkpoint") for part in run.parts().values()}
+    for path in sorted(run.path.glob("*/rollout.json")):
+        folder = RolloutFolder(path.parent)
+        record = folder.read()
+        if record is None or record.phase is not Phase.COMPARING or path.parent == ours.absolute():
+            continue
+        if folder.running or {str(from_here(path.parent)), str(path.parent)} & trained:
+            raise InUseError(
+                f"the rollout of {record.pipeline} has not ended: `livectr rollout promote` or `abort` "
+                f"ends it (--dir {word_of(run)})."
+            )
+
+
 def _alone(asked: Asked, pipeline: Pipeline) -> tuple[RolloutOptions, Stage, str]:
     settings = asked.settings
     old = asked.old or settings.checkpoint
@@ -147,7 +179,7 @@ def _alone(asked: Asked, pipeline: Pipeline) -> tuple[RolloutOptions, Stage, str
             "--from-predictions with the old trainer's log."
         )
     stable = asked.stable or settings.namespace
-    checkpoint, canary = _names(asked, pipeline, settings.seed, old.rstrip("/"), stable)
+    checkpoint, canary = _names(asked, pipeline, settings.seed, old, old.rstrip("/"), stable)
     if canary == stable:
         raise ConfigError(f"--namespace {canary} is that of the old run; name another one.")
     if checkpoint.resolve() == Path(old).resolve():
@@ -180,21 +212,23 @@ def _name(file: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", Path(file).stem)
 
 
-def _names(asked: Asked, pipeline: Pipeline, seed: int, checkpoint: str, namespace: str) -> tuple[Path, str]:
+def _names(
+    asked: Asked, pipeline: Pipeline, seed: int, old: str, checkpoint: str, namespace: str
+) -> tuple[Path, str]:
     """Checkpoint folder and namespace of the new run: those of the flags, else ones of this pipeline."""
     number = 1
     while True:
         name = _name(asked.new) + (f"-{number}" if number > 1 else "")
         folder = Path(asked.flags.get("checkpoint") or f"{checkpoint}-{name}")
-        if "checkpoint" in asked.flags or _fits(folder, pipeline, seed):
+        if "checkpoint" in asked.flags or _fits(folder, pipeline, seed, old):
             return folder, asked.flags.get("namespace") or f"{namespace}-{name}"
         number += 1
 
 
-def _fits(folder: Path, pipeline: Pipeline, seed: int) -> bool:
-    """Tell if a folder is new, or has a rollout of this very pipeline that was not promoted."""
+def _fits(folder: Path, pipeline: Pipeline, seed: int, old: str) -> bool:
+    """Tell if a folder is new, or has a rollout of this very pipeline and old run that was not promoted."""
     record = RolloutFolder(folder).read()
-    if record is not None and record.phase is Phase.PROMOTED:
+    if record is not None and (record.phase is Phase.PROMOTED or record.old != old):
         return False
     if not Folder(folder).generations():
         return True

@@ -26,7 +26,7 @@ from livectr.analysis.paired_runs import PairedRuns
 from livectr.ingest.pipeline import Pipeline
 from livectr.rollout.defaults import DEFAULT
 from livectr.rollout.measures import Measures, measured
-from livectr.rollout.record import Phase, Record, RolloutFolder, lives
+from livectr.rollout.record import Phase, Record, RolloutFolder
 from livectr.rollout.rule import Outcome, Rule, Verdict
 from livectr.rollout.screen import progress, show
 from livectr.rollout.share import LEASE_S, published, set_share, take_share
@@ -105,14 +105,14 @@ def roll_out(
                 f"{options.checkpoint} was promoted already; `rollout abort` goes back, and another "
                 "--checkpoint begins another rollout"
             )
-        same = before is not None and lives(before)
+        same = before is not None and stage.runs(before)
         if not same:
             for line in _carried(options, pipeline):
                 say(line)
         url = without_password(options.redis)
         fresh = Record(str(options.pipeline), options.old, url, options.stable, options.canary)
         record = before if same and before is not None else fresh
-        return _Rollout(options, folder, stage, say, again).run(
+        return _Rollout(options, folder, stage, say, again, taken_up=same).run(
             replace(record, phase=Phase.COMPARING), stopped
         )
 
@@ -149,14 +149,17 @@ class _Rollout:
         stage: Stage,
         say: Callable[[str], None],
         again: str,
+        *,
+        taken_up: bool,
     ) -> None:
         self._options, self._folder, self._stage, self._say = options, folder, stage, say
-        self._again = again
+        self._again, self._taken_up = again, taken_up
         self._paired = PairedRuns(options.old_log, options.new_log)
         self._rule = options.rule or Rule.parse(DEFAULT)
         self._seen: Measures | None = None
         self._verdict = Verdict(Outcome.WAIT, "")
         self._asked = self._version = 0
+        self._version_before: int | None = None
         self._offered = self._away = False
         self._share = 0.0
         self._first: tuple[int, int] | None = None
@@ -264,7 +267,10 @@ class _Rollout:
             return
         try:
             self._version = published(options.redis, options.canary)
-            if self._version and options.share:
+            if self._version_before is None:
+                self._version_before = 0 if self._taken_up else self._version
+            # What a rollout before has left in the namespace is no longer fit to answer.
+            if self._version != self._version_before and options.share:
                 if not self._offered:
                     self._stage.offer()
                     self._offered = True

@@ -26,6 +26,9 @@ class Stage(Protocol):
     output: Path
     """Log file of the new trainer."""
 
+    def runs(self, record: Record) -> bool:
+        """Tell if the new trainer of a rollout that was killed is still there."""
+
     def start(self, record: Record) -> Record:
         """Start the new trainer, unless it runs."""
 
@@ -37,6 +40,9 @@ class Stage(Protocol):
 
     def promote(self, record: Record) -> list[str]:
         """Let the new side be the one; the share is 1 already. Returns sentences on what to do next."""
+
+    def is_promoted(self, record: Record) -> bool:
+        """Tell if nothing of a promotion is left to do, as of one that was killed."""
 
     def withdraw(self, record: Record) -> None:
         """End the new trainer, and let the servers forget the canary; the share is 0 already."""
@@ -60,6 +66,10 @@ class Alone:
         self._again = again
         self._process: subprocess.Popen[bytes] | None = None
         self._record: Record | None = None
+
+    def runs(self, record: Record) -> bool:
+        """As `Stage.runs`."""
+        return lives(record)
 
     def start(self, record: Record) -> Record:
         """Start the trainer in a session of its own, or take over the one that a killed rollout has left."""
@@ -105,6 +115,10 @@ class Alone:
             f"Start servers with {record.pipeline} and --namespace {record.canary} when it suits you.",
             f"To go back: {self._again}",
         ]
+
+    def is_promoted(self, record: Record) -> bool:
+        """As `Stage.is_promoted`: there is nothing but the share."""
+        return True
 
     def withdraw(self, record: Record) -> None:
         """End the trainer: it commits, and is killed if that takes too long."""

@@ -9,7 +9,7 @@ from livectr.rollout.record import Phase, Record, RolloutFolder, lives
 from livectr.rollout.rollout import ABORT, PROMOTE
 from livectr.rollout.share import published, set_share, share_of, take_share
 from livectr.rollout.stage import Stage
-from livectr.system.errors import ConfigError, InternalError
+from livectr.system.errors import ConfigError, ConnectError, InternalError
 from livectr.up.runs import from_here
 
 LONGEST_S = 300.0
@@ -28,19 +28,22 @@ def record_of(folder: RolloutFolder) -> Record:
 
 
 def status(folder: RolloutFolder, url: str) -> list[str]:
-    """Lines on how a rollout stands. Raises ConnectError."""
+    """Lines on how a rollout stands."""
     record = record_of(folder)
-    share = share_of(url, record.stable, record.canary)
+    try:
+        share, version = share_of(url, record.stable, record.canary), published(url, record.canary)
+        given = "that of the servers' setting" if share is None else f"{share:.4g}"
+    except ConnectError as error:
+        version, given = 0, f"unknown, for {error}"
     trainer = f"process {record.pid}" if lives(record) else "none"
     if record.before and record.phase is not Phase.ENDED:
         trainer = "a part of the run"
-    given = "that of the servers' setting" if share is None else f"{share:.4g}"
     return [
         f"{record.pipeline}: {record.phase}{'' if folder.running else ', and no rollout is running'}",
         f"  {record.said or 'nothing is compared yet'}",
         f"  old: namespace {record.stable}, checkpoint {record.old}",
         f"  new: namespace {record.canary}, checkpoint {from_here(folder.checkpoint)}, version "
-        f"{published(url, record.canary) or '–'}, trainer: {trainer}",
+        f"{version or '–'}, trainer: {trainer}",
         f"  share of the canary: {given}",
     ]
 
@@ -66,7 +69,11 @@ def wish(folder: RolloutFolder, url: str, stage: Stage, what: str, reason: str) 
             raise ConfigError(f"this rollout has ended: {record.said}")
         if what == PROMOTE:
             return _promote(folder, record, url, stage, reason)
-        take_share(url, record.stable, record.canary)
+        try:
+            take_share(url, record.stable, record.canary)
+        except ConnectError:
+            if record.phase is Phase.PROMOTED and not record.before:
+                raise  # the share is for good
         stage.withdraw(record)
         said = f"{'taken back' if record.phase is Phase.PROMOTED else 'not promoted'}: {reason or 'by hand'}"
         folder.write(replace(record, phase=Phase.ENDED, said=said, pid=0, born=0))
@@ -74,13 +81,14 @@ def wish(folder: RolloutFolder, url: str, stage: Stage, what: str, reason: str) 
 
 
 def _promote(folder: RolloutFolder, record: Record, url: str, stage: Stage, reason: str) -> list[str]:
-    if record.phase is Phase.PROMOTED:
+    if record.phase is Phase.PROMOTED and stage.is_promoted(record):
         raise ConfigError(f"{folder.checkpoint} is promoted already; {ABORT} goes back")
     if not published(url, record.canary):
         raise ConfigError(
             f"nothing is published in the namespace {record.canary}; there is nothing to promote"
         )
     set_share(url, record.stable, record.canary, 1.0, lease=False)
-    record = replace(record, phase=Phase.PROMOTED, said=f"promoted: {reason or 'by hand'}")
-    folder.write(record)
+    if record.phase is not Phase.PROMOTED:
+        record = replace(record, phase=Phase.PROMOTED, said=f"promoted: {reason or 'by hand'}")
+        folder.write(record)
     return [record.said, *stage.promote(record)]

@@ -275,9 +275,17 @@ def test_what_cannot_continue_is_refused_before_anything_starts(
     assert (world.folder / "old-run" / "predictions").stat().st_ino == old_log
 
 
-def test_beside_a_run_of_up_it_needs_no_other_flag(tmp_path: Path) -> None:
-    """Servers are replaced, the old trainer ends, and no request fails; going back brings both back."""
+def test_beside_a_run_of_up_it_needs_no_other_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Servers are replaced, the old trainer ends, and no request fails; going back brings both back.
+
+    A rollout that was killed is taken up or ended, also when nothing is up. No other one begins
+    beside it.
+    """
     world = World(tmp_path)
+    (tmp_path / "twin").mkdir()
+    (tmp_path / "twin" / "new.py").write_text(OLD.replace("FM(dim=2)", "FM(dim=3)"))
     world.feed(400)
     with world.command("up", "old.py", "--listen", "127.0.0.1:0", out="up.txt") as up:
         run = RunFolder(tmp_path / ".livectr" / "old")
@@ -293,14 +301,36 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(tmp_path: Path) -> None:
                     reply = client.rank({"user": user}, {"ad": [1, 2, 3]})
                     models.add((reply.side, reply.model))
 
+            def killed(file: str, namespace: str) -> None:
+                """Begin a rollout, and kill it while both sides answer."""
+                words = ("rollout", file, "--canary", "0.5", "--promote", "by-hand")
+                with world.command(*words, out="killed.txt") as rollout:
+                    until(
+                        lambda: "the canary gets" in world.said("killed.txt"),
+                        turn=world.feed,
+                        why=lambda: world.said("killed.txt"),
+                    )
+                    rollout.kill()
+                assert namespace in str(run.parts()["rank"].command)
+
+            killed("new.py", "livectr-new")
+            with world.command("rollout", "twin/new.py", out="twin.txt") as twin:
+                assert twin.wait(left_s()) == 4, world.said("twin.txt")
+            assert "the rollout of new.py has not ended" in world.said("twin.txt")
             with world.command(
                 "rollout", "new.py", "--canary", "0.5", "--promote", SURE, out="rollout.txt"
             ) as rollout:
                 assert world.ended(rollout, ask) == 0, world.said()
+            assert "continues" not in world.said(), "the killed rollout's trainer was taken up"
             ask()
             assert {side for side, _ in models} == {"stable", "canary"}
             parts = run.parts()
             assert sorted(parts) == ["rank", "redis", "trainer-new"]
+            with run.changing() as left:  # as a rollout leaves them that is killed before its last step
+                left["trainer"] = before["trainer"]
+            with world.command("rollout", "promote", out="promote.txt") as promote:
+                assert world.ended(promote, ask) == 0, world.said("promote.txt")
+            assert run.parts() == parts
             rank = parts["rank"].command
             assert (
                 rank[rank.index("--pipeline") + 1],
@@ -311,8 +341,16 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(tmp_path: Path) -> None:
             with world.command("rollout", "new.py", out="same.txt") as same:
                 assert same.wait(left_s()) == 2
             assert "new.py is the file of the pipeline that runs" in world.said("same.txt")
-            with world.command("rollout", "abort", out="abort.txt") as abort:
-                assert world.ended(abort, ask) == 0, world.said("abort.txt")
-            assert run.parts() == before
+            killed("twin/new.py", "livectr-new-2")
+            assert sorted(run.parts()) == ["rank", "redis", "trainer-new", "trainer-new-2"]
+            for more, then in ((), parts), (("--checkpoint", ".livectr/old/checkpoint-new"), before):
+                with world.command("rollout", "abort", *more, out="abort.txt") as abort:
+                    assert world.ended(abort, ask) == 0, world.said("abort.txt")
+                assert run.parts() == then
+            killed("new.py", "livectr-new")
         up.send_signal(signal.SIGTERM)
         assert up.wait(left_s()) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["rollout", "status"]) == 0
+    assert "share of the canary: unknown" in capsys.readouterr().out
+    assert main(["rollout", "abort"]) == 0 and run.parts() == before

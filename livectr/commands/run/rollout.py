@@ -126,14 +126,14 @@ def _share(given: argparse.Namespace) -> int:
 def _act(given: argparse.Namespace) -> int:
     """Look at a rollout, promote it, or abort it."""
     from livectr.rollout.in_run import InRun, OldRun
-    from livectr.rollout.plan import newest_rollout, run_folder, words_of_other_shell
+    from livectr.rollout.plan import folder_to_act, newest_rollout, words_of_other_shell
     from livectr.rollout.record import RolloutFolder
     from livectr.rollout.stage import Alone, Stage
     from livectr.rollout.wishes import record_of, status, wish
     from livectr.up.runs import word_of
 
     settings, flags = _settings(given), given_settings(given)
-    up = run_folder(given.dir) if "checkpoint" not in flags else None
+    up = folder_to_act(given.dir)
     folder = newest_rollout(up) if up is not None else None
     if "checkpoint" in flags:
         folder = RolloutFolder(Path(flags["checkpoint"]))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from livectr.cli import main
 from livectr.local.ports import free_ports, listens
 from livectr.system.errors import InternalError, InUseError
 from livectr.up.folder import Kind, Part, Phase, RunFolder, Running, State
@@ -178,3 +179,16 @@ def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
         assert folder.state() == state and state.settled({"rank": part})
         assert not state.settled({"rank": replace(part, metrics=0)})
     assert folder.state() is None
+
+
+def test_versions_of_several_runs_are_not_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a hold would be that of whichever run has the default Redis."""
+    monkeypatch.chdir(tmp_path)
+    first, second = (RunFolder(Path(".livectr") / name) for name in ("first", "second"))
+    first.write_parts([])
+    second.write_parts([])
+    with first.owned(), second.owned():
+        assert main(["versions", "hold", "--reason", "sale"]) == 2
+    assert "several runs are up (.livectr/first, .livectr/second)" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from livectr.commands.flags import command, count, group
 from livectr.commands.settings import add_settings, given_settings, settings_of, start_log
 from livectr.config.settings import SECRET
 from livectr.config.sources import resolve
+from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 
 if TYPE_CHECKING:
@@ -80,12 +81,21 @@ def add(commands: Any) -> None:
 
 
 def _take_the_run(given: argparse.Namespace) -> None:
-    """Without any setting: take those of the only run of `livectr up` here, if there is one."""
-    from livectr.up.runs import running_folders, served_trainer
+    """Without any setting: take those of the only run of `livectr up` here, if there is one.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    from livectr.up.runs import running_folders, served_trainer, word_of
 
     if given_settings(given) or given.config or {"LIVECTR_REDIS", "LIVECTR_PUBLISH"} & {*os.environ}:
         return
     found = running_folders()
+    if len(found) > 1:
+        raise ConfigError(
+            f"several runs are up ({', '.join(map(word_of, found))}): say the settings of the one that is "
+            "meant, such as --redis; `livectr up --print --dir DIR` prints them."
+        )
     trainer = served_trainer(found[0]) if len(found) == 1 else None
     if trainer is None:
         return

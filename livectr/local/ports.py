@@ -5,11 +5,16 @@ takes seconds. So ports are drawn from below the kernel's range for outgoing con
 """
 
 import contextlib
+import fcntl
+import os
 import random
 import socket
+import tempfile
 from pathlib import Path
+from typing import IO
 
 LOWEST = 10_000
+_CLAIMS: dict[int, IO[bytes]] = {}
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -27,6 +32,27 @@ def is_free(host: str, port: int) -> bool:
     """Tell if a server could listen at a port; connections of an earlier server that linger do not count."""
     with contextlib.ExitStack() as held:
         return _bind(held, host, port, reuse=True)
+
+
+def claim(port: int) -> bool:
+    """Claim a port of this machine for as long as this process lives: its server starts later.
+
+    Two processes that look for ports at once find the same ones free. Claims are of those that ask for them.
+
+    Returns:
+        False: another process has claimed it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"livectr-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if port not in _CLAIMS:
+        file = (folder / str(port)).open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        _CLAIMS[port] = file
+    return True
 
 
 def listens(host: str, port: int, timeout_s: float = 1.0) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.config.settings import SETTINGS, commands_of
-from livectr.local.ports import free_ports, is_free
+from livectr.local.ports import claim, free_ports, is_free
 from livectr.secrets import has_password
 from livectr.serving.options import SERVERS
 from livectr.store.layout import without_password
@@ -171,7 +171,7 @@ class _Plan:
                 raise ConfigError(f"--listen is {asked!r}, but must be HOST:PORT.")
             if name == "rank" and int(port):
                 self._taken.add(int(port))
-                if not is_free(host.strip("[]"), int(port)):
+                if not (is_free(host.strip("[]"), int(port)) and claim(int(port))):
                     raise InUseError(f"{asked} is taken; say another --listen, or end what listens there.")
                 return asked
             wanted = [int(port) + SERVERS.index(name)] if int(port) else []
@@ -181,7 +181,7 @@ class _Plan:
         if last.rpartition(":")[0] == host:
             wanted.insert(0, int(last.rpartition(":")[2]))
         bare = host.strip("[]")
-        usable = (one for one in wanted if one not in self._taken and is_free(bare, one))
+        usable = (one for one in wanted if one not in self._taken and is_free(bare, one) and claim(one))
         found = next(usable, 0) or free_ports(1, bare)
         self._taken.add(found)
         return f"{host}:{found}"

@@ -44,7 +44,7 @@ def test_rank_0_alone_speaks_for_the_run(tmp_path: Path, redis_url: str) -> None
 
         def learned() -> Samples | None:
             page = scrape(port)
-            told = value(page, "livectr_published_version") and value(page, "livectr_window_examples")
+            told = value(page, "livectr_published_version") and value(page, "livectr_auc", model="rank")
             return page if told else None
 
         first = until(learned, process=process, turn=lambda: time.sleep(0.2))

@@ -9,7 +9,7 @@
     calibration in A..B    of the new run, unless the old one's is no nearer to 1
 
 The measures are those of the newer half of the examples: weights that have just joined a model may cost it at
-first (bench/added_feature.py), and what they cost then says nothing of what they will bring.
+first (bench/carry.py), and what they cost then says nothing of what they will bring.
 
 An interval that lies on the other side refuses the new run; one that holds D waits for more examples, and
 refuses it after `most`. The rule is asked at multiples of N, so that it decides the same however often

@@ -4,6 +4,7 @@ These tests need root, iproute2 and util-linux, and fail without.
 """
 
 import json
+import math
 import os
 import re
 import signal
@@ -105,6 +106,17 @@ def rate(wires: Wires, size: int) -> float:
     return 8e-9 * size / float(seconds)
 
 
+def reaches(wires: Wires, size: int, least: float, below: float = math.inf) -> None:
+    """No transfer is faster than the limit, and one comes near it, however busy the machine is."""
+
+    def near() -> bool:
+        found = rate(wires, size)
+        assert found < below
+        return found > least
+
+    until(near)
+
+
 @pytest.mark.usefixtures("nothing_stays")
 def test_a_limit_bounds_what_a_wire_carries_and_nothing_stays() -> None:
     with network(2) as wires:
@@ -113,11 +125,11 @@ def test_a_limit_bounds_what_a_wire_carries_and_nothing_stays() -> None:
         control = ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]
         assert subprocess.run(wires.inside(1, control), capture_output=True, check=True).stdout == b"reno\n"
         wires.limit(0.1)
-        assert 0.05 < rate(wires, 4_000_000) < 0.1
+        reaches(wires, 4_000_000, 0.05, below=0.1)
         wires.limit(0.2)
-        assert 0.1 < rate(wires, 8_000_000) < 0.2
+        reaches(wires, 8_000_000, 0.1, below=0.2)
         wires.limit(None)
-        assert rate(wires, 40_000_000) > 0.4
+        reaches(wires, 40_000_000, 0.4)
         left = subprocess.Popen(wires.inside(0, ["sleep", "600"]))
         until(lambda: space_of(left.pid) in made)
     assert left.wait(left_s()) == -signal.SIGKILL
@@ -130,7 +142,7 @@ def test_what_a_rank_receives_is_bounded_too() -> None:
         wires.limit(0.1)
         egress = ["tc", "qdisc", "replace", "dev", DEVICE, "root", "noqueue"]
         subprocess.run(wires.inside(0, egress), check=True)
-        assert 0.05 < rate(wires, 4_000_000) < 0.1
+        reaches(wires, 4_000_000, 0.05, below=0.1)
 
 
 @pytest.mark.usefixtures("nothing_stays")

@@ -8,7 +8,6 @@ rollout.log     output of the new trainer
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.system.errors import ConfigError, InUseError
+from livectr.system.file_locks import is_held, take
 
 
 class Phase(StrEnum):
@@ -110,27 +110,18 @@ class RolloutFolder:
     @property
     def running(self) -> bool:
         """Tell if a rollout is seen to here."""
-        try:
-            with (self.checkpoint / "rollout.lock").open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return is_held(self.checkpoint / "rollout.lock")
 
     @contextmanager
     def owned(self) -> Iterator[None]:
         """See to the rollout while this is open. Raises InUseError: another process does."""
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         with (self.checkpoint / "rollout.lock").open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not take(file):
                 raise InUseError(
                     f"a rollout into {self.checkpoint} is under way; `livectr rollout status` shows it, and "
                     "`livectr rollout abort` ends it"
-                ) from None
+                )
             self._ask.unlink(missing_ok=True)
             yield
 

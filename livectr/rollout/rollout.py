@@ -14,7 +14,6 @@ a lease that expires and a trainer that goes on; the same command takes that tra
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from livectr.rollout.share import LEASE_S, published, set_share, take_share
 from livectr.rollout.stage import Stage
 from livectr.store.layout import without_password
 from livectr.system.errors import ConfigError, ConnectError, UserError
+from livectr.system.file_locks import is_held
 from livectr.system.logs import tell
 from livectr.trainer.carry.carry import carry
 from livectr.trainer.checkpoint.folder import lock, remove_unfinished
@@ -269,7 +269,7 @@ class _Rollout:
             self._version = published(options.redis, options.canary)
             if self._version_before is None:
                 self._version_before = 0 if self._taken_up else self._version
-            # What a rollout before has left in the namespace is no longer fit to answer.
+            # A version that an earlier rollout has left in the namespace is not fit to answer.
             if self._version != self._version_before and options.share:
                 if not self._offered:
                     self._stage.offer()
@@ -313,14 +313,4 @@ class _Rollout:
 
 def is_running(checkpoint: str) -> bool:
     """Tell if a trainer runs on a checkpoint folder; of one in an object store, yes."""
-    path = Path(checkpoint) / "LOCK"
-    if "://" in checkpoint:
-        return True
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return "://" in checkpoint or is_held(Path(checkpoint) / "LOCK")

@@ -33,7 +33,7 @@ class Stage(Protocol):
         """Start the new trainer, unless it runs."""
 
     def ended(self) -> str | None:
-        """How the new trainer has ended: "" well, else a reason; None: it runs."""
+        """End of the new trainer: "" well, else a reason; None: it runs."""
 
     def offer(self) -> None:
         """Let the servers know the canary; its share is 0 until Redis has another one."""

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.system.errors import ConfigError, InternalError, InUseError
+from livectr.system.file_locks import is_held, take
 
 POLL_S = 0.1
 
@@ -187,14 +188,7 @@ class RunFolder:
     @property
     def running(self) -> bool:
         """Tell if a supervisor sees to the parts."""
-        try:
-            with (self.path / "lock").open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return is_held(self.path / "lock")
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -205,15 +199,8 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("ab") as file:
-            end = time.monotonic() + 1.0
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:  # somebody may just be looking
-                    if time.monotonic() > end:
-                        raise InUseError(f"the run in {self.path} is up already.") from None
-                    time.sleep(0.01)
+            if not take(file):
+                raise InUseError(f"the run in {self.path} is up already.")
             yield
 
     def parts(self) -> dict[str, Part]:

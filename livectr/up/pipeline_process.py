@@ -1,4 +1,4 @@
-"""What `livectr up` must know of a pipeline, from a process of its own.
+"""Process that tells `livectr up` what it must know of a pipeline.
 
 A supervisor lives for months, and loading a pipeline takes 600 MB. So another process loads it, says what it
 is, makes the example query once a server answers, and ends. Lines of JSON go to and fro:

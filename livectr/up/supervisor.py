@@ -37,7 +37,7 @@ STABLE_S = 60.0
 GRACE_S: Mapping[Kind, float] = {Kind.TRAINER: 120.0, Kind.SERVER: 40.0, Kind.REDIS: 10.0, Kind.KAFKA: 30.0}
 """Time to end after SIGTERM."""
 _STAMP = re.compile(r"^[-\d]+ [\d:,]+( rank \d+)? [A-Z]+ [\w.]+: ")
-"""What `livectr.system.logs` writes before a message."""
+"""Time, level and logger, as `livectr.system.logs` writes them before a message."""
 _READ_BYTES = 1 << 20
 
 
@@ -157,7 +157,7 @@ class _Life:
         self.part, self._log = part, folder.log_of(part.name)
         self.phase, self.leaving, self.gone = Phase.WAITING, False, False
         self.ports = tuple(range(part.metrics_port, part.metrics_port + part.metrics))
-        # What a killed supervisor has left behind may still answer there, and would pass for this part.
+        # A process that a killed supervisor has left may still answer there, and would pass for this part.
         if part.metrics and (not part.metrics_port or taken & {*self.ports} or not self._are_free()):
             self._draw_ports()
         self._process: Process | None = None

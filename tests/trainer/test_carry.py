@@ -151,7 +151,7 @@ def test_what_is_carried_is_told(tmp_path: Path, source: str, caplog: pytest.Log
 
 
 def test_a_challenger_begins_with_the_champion_s_embeddings(tmp_path: Path, source: str) -> None:
-    """Of the same width; a wider one begins with those of the first order alone."""
+    """A model of the same width does; a wider one begins with those of the first order alone."""
     old, root = replace(ad_pipeline(), rank=DeepFM(dim=4, hidden=(16, 8))), tmp_path / "old"
     run(old, source, root, max_steps=STEPS)
     others = {"deeper": DeepFM(dim=4, hidden=(32, 8)), "wider": DeepFM(dim=8, hidden=(16, 8))}

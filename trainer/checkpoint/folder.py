@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import BinaryIO
 
 from livectr.system.disk import sync_directory, writing
 from livectr.system.errors import InUseError, UserError
+from livectr.system.file_locks import take
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest, folder_of, number
 from livectr.trainer.checkpoint.writer import write_synced
 
@@ -25,13 +25,11 @@ def lock(root: Path) -> BinaryIO:
     try:
         root.mkdir(parents=True, exist_ok=True)
         file = (root / "LOCK").open("ab")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take(file):
             file.close()
             raise InUseError(
                 f"another trainer is running on the checkpoint {root}; stop it or name another directory"
-            ) from None
+            )
     except OSError as error:
         raise UserError(
             f"checkpoints cannot be kept in {root} ({error.strerror}); name another directory"

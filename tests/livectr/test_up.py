@@ -24,7 +24,6 @@ import pytest
 from livectr.cli import build_parser, main
 from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
-from livectr.local.scrape import scrape, value
 from livectr.up.folder import Phase, RunFolder, Running, State
 from tests.waiting import left_s, until
 
@@ -94,6 +93,25 @@ class Shop:
     def until_settled(self) -> None:
         until(lambda: self.state().settled(self.run.parts()), "settled", why=self.text)
 
+    def until_served(self) -> None:
+        """Wait until all rows are learned, and all processes say the version that holds them."""
+
+        def versions() -> set[int]:
+            """Versions that are said; empty: there is more to come."""
+            found = json.loads(self.command("status", "--json").stdout)
+            if not (found["trainers"] and found["servers"] and found["published"]):
+                return set()  # a part has been killed, and starts
+            (trainer,), (server,), (published,) = found["trainers"], found["servers"], found["published"]
+            lags = [topic["lag"] for topic in trainer["topics"]]
+            if published["examples"] != ROWS or lags != [0] or trainer["backlog_rows"]:
+                return set()
+            said = {published["version"], server["versions"].get("stable")}
+            if trainer["examples"]:  # else it has gone on from a checkpoint of all rows
+                said.add(trainer["version"])
+            return said
+
+        until(lambda: len(versions()) == 1, "one version of all rows", why=self.text)
+
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [str(PROGRAM), *words]
         return subprocess.run(
@@ -108,8 +126,10 @@ Runs = Callable[[bool], Shop]
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """The run that is up, or another one: tests may come in any order. Give True to change it."""
     made: list[Shop] = []
+    settled: Shop | None = None
 
     def up(change: bool) -> Shop:
+        nonlocal settled
         if not made or made[-1].process.poll() is not None or (made[-1].changed and not change):
             for before in made:
                 before.end()
@@ -117,6 +137,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
             write_shop(folder)
             made.append(Shop(folder))
             made[-1].wait_up()
+        if change or made[-1] is not settled:
+            made[-1].until_served()
+            settled = made[-1]
         made[-1].changed |= change
         return made[-1]
 
@@ -168,9 +191,6 @@ def test_a_second_up_is_refused(shop: Shop) -> None:
 
 
 def test_status_has_what_the_processes_say(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    (metrics,) = shop.part("trainer").metrics
-    port = int(metrics.rpartition(":")[2])
-    until(lambda: value(scrape(port), "livectr_examples_total"), equals=ROWS)
     found = status(shop, capsys)
     assert [(one["name"], one["state"]) for one in found["parts"]] == [
         ("redis", "ready"),

@@ -1,6 +1,6 @@
 """Prometheus metrics of `ingest`.
 
-Sources count `events` and set `consumer_lag_records`, dead letters count `dead_letters`; the join sets the
+Sources count `events`, set `events_per_second` and `consumer_lag_records`, dead letters count `dead_letters`; the join sets the
 others.
 """
 
@@ -9,6 +9,9 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge
 
 events = Counter("livectr_events_total", "Records that a source has delivered", ["topic"])
+events_per_second = Gauge(
+    "livectr_events_per_second", "Records a second that a source delivers, mean of the last 10 s", ["topic"]
+)
 read_bytes = Counter(
     "livectr_read_bytes_total",
     "Bytes read for the columns in use, by topic or `materialized features`",

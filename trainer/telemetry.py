@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import TypeVar
 
-from prometheus_client import REGISTRY, Counter, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.registry import Collector
 
 from livectr.system import build_info as build_info
@@ -28,6 +28,12 @@ def leave_to_rank_0() -> None:
 
 
 EXAMPLES = of_rank_0(Counter("livectr_examples", "Examples trained on by all ranks."))
+EXAMPLES_PER_SECOND = of_rank_0(
+    Gauge(
+        "livectr_examples_per_second",
+        "Examples a second that all ranks train on, mean of the last 10 s.",
+    )
+)
 BACKFILL_EXAMPLES = Counter(
     "livectr_backfill_examples", "Examples among them of events from before the run's first start."
 )

@@ -107,7 +107,7 @@ class ContentTopic:
         It waits up to `max_wait_s` seconds.
         """
         pictures = [picture for chunk in self._source.poll(max_wait_s) for picture in self._pictures(chunk)]
-        self._source.tell_lag()
+        self._source.tell()
         return pictures
 
     @property

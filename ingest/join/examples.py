@@ -218,7 +218,7 @@ class ExampleSource:
         if time.monotonic() - self._told_s < TELL_EVERY_S:
             return
         self._told_s = time.monotonic()
-        self._source.tell_lag(self._held())
+        self._source.tell(self._held())
         self._lookups.tell()
         if not self._finished:
             self._stalls.tell(self._partitions, self._unread())

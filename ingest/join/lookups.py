@@ -93,9 +93,9 @@ class Lookups:
             self._measure()
 
     def tell(self) -> None:
-        """Bring the gauge of the tables' lag up to date."""
+        """Bring the gauges of the tables' topics up to date."""
         if self._source is not None:
-            self._source.tell_lag()
+            self._source.tell()
 
     def reach(self, order: int, slack_ms: int) -> int:
         """Order below which examples may leave, LAST for all; examples up to `order` want to.

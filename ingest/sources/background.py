@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping
 from livectr.ingest import metrics
 from livectr.ingest.chunks import Chunk, Position, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.system.speed import Speed
 
 _log = logging.getLogger(__name__)
-_LAG_EVERY_S = 1.0
+_TELL_EVERY_S = 1.0
 _FULL_FOR_S, _WARN_EVERY_S = 2.0, 30.0
 CHUNK_ROWS = 8192
 """Most rows of a chunk in the queue: `poll` returns whole ones."""
@@ -42,6 +43,8 @@ class BackgroundSource(ABC):
         self._letters = dead_letters
         self._positions: dict[TopicPartition, Position] = {}
         self._bytes: Counter[str] = Counter()  # topic → bytes read; only the reading thread adds
+        self._delivered: Counter[str] = Counter()  # topic → records that `poll` has returned
+        self._speeds: dict[str, Speed] = {}
         self._changed = threading.Condition()
         # The fields below are guarded by _changed.
         self._queue: deque[tuple[Chunk, int]] = deque()
@@ -54,7 +57,7 @@ class BackgroundSource(ABC):
         self._finished = False
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._lag_at_s = 0.0
+        self._told_s = 0.0
         self._question = self._answered = 0
 
     @abstractmethod
@@ -69,6 +72,9 @@ class BackgroundSource(ABC):
 
     def start(self) -> None:
         """Start the background thread."""
+        self._speeds = {topic: Speed() for topic, _ in self._positions}
+        for speed in self._speeds.values():
+            speed.observe(time.monotonic(), 0)
         self._thread = threading.Thread(target=self._work, name="livectr-source", daemon=True)
         self._thread.start()
 
@@ -94,16 +100,20 @@ class BackgroundSource(ABC):
             self._changed.notify_all()
         for chunk in chunks:
             metrics.events.labels(chunk.topic).inc(len(chunk))
+            self._delivered[chunk.topic] += len(chunk)
         return chunks
 
-    def tell_lag(self, held: Mapping[TopicPartition, int] | None = None) -> None:
-        """Bring the gauge of the lag up to date, once a second.
+    def tell(self, held: Mapping[TopicPartition, int] | None = None) -> None:
+        """Bring the gauges of lag and speed up to date, once a second.
 
         Args:
             held: records that `poll` has returned and that are not used yet; None: of no partition.
         """
-        if time.monotonic() - self._lag_at_s > _LAG_EVERY_S:
-            self._lag_at_s = time.monotonic()
+        now_s = time.monotonic()
+        if now_s - self._told_s > _TELL_EVERY_S:
+            self._told_s = now_s
+            for topic, speed in self._speeds.items():
+                metrics.events_per_second.labels(topic).set(speed.observe(now_s, self._delivered[topic]))
             for place, behind in self.lag().items():
                 metrics.consumer_lag_records.labels(place[0], str(place[1])).set(
                     behind + (held or {}).get(place, 0)

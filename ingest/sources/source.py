@@ -71,8 +71,12 @@ class Source(Protocol):
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the last that `poll` returned and the end of each partition."""
 
-    def tell_lag(self, held: Mapping[TopicPartition, int] | None = None) -> None:
-        """Bring the gauge of the lag up to date: `lag`, and what `poll` has returned and nobody has used."""
+    def tell(self, held: Mapping[TopicPartition, int] | None = None) -> None:
+        """Bring the gauges of speed and lag up to date.
+
+        Args:
+            held: records that `poll` has returned and nobody has used; they count as lag.
+        """
 
     def bytes_read(self) -> dict[str, int]:
         """Topic → bytes read since `start`.

@@ -49,7 +49,7 @@ class Topic:
 
     Args:
         read: rows that this process has read.
-        rows_per_s: speed of reading.
+        rows_per_s: speed of reading, mean of the last 10 s; None: not known.
         lag: records up to the end of the log, over all partitions.
         partitions: lag of each partition.
         age_s: age of the newest record that was read, while there are more; the oldest of the partitions.
@@ -115,6 +115,7 @@ class Trainer:
 
     Args:
         examples: that this process has learned.
+        examples_per_s: mean of the last 10 s; None: not known.
         waiting: impressions that wait for the end of their label window.
         ready: examples with a label that are not learned yet.
         backlog_rows, backlog_s: rows of the logs that no rank has read, and the time until they are; -1: they

@@ -1,6 +1,6 @@
 """Look at all processes of a run: metrics, the version in Redis, the checkpoint, and what servers say.
 
-Every figure is read where it is kept already. Speeds are those between two looks.
+Every figure is read where it is kept already: a number of a process is one that Prometheus has, too.
 """
 
 from __future__ import annotations
@@ -98,8 +98,6 @@ class Gatherer:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._last: dict[str, tuple[float, Samples]] = {}
-        self._now: dict[str, tuple[float, Samples]] = {}
 
     def look(self) -> Status:
         """Figures of this moment; what does not answer is said."""
@@ -107,7 +105,6 @@ class Gatherer:
         silent: list[Silent] = []
         parts = [part for folder in places.folders for part in _parts(folder)]
         processes = list(self._processes())
-        self._last, self._now = self._now or self._last, {}
         with ThreadPoolExecutor(_THREADS) as pool:
             endpoints = {address for process in processes for address in process.metrics}
             scraped = self._all(pool, endpoints, self._scrape, silent)
@@ -115,7 +112,6 @@ class Gatherer:
             described = self._all(pool, servers, self._describe, silent)
             published = self._all(pool, self._redis(), _published, silent)
             checkpoints = self._all(pool, self._checkpoints(), _checkpoint, silent)
-        self._now = {address: (time.monotonic(), samples) for address, samples in scraped.items()}
         found = [one for one in checkpoints.values() if one is not None]
         trainers, seen = [], []
         for process in _joined(processes, scraped):
@@ -193,21 +189,12 @@ class Gatherer:
         with RankClient(address, places.timeout_s, tls=places.tls, token=places.token) as client:
             return client.describe()
 
-    def _rate(self, address: str, name: str, **labels: str) -> float | None:
-        """Growth of a counter per second since the last look."""
-        if address not in self._last or address not in self._now:
-            return None
-        (before_s, before), (now_s, now) = self._last[address], self._now[address]
-        grown = total(now, name, **labels) - total(before, name, **labels)
-        return max(0.0, grown) / (now_s - before_s) if now_s > before_s else None
-
     def _trainer(
         self, process: _Process, scraped: Mapping[str, Samples], checkpoints: list[Checkpoint]
     ) -> Trainer:
         here = [address for address in process.metrics if address in scraped]
         ranks = [scraped[address] for address in here]
         first = next((one for one in ranks if _has(one, "livectr_examples_total")), {})
-        leader = next((a for a in here if scraped[a] is first), "")
         published = value(first, "livectr_published_timestamp_seconds")
         checkpoint = value(first, "livectr_checkpoint_timestamp_seconds")
         dead: dict[str, float] = {}
@@ -221,7 +208,7 @@ class Gatherer:
             name=process.name,
             ranks=len(process.metrics),
             examples=value(first, "livectr_examples_total"),
-            examples_per_s=self._rate(leader, "livectr_examples_total"),
+            examples_per_s=value(first, "livectr_examples_per_second"),
             waiting=sum(total(one, "livectr_pending_joins") for one in ranks),
             ready=sum(total(one, "livectr_ready_examples") for one in ranks),
             backlog_rows=value(first, "livectr_backlog_rows"),
@@ -255,8 +242,8 @@ class Gatherer:
             ages = [
                 age for a in here for _, age in labelled(scraped[a], "livectr_event_lag_seconds", topic=name)
             ]
-            rates = [self._rate(a, "livectr_events_total", topic=name) for a in here]
-            known = [rate for rate in rates if rate is not None]
+            speeds = [value(scraped[a], "livectr_events_per_second", topic=name) for a in here]
+            known = [speed for speed in speeds if speed is not None]
             found.append(
                 Topic(
                     name,

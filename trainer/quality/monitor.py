@@ -14,12 +14,14 @@ from rich.live import Live
 from rich.text import Text
 
 from livectr.store.manifest import VersionManifest
+from livectr.system.speed import Speed
 from livectr.trainer.part import Arrays, Part, Scored
 from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
 from livectr.trainer.quality.seen import is_cold
 from livectr.trainer.setup import Setup
 from livectr.trainer.tables.telemetry import OF_TABLES, TABLE_BYTES, TABLE_ROWS, TIER_ROWS
+from livectr.trainer.telemetry import EXAMPLES_PER_SECOND
 
 LOG = logging.getLogger(__name__)
 GAUGES_EVERY_S = 5.0
@@ -74,7 +76,7 @@ class Monitor(Part):
         self._line_every_s = 0.25 if self._live is not None else LOG_EVERY_S
         self._next_gauges = time.monotonic() + 1.0
         self._next_line = time.monotonic() + self._line_every_s
-        self._before = (time.monotonic(), 0)
+        self._speed = Speed()
 
     @staticmethod
     def of(setup: Setup, tables: Mapping[str, Table], roles: Iterable[str]) -> "Monitor":
@@ -151,20 +153,19 @@ class Monitor(Part):
             self.gauges()
             took_s = time.monotonic() - now
             self._next_gauges = now + max(GAUGES_EVERY_S, GAUGES_PAUSE * took_s)
+        per_s = self._speed.observe(now, examples)
+        EXAMPLES_PER_SECOND.set(per_s)
         if not self.window.roles or now < self._next_line:
             return
         self._next_line = now + self._line_every_s
-        line = self._line(now, examples, version) + (f"  ·  {notes}" if notes else "")
+        line = self._line(examples, per_s, version) + (f"  ·  {notes}" if notes else "")
         if self._live is not None:
             self._live.update(Text(f"  training  {line}"))
         else:
             LOG.info("%s", line)
 
-    def _line(self, now: float, examples: int, version: VersionManifest | None) -> str:
-        then, held = self._before
-        if now - then > 2:
-            self._before = (now, examples)
-        parts = [f"{examples:,} examples", f"{(examples - held) / max(now - then, 1e-9):,.0f}/s"]
+    def _line(self, examples: int, per_s: float, version: VersionManifest | None) -> str:
+        parts = [f"{examples:,} examples", f"{per_s:,.0f}/s"]
         for role, quality in self._quality.items():
             if role == "prerank" or not quality.examples:
                 continue

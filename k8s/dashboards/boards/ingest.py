@@ -70,9 +70,9 @@ BOARD = Board(
                 ),
                 areas(
                     "Records read",
-                    "Records that the sources deliver.",
+                    "Records that the sources deliver in a second, mean of 10 s. `livectr status` has the same number.",
                     "cps",
-                    (rate("livectr_events_total", "topic"), "{{topic}}"),
+                    ("sum by (topic) (livectr_events_per_second{@})", "{{topic}}"),
                 ),
                 areas(
                     "Bytes read",

@@ -24,10 +24,10 @@ BOARD = Board(
             [
                 lines(
                     "Examples learned",
-                    "Examples that all ranks learn in a second.",
+                    "Examples that all ranks learn in a second, mean of 10 s. `livectr status` has the same number.",
                     "cps",
                     (
-                        rate("livectr_examples_total", "namespace"),
+                        "sum by (namespace) (livectr_examples_per_second{@})",
                         "{{namespace}}",
                     ),
                     (

@@ -19,8 +19,6 @@ EXAMPLES = """\
   livectr status my_ads/pipeline.py --watch
   livectr status --redis redis://redis:6379 --prometheus trainer-0:9100 trainer-1:9100 rank:9100
   livectr status --server rank:50051 --checkpoint /data/checkpoint --json | jq .servers"""
-SPEED_S = 1.0
-"""Time between the two looks from which speeds are."""
 NAMESPACE = "livectr"
 
 
@@ -66,9 +64,6 @@ def run(given: argparse.Namespace) -> int:
     if given.watch is not None:
         return _watch(gatherer, given.watch)
     status = gatherer.look()
-    if status.trainers:
-        time.sleep(SPEED_S)
-        status = gatherer.look()
     if given.json:
         import dataclasses
         import json

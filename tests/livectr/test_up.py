@@ -198,7 +198,8 @@ def test_status_has_what_the_processes_say(shop: Shop, capsys: pytest.CaptureFix
         ("rank", "ready"),
     ]
     (trainer,), (server,), (published,) = found["trainers"], found["servers"], found["published"]
-    assert trainer["examples"] == ROWS and trainer["examples_per_s"] == 0 and trainer["backlog_rows"] == 0
+    assert trainer["examples"] == ROWS and trainer["backlog_rows"] == 0
+    assert trainer["examples_per_s"] >= 0 and trainer["topics"][0]["rows_per_s"] >= 0
     assert [(t["name"], t["read"], t["lag"]) for t in trainer["topics"]] == [("shown", ROWS, 0)]
     quality = {one["over"]: one for one in trainer["quality"] if one["model"] == "rank"}
     assert 0.5 < quality["since start"]["auc"] < 1

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from kafka import KafkaProducer
 
 from livectr.client.clients import RankClient
 from livectr.ingest.addresses import kafka_servers
 from livectr.local.kafka import create_topics
 from livectr.local.scrape import scrape, value
-from livectr.up.folder import Kind, Phase, RunFolder
+from livectr.up.folder import Kind, Phase, RunFolder, Running
 from tests.commands import Command
 from tests.waiting import left_s, until
 
@@ -94,7 +93,7 @@ class Owner:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.run = folder, RunFolder(folder / ".livectr" / "shop")
-        self.commands = 0
+        self.log, self.commands = self.run.path / "up.log", 0
 
     def types(self, *words: str, code: int = 0) -> str:
         """Output of a command that ends with this code."""
@@ -111,24 +110,23 @@ class Owner:
                     process.kill()
         return out.read_text()
 
-    def learned(self) -> float:
-        """Examples that the trainer's process has learned; 0 while it starts."""
+    def parts(self) -> dict[str, Running]:
+        """States of the parts."""
         state = self.run.state()
-        trainers = [one for one in state.parts if one.part.kind is Kind.TRAINER] if state else []
-        found = [
-            value(scrape(int(one.metrics[0].rpartition(":")[2])), "livectr_examples_total")
-            for one in trainers
-        ]
-        return found[0] or 0 if found else 0
+        return {one.name: one for one in state.parts} if state else {}
 
-    def pids(self) -> dict[str, int]:
-        """Processes of the parts that are ready."""
-        state = self.run.state()
-        return {one.name: one.pid for one in state.parts if one.phase is Phase.READY} if state else {}
+    def part(self, name: str) -> Running:
+        """State of a part."""
+        return self.parts()[name]
 
-    def has_replaced(self, killed: dict[str, int]) -> bool:
-        """Tell if these parts are ready again, with other processes."""
-        return all(self.pids().get(name, pid) != pid for name, pid in killed.items())
+    def is_back(self, killed: dict[str, Running]) -> bool:
+        """Tell if these parts are ready again, with other processes, and the trainer learns."""
+        parts = self.parts()
+        back = [parts[name] for name, one in killed.items() if parts[name].pid not in (0, one.pid)]
+        if len(back) < len(killed) or any(one.phase is not Phase.READY for one in back):
+            return False
+        trainer = next(one for one in back if one.part.kind is Kind.TRAINER)
+        return bool(value(scrape(int(trainer.metrics[0].rpartition(":")[2])), "livectr_examples_total"))
 
 
 @contextmanager
@@ -188,12 +186,14 @@ def test_two_topics_are_served_changed_rolled_back_and_ended(
             (tmp_path / "shop" / "v3.py").write_text(text)
             with asking(address) as newest:
                 until(newest)
+                replaced = owner.part("rank")
                 rule = "examples >= 300 and auc > -0.5"
-                said = owner.types("rollout", "shop/v2.py", "--canary", "50%", "--promote", rule)
+                said = owner.types("rollout", "shop/v2.py", "--promote", rule)
                 assert "new: visitor_x_product" in said and "promoted shop/v2.py" in said
                 assert sorted(owner.run.parts()) == ["rank", "redis", "trainer-v2"]
-                second = newest().model
-                assert second != served["model"]
+                second, rank = newest().model, owner.part("rank")
+                assert second != served["model"] and rank.pid != replaced.pid
+                assert rank.part.address == address and {*rank.metrics}.isdisjoint(replaced.metrics)
 
                 rule = "examples >= 300 and auc > 0.5"
                 said = owner.types("rollout", "shop/v3.py", "--promote", rule, code=1)
@@ -201,10 +201,14 @@ def test_two_topics_are_served_changed_rolled_back_and_ended(
                 assert sorted(owner.run.parts()) == ["rank", "redis", "trainer-v2"]
                 assert newest().model == second
 
-            killed = {name: owner.pids()[name] for name in ("rank", "trainer-v2")}
-            for pid in killed.values():
-                os.kill(pid, signal.SIGKILL)
-            until(lambda: owner.has_replaced(killed) and owner.learned() > 0)
+            killed = {name: owner.part(name) for name in ("rank", "trainer-v2")}
+            for one in killed.values():
+                os.kill(one.pid, signal.SIGKILL)
+            until(lambda: owner.is_back(killed))
+            for one in map(owner.part, killed):
+                assert (one.restarts, one.reason) == (1, "was killed by SIGKILL")
+            assert owner.part("redis").restarts == 0
+            assert "rank       was killed by SIGKILL; it starts again" in owner.log.read_text()
 
             with asking(address) as newest:
                 until(newest)
@@ -214,9 +218,9 @@ def test_two_topics_are_served_changed_rolled_back_and_ended(
                 until(lambda: f"version {newest().version} is served" in said)
                 assert newest().version > before and newest().model == second
 
-            parts = [one.pid for one in (owner.run.state() or pytest.fail("down")).parts]
+            pids = [one.pid for one in owner.parts().values()]
             assert "is down" in owner.types("down")
-            assert owner.run.state() is None and not any(Path(f"/proc/{pid}").exists() for pid in parts)
+            assert owner.run.state() is None and not any(Path(f"/proc/{pid}").exists() for pid in pids)
         finally:
             if owner.run.running:  # of a test that failed
                 owner.types("down")

@@ -11,20 +11,15 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from livectr.cli import build_parser, main
-from livectr.client.clients import RankClient
 from livectr.local.ports import free_ports
-from livectr.up.folder import Phase, RunFolder, Running, State
+from livectr.up.folder import RunFolder, Running, State
 from tests.waiting import left_s, until
 
 ROWS = 1500
@@ -89,9 +84,6 @@ class Shop:
 
     def part(self, name: str) -> Running:
         return next(one for one in self.state().parts if one.name == name)
-
-    def until_settled(self) -> None:
-        until(lambda: self.state().settled(self.run.parts()), "settled", why=self.text)
 
     def until_served(self) -> None:
         """Wait until all rows are learned, and all processes say the version that holds them."""
@@ -244,66 +236,6 @@ def test_watch_looks_again_and_again(shop: Shop) -> None:
             until(lambda: out.read_text().count("\nlearned ") > 2, process=watch, why=out.read_text)
             watch.send_signal(signal.SIGINT)
             assert watch.wait(left_s()) == 130
-
-
-def test_a_killed_part_comes_back_with_its_reason(changed: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    killed = {name: changed.part(name).pid for name in ("trainer", "rank")}
-    started = changed.part("trainer").restarts
-    for pid in killed.values():
-        os.kill(pid, signal.SIGKILL)
-
-    def back() -> bool:
-        parts = [changed.part(name) for name in killed]
-        return all(one.phase is Phase.READY and one.pid != killed[one.name] for one in parts)
-
-    until(back, why=changed.text)
-    parts = {one["name"]: one for one in status(changed, capsys)["parts"]}
-    assert parts["trainer"]["restarts"] == started + 1 and parts["redis"]["restarts"] == 0
-    assert parts["rank"]["reason"] == parts["trainer"]["reason"] == "was killed by SIGKILL"
-    assert "rank       was killed by SIGKILL; it starts again" in changed.text()
-
-
-@contextmanager
-def asking(shop: Shop) -> Iterator[list[int]]:
-    """Two clients that ask without pause; none may fail. Gives the number of answers."""
-    stop, answered, failed = threading.Event(), [0], list[grpc.RpcError]()
-
-    def ask() -> None:
-        own = [("grpc.use_local_subchannel_pool", 1)]
-        address = f"127.0.0.1:{shop.port}"
-        with RankClient(address, timeout_s=60.0, options=own) as client:
-            while not stop.is_set():
-                try:
-                    client.rank({"user_id": 7}, {"ad_id": [1, 2], "category": ["c1", "c2"]})
-                    answered[0] += 1
-                except grpc.RpcError as error:
-                    failed.append(error)
-
-    threads = [threading.Thread(target=ask) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield answered
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not failed, (len(failed), failed[0])
-
-
-def test_a_server_is_replaced_under_requests(changed: Shop) -> None:
-    before = changed.part("rank")
-    with asking(changed) as answered:
-        until(lambda: answered[0] > 20)
-        with changed.run.changing() as parts:
-            rank = parts["rank"]
-            parts["rank"] = replace(rank, command=(*rank.command, "max_list=512"))
-        changed.until_settled()
-        least = answered[0] + 50
-        until(lambda: answered[0] > least)
-    after = changed.part("rank")
-    assert after.pid != before.pid and after.part.address == before.part.address
-    assert set(after.metrics).isdisjoint(before.metrics)
 
 
 def test_ctrl_c_ends_in_order_and_detached_goes_on(changed: Shop, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from livectr.config.settings import SETTINGS
 from livectr.rollout.record import Record
 from livectr.rollout.share import take_share
+from livectr.rollout.stage import old_side_answers
 from livectr.system.errors import ConfigError, InternalError
 from livectr.system.logs import tell
 from livectr.up.folder import Kind, Part, Phase, RunFolder
@@ -152,19 +153,21 @@ class InRun:
         trainers = [part for part in parts.values() if part.kind is Kind.TRAINER]
         return [part.name for part in trainers if part.setting("checkpoint") == record.old]
 
-    def withdraw(self, record: Record) -> None:
+    def withdraw(self, record: Record) -> str:
         """Let the parts be as they were; the old trainer goes on from its checkpoint."""
         with self._folder.changing() as parts:
             parts.pop(self._part.name, None)
             for read in record.before:
                 part = Part(**{**read, "kind": Kind(read["kind"]), "command": tuple(read["command"])})
                 parts[part.name] = part
-        if not self._folder.running:
-            return
         try:
-            self._settle()
+            if self._folder.running:
+                self._settle()
         except InternalError as error:
             tell(f"{str(error).rstrip('.')}; the parts are to be as they were before the rollout")
+        if self._folder.running:
+            return old_side_answers(record)
+        return f"The run is down; `livectr up --dir {word_of(self._folder)}` goes on with the old side."
 
     def _settle(self) -> None:
         self._folder.wait(lambda state: state.settled(self._folder.parts()), SETTLED_S)

@@ -300,13 +300,13 @@ class _Rollout:
             take_share(options.redis, options.stable, options.canary)
         except ConnectError as error:
             self._say(f"{error}; the canary's share ends by itself in {LEASE_S} s")
-        self._stage.withdraw(record)
+        answers = self._stage.withdraw(record)
         self._folder.write(replace(record, phase=Phase.ENDED, said=f"not promoted: {reason}", pid=0, born=0))
         if self._seen is not None:
             show(self._seen)
         tell(
-            f"{options.pipeline} was not promoted: {reason}. The old side answers all requests, and the new "
-            f"trainer has ended; its checkpoint is {options.checkpoint}."
+            f"{options.pipeline} was not promoted: {reason}. {answers} The new trainer has ended; its "
+            f"checkpoint is {options.checkpoint}."
         )
         return code
 

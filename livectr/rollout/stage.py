@@ -20,6 +20,11 @@ POLL_S = 0.1
 TAIL_BYTES = 2000
 
 
+def old_side_answers(record: Record) -> str:
+    """Sentence at the end of a rollout whose servers run on."""
+    return f"The old side ({record.stable}) answers all requests."
+
+
 class Stage(Protocol):
     """Hands of a rollout. All calls may be repeated."""
 
@@ -44,8 +49,12 @@ class Stage(Protocol):
     def is_promoted(self, record: Record) -> bool:
         """Tell if nothing of a promotion is left to do, as of one that was killed."""
 
-    def withdraw(self, record: Record) -> None:
-        """End the new trainer, and let the servers forget the canary; the share is 0 already."""
+    def withdraw(self, record: Record) -> str:
+        """End the new trainer, and let the servers forget the canary; the share is 0 already.
+
+        Returns:
+            Who answers requests from here on, as a sentence.
+        """
 
 
 class Alone:
@@ -120,7 +129,7 @@ class Alone:
         """As `Stage.is_promoted`: there is nothing but the share."""
         return True
 
-    def withdraw(self, record: Record) -> None:
+    def withdraw(self, record: Record) -> str:
         """End the trainer: it commits, and is killed if that takes too long."""
         if lives(record):
             os.kill(record.pid, signal.SIGTERM)
@@ -131,6 +140,7 @@ class Alone:
                 os.killpg(record.pid, signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
+        return old_side_answers(record)
 
     def _lives(self, record: Record) -> bool:
         if self._process is not None:

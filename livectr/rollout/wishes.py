@@ -74,10 +74,10 @@ def wish(folder: RolloutFolder, url: str, stage: Stage, what: str, reason: str) 
         except ConnectError:
             if record.phase is Phase.PROMOTED and not record.before:
                 raise  # the share is for good
-        stage.withdraw(record)
+        answers = stage.withdraw(record)
         said = f"{'taken back' if record.phase is Phase.PROMOTED else 'not promoted'}: {reason or 'by hand'}"
         folder.write(replace(record, phase=Phase.ENDED, said=said, pid=0, born=0))
-        return [said, f"The old side ({record.stable}) answers all requests."]
+        return [said, answers]
 
 
 def _promote(folder: RolloutFolder, record: Record, url: str, stage: Stage, reason: str) -> list[str]:

@@ -204,7 +204,7 @@ def test_a_rule_refuses_and_ctrl_c_aborts(world: World) -> None:
         r"new.py was not promoted: after [\d,]+ examples, .* AUC is .* which is not above \+0.5",
         world.said(),
     )
-    assert "The old side answers all requests" in world.said()
+    assert "The old side (livectr) answers all requests" in world.said()
     record = world.record("refused").read()
     assert record is not None and record.phase is Phase.ENDED and gone(record)
     assert share_of(world.url, "livectr", "refused") is None
@@ -354,3 +354,4 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(
     assert main(["rollout", "status"]) == 0
     assert "share of the canary: unknown" in capsys.readouterr().out
     assert main(["rollout", "abort"]) == 0 and run.parts() == before
+    assert "The run is down; `livectr up --dir .livectr/old` goes on with" in capsys.readouterr().out

@@ -113,6 +113,10 @@ class Gatherer:
             published = self._all(pool, self._redis(), _published, silent)
             checkpoints = self._all(pool, self._checkpoints(), _checkpoint, silent)
         found = [one for one in checkpoints.values() if one is not None]
+        for address in places.checkpoints:  # that of a run comes with its first commit
+            if address in checkpoints and checkpoints[address] is None:
+                there = Path(address).is_dir()
+                silent.append(Silent(address, "holds no checkpoint" if there else "there is no such folder"))
         trainers, seen = [], []
         for process in _joined(processes, scraped):
             samples = [scraped[address] for address in process.metrics if address in scraped]

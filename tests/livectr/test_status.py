@@ -241,3 +241,15 @@ def test_its_numbers_are_those_of_prometheus(tmp_path: Path, capsys: pytest.Capt
     finally:
         trainer.terminate()
         assert trainer.wait(left_s()) == 0, out.read_text()
+
+
+def test_a_folder_without_a_checkpoint_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    words = ["status", "--json", "--checkpoint", str(tmp_path / "nowhere"), str(tmp_path / "empty")]
+    assert main(words) == 4
+    said = capsys.readouterr()
+    assert json.loads(said.out)["silent"] == [
+        {"address": str(tmp_path / "nowhere"), "why": "there is no such folder"},
+        {"address": str(tmp_path / "empty"), "why": "holds no checkpoint"},
+    ]
+    assert "nothing of what was named answers" in said.err

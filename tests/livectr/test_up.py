@@ -306,3 +306,20 @@ def test_words_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert main(["up"]) == 2 and main(["up", "--kafka"]) == 2
     assert main(["status"]) == 2 and main(["down"]) == 2 and main(["down", "elsewhere"]) == 2
     assert main(["status", "--server", f"127.0.0.1:{free_ports(1)}"]) == 4
+
+
+def test_versions_without_a_run_say_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["versions", "rollback"]) == 2
+    said = capsys.readouterr().err
+    assert "nothing is up here: start a run by `livectr up`, or say --pipeline, --checkpoint and --redis" in said
+    RunFolder(tmp_path / ".livectr" / "shop").write_parts([])
+    assert main(["versions", "rollback"]) == 2
+    assert (
+        "the run in .livectr/shop is down: start it by `livectr up --dir .livectr/shop`"
+        in capsys.readouterr().err
+    )
+    assert main(["versions", "rollback", "--checkpoint", "c"]) == 2
+    assert "say --pipeline" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, group
-from livectr.commands.settings import add_settings, given_settings, settings_of, start_log
+from livectr.commands.settings import add_settings, given_settings, outer_setting, settings_of, start_log
 from livectr.config.settings import SECRET
 from livectr.config.sources import resolve
 from livectr.system.errors import ConfigError
@@ -106,6 +106,17 @@ def _take_the_run(given: argparse.Namespace) -> None:
         os.environ["LIVECTR_REDIS"] = url  # it may have a password, which no flag should
 
 
+def _nothing_is_up() -> str:
+    """Words on why no run of `livectr up` is meant."""
+    from livectr.up.runs import known_folders, word_of
+
+    down = known_folders()
+    if len(down) == 1:
+        said = word_of(down[0])
+        return f"the run in {said} is down: start it by `livectr up --dir {said}`"
+    return "nothing is up here: start a run by `livectr up`"
+
+
 def _add_reason(parser: Any) -> None:
     parser.add_argument("--reason", default="", metavar="TEXT", help="sentence for others, shown by `list`")
 
@@ -154,6 +165,8 @@ def run_rollback(given: argparse.Namespace) -> int:
         from livectr.versions.rollback import roll_back
 
     _take_the_run(given)
+    if not given_settings(given) and outer_setting(given, "pipeline") is None:
+        raise ConfigError(f"{_nothing_is_up()}, or say --pipeline, --checkpoint and --redis.")
     pipeline, settings = settings_of(given, "checkpoint")
     settings = replace(settings, redis=_settings(given).redis)
     said = roll_back(pipeline, settings, given.generation, given.reason, and_train=given.and_train)

@@ -238,6 +238,7 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
             predictions=partial(wrong_predictions, path) if path is not None else None,
             keep=options.keep_rule,
             stored=stored,
+            source=options.source,
         )
     )
 

@@ -314,7 +314,7 @@ def test_versions_without_a_run_say_what_to_do(
     monkeypatch.chdir(tmp_path)
     assert main(["versions", "rollback"]) == 2
     said = capsys.readouterr().err
-    assert "nothing is up here: start a run by `livectr up`, or say --pipeline, --checkpoint and --redis" in said
+    assert "start a run by `livectr up`, or say --pipeline, --checkpoint and --redis" in said
     RunFolder(tmp_path / ".livectr" / "shop").write_parts([])
     assert main(["versions", "rollback"]) == 2
     assert (

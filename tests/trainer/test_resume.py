@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,16 @@ import pytest
 import redis
 
 from livectr.store.layout import Keyspace, decode_rows
+from livectr.system.errors import MismatchError
 from livectr.trainer.checkpoint.keeping import readable
 from livectr.trainer.checkpoint.lease import hold
 from livectr.trainer.checkpoint.manifest import Folder, newest_manifest
 from livectr.trainer.checkpoint.step_back import MARK, ask
 from livectr.trainer.des.step import DesStep
+from livectr.trainer.options import TrainOptions
 from livectr.trainer.placement.measured import row_bytes
 from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.run import train
 from tests.redis_values import manifest_in, values
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.kills import IMPRESSIONS, OPTIONS, generation, kill_group, kill_one_rank, kill_somewhere
@@ -212,3 +216,18 @@ def test_sigterm_commits_and_ends_well(tmp_path: Path, source: str, unbroken: Re
     assert len(read_predictions(root / "predictions")) == stopped.predictions
     finish(start(1, options))
     assert_same(Result(root), unbroken)
+
+
+def test_positions_of_files_are_none_of_a_broker(tmp_path: Path) -> None:
+    """An offset counts messages there and rows here: the log would be read again, or not at all."""
+    root = tmp_path / "checkpoint"
+    options = TrainOptions(write_files(tmp_path / "logs", 200), checkpoint=str(root), until_end=True)
+    train(ad_pipeline(), options)
+    kafka = replace(options, source="kafka://127.0.0.1:9")
+    with pytest.raises(
+        MismatchError, match=r"goes on in files.* Kafka topics.*--checkpoint DIR --warm-start"
+    ):
+        train(ad_pipeline(), kafka)
+    moved = shutil.move(tmp_path / "logs", tmp_path / "moved")
+    report = train(ad_pipeline(), replace(options, source=f"file:{moved}"))
+    assert report.examples_trained == 200, "the same files in another place"

@@ -54,6 +54,7 @@ from livectr.trainer.checkpoint.manifest import (
     Folder,
     Manifest,
     check_identity,
+    check_source,
     folder_of,
     newest_manifest,
     newest_whole,
@@ -102,6 +103,7 @@ class Checkpointer:
             their SHA-256, and returns a complaint or "". Rank 0 calls it.
         keep: generations that are kept for rollbacks, beside the newest two.
         stored: object store that holds the checkpoint, so that the directory is a working copy; None: none.
+        source: URL of the logs whose positions it has; "": none, or any.
 
     Attributes:
         tables: chain of this rank's files of tables.
@@ -123,8 +125,9 @@ class Checkpointer:
         predictions: Callable[[int, str], str] | None = None,
         keep: KeepRule = NOTHING_KEPT,
         stored: Stored | None = None,
+        source: str = "",
     ) -> None:
-        self.root, self._stored = root, stored
+        self.root, self._stored, self._source = root, stored, source
         self._predictions = predictions
         self.control = control
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
@@ -187,6 +190,7 @@ class Checkpointer:
             seen=content.seen,
             quality=dict(content.quality),
             products=content.products,
+            source=self._source.partition(":")[0],
         )
         with self._whole(generation), writing("the checkpoint", self.root):
             folder = self._folder(generation)
@@ -316,7 +320,7 @@ class Checkpointer:
 
         Raises:
             CheckpointError: generations exist, but none is whole.
-            MismatchError: the generation belongs to another pipeline.
+            MismatchError: the generation belongs to another pipeline or kind of logs.
         """
         stored = self._stored
         place = Folder(self.root) if stored is None else stored
@@ -329,6 +333,7 @@ class Checkpointer:
         if manifest is None:
             return None
         check_identity(place.name, manifest.identity, self.identity)
+        check_source(place.name, manifest.source, self._source)
         if self._log is not None and stored is not None and self._predictions is not None:
             bring_back(stored, manifest, self._predictions)
             self._log.resume(manifest.files)

@@ -21,7 +21,9 @@ FORMAT = 5
 """Format of the manifest and its files: it rises with every change of a key's name or meaning."""
 READ = (4, FORMAT)
 """Formats that are read. Format 4 has the rows of look-up tables whole, in the state of the source."""
-_LATER = {"began_ms", "created_ms", "products", "quality", "seen"}
+SOURCES = {"kafka": "Kafka topics", "file": "files"}
+"""Scheme of a source → its logs."""
+_LATER = {"began_ms", "created_ms", "products", "quality", "seen", "source"}
 """Fields that the manifest of an older program lacks."""
 
 
@@ -64,6 +66,7 @@ class Manifest:
         quality: measures of the newest window of the publish gate, once it was full; `held`: reason for which
             no version was published then, or "".
         products: library of the networks' fp32 products (models.library); "": an older program wrote this.
+        source: kind of the logs that the positions are of (SOURCES); "": an older program wrote this.
     """
 
     generation: int
@@ -84,6 +87,7 @@ class Manifest:
     seen: int = 0
     quality: dict[str, Any] = field(default_factory=dict)
     products: str = ""
+    source: str = ""
 
     @property
     def ramped(self) -> int:
@@ -167,6 +171,26 @@ def check_identity(root: Path | str, theirs: Mapping[str, Any], ours: Mapping[st
             f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "
             "use the pipeline that wrote it, or continue its run with this one: --checkpoint NEW "
             f"--warm-start {root} --set warm_parts=run"
+        )
+
+
+def check_source(root: Path | str, theirs: str, ours: str) -> None:
+    """Check that the positions of a checkpoint are of such logs.
+
+    Args:
+        root: the checkpoint, for the message.
+        theirs: kind in its manifest; "": unknown.
+        ours: URL of the source; "": nothing is read.
+
+    Raises:
+        MismatchError: an offset in a file is none of a topic.
+    """
+    kind = ours.partition(":")[0]
+    if theirs and kind and theirs != kind:
+        raise MismatchError(
+            f"the checkpoint in {root} goes on in {SOURCES.get(theirs, theirs)} where it has read them, and "
+            f"the source is {SOURCES.get(kind, kind)}: name the source that it has read, or begin another "
+            f"checkpoint from its tables: --checkpoint DIR --warm-start {root}"
         )
 
 

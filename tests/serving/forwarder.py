@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +22,7 @@ class Forwarder:
         address: where clients connect.
         connections: number of connections so far.
         silent: connections, by number, of which nothing more is passed on or said.
+        reset: connections, by number, that end at once, as those in the queue of a server that stops listening.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:
@@ -29,6 +32,7 @@ class Forwarder:
         self.address = ""
         self.connections = 0
         self.silent: set[int] = set()
+        self.reset: set[int] = set()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -53,6 +57,11 @@ class Forwarder:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number, self.connections = self.connections, self.connections + 1
+        if number in self.reset:
+            linger = struct.pack("ii", 1, 0)  # close() sends RST
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+            return
         back, front = await asyncio.open_connection(
             "127.0.0.1", self._ports[min(number, len(self._ports) - 1)]
         )

@@ -25,8 +25,8 @@ KEEPALIVE_S = 30.0
 _FIRST_RECONNECT_MS, _RECONNECT_MS = 50, 5_000
 """First and longest wait before a server that was away is tried again.
 
-gRPC's own first wait is 1 s. Calls are made again for a third of that: where a server is replaced on its port,
-one connection that the old process resets would fail them all.
+gRPC's own first wait is 1 s. Calls are made again for a third of that: where a server is replaced on its
+port, one connection that the old process resets would fail them all.
 """
 _PING_TIMEOUT_MS = 5_000
 """Milliseconds in which a ping must be answered, or the connection is given up."""

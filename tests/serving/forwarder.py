@@ -22,7 +22,7 @@ class Forwarder:
         address: where clients connect.
         connections: number of connections so far.
         silent: connections, by number, of which nothing more is passed on or said.
-        reset: connections, by number, that end at once, as those in the queue of a server that stops listening.
+        reset: connections, by number, that end at once, as those that a server has not taken when it ends.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:

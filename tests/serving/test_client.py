@@ -194,7 +194,7 @@ def test_a_dead_connection_is_noticed_and_the_call_made_again(apps: list[App]) -
 
 
 def test_a_connection_that_is_reset_is_made_again_within_the_retries(apps: list[App]) -> None:
-    """A server that stops listening resets connections that it has not taken; the next one listens already."""
+    """A server that ends resets connections that it has not taken; the next one listens already."""
     for _ in range(5):
         with Forwarder([apps[0].server.port]) as network, RankClient(network.address, 60.0) as client:
             network.reset.add(0)

@@ -17,7 +17,7 @@ from functools import partial
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.pipeline import Pipeline
 from livectr.system.metrics_server import metrics_server
-from livectr.trainer.carry.carry import carry_once
+from livectr.trainer.carry.carry import EarlierRun, carry_once
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.manifest import identity_of
 from livectr.trainer.checkpoint.stored import Stored
@@ -229,7 +229,8 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
     # A bounded log is written anew now and then: what an object store has of it would be of no use.
     stored = Stored.at(options.checkpoint, root, log=None if options.kept_predictions else path)
     if options.continues:
-        carry_once(str(options.warm_start), setup.pipeline, options.seed, root, setup.control, stored)
+        old = EarlierRun(str(options.warm_start), options.source, options.relearn_ms)
+        carry_once(old, setup.pipeline, options.seed, root, setup.control, stored)
     return setup.closed(
         Checkpointer(
             root,

@@ -26,7 +26,7 @@ from livectr.trainer.step_settings import (
     Wire,
     parse_field_exchange,
 )
-from livectr.trainer.warm_parts import RUN, parse_warm_parts
+from livectr.trainer.warm_parts import RUN, parse_relearn, parse_warm_parts
 
 KEPT_PREDICTIONS = 1_000_000
 """Predictions of a run without an end: tens of megabytes, and enough to compare two models."""
@@ -127,6 +127,15 @@ class TrainOptions(ProcessOptions):
         "parts of warm_start: network, content, embeddings, or partial (all but embeddings), full, none; or "
         "run: a changed pipeline continues the run where it is",
         LEARNING,
+    )
+    relearn: str | None = setting(
+        None,
+        "with warm_parts=run, continue from a checkpoint that is at least so old, such as 1h, and learn "
+        "the log since then again (all: the whole log, with a new model)",
+        LEARNING,
+        example="AGE",
+        flag=True,
+        see="add-a-feature.md#learn-the-last-hours-again",
     )
     materialized: str | None = setting(
         None,
@@ -384,6 +393,15 @@ class TrainOptions(ProcessOptions):
                 "warm_parts=run makes the checkpoint of the new run from that of the old one: name one with "
                 "checkpoint"
             )
+        if self.relearn is not None and parse_relearn(self.relearn) is None and self.warm_start is not None:
+            raise ConfigError(
+                "relearn is all, so that nothing is taken from another run: leave warm_start out"
+            )
+        if self.relearn_ms is not None and not self.continues:
+            raise ConfigError(
+                "relearn is for a run that continues another one: name its checkpoint with warm_start, and "
+                "set warm_parts=run"
+            )
 
     @property
     def keep_rule(self) -> KeepRule:
@@ -394,6 +412,11 @@ class TrainOptions(ProcessOptions):
     def continues(self) -> bool:
         """True where a new run continues another one with a changed pipeline (trainer.carry)."""
         return self.warm_start is not None and RUN in parse_warm_parts(self.warm_parts)
+
+    @property
+    def relearn_ms(self) -> int | None:
+        """Least age of the generation that the run continues; None: the newest, or none at all."""
+        return None if self.relearn is None else parse_relearn(self.relearn)
 
     @property
     def longest_wait_s(self) -> float | None:

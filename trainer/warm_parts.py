@@ -1,13 +1,17 @@
 """The parts of a run that another run may begin with.
 
 Parts of a model are loaded into a run that reads the log from its beginning (trainer.checkpoint.warm_start).
-`RUN` is the run itself, which a changed pipeline continues (trainer.carry).
+`RUN` is the run itself, which a changed pipeline continues (trainer.carry), where it is or from an older
+generation (trainer.carry.relearn).
 """
 
+from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
 
 PARTS = ("network", "content", "embeddings")
 RUN = "run"
+ALL = "all"
+"""Part of the log that is learned again: the whole, by a new model, so that nothing is taken over."""
 SHORTHANDS = {"partial": ("network",), "full": PARTS, "none": ()}
 
 
@@ -28,3 +32,8 @@ def parse_warm_parts(text: str) -> frozenset[str]:
             )
         parts |= {*SHORTHANDS.get(name, (name,))}
     return frozenset(parts | {"content"} if "network" in parts else parts)
+
+
+def parse_relearn(text: str) -> int | None:
+    """Least age in ms of a setting such as "1h"; None: ALL. Raises ConfigError."""
+    return None if text.strip() == ALL else duration_ms(text, f"relearn (a duration, or {ALL})")

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.ingest.chunks import Position, TopicPartition
 from livectr.ingest.join.histories import BehaviorHistories, as_table
 from livectr.ingest.join.label_join import HISTORY
 from livectr.ingest.join.lookup import LookupTable
@@ -175,6 +176,14 @@ class SourceState:
             merged |= state.partitions
         joined_tables = {topic: pa.concat_tables(parts) for topic, parts in tables.items()}
         return SourceState(merged, joined_tables, bounds)
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        """Position of each topic partition at which a run from this state starts to read."""
+        return {
+            (topic, number): Position(*of["position"])
+            for number, state in self.partitions.items()
+            for topic, of in state.values["merge"]["topics"].items()
+        }
 
     def parts(self) -> dict[str, bytes]:
         """Serialize: a JSON document, and an Arrow IPC file for each table, by name."""

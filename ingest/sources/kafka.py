@@ -10,7 +10,8 @@ import importlib.util
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -285,6 +286,25 @@ def _payload_bytes(record: Any) -> int:
     if isinstance(record.value, RecordBlock):
         return record.value.spans.payload_bytes
     return len(record.value or b"") + len(record.key or b"")
+
+
+def first_offsets(url: str, places: Iterable[Place]) -> dict[Place, int]:
+    """Topic partition → first offset that the broker has kept.
+
+    Args:
+        url: `kafka://host:port[,host:port]`.
+        places: topic partitions.
+
+    Raises:
+        ConnectError: no broker answers, or it has no such partition.
+    """
+    partitions = [TopicPartition(*place) for place in places]
+    with closing(_connect(url)) as consumer:
+        try:
+            found = consumer.beginning_offsets(partitions, timeout_ms=_CONNECT_TIMEOUT_MS)
+        except KafkaError as error:
+            raise no_answer(url) from error
+    return {(at.topic, at.partition): offset for at, offset in found.items()}
 
 
 def _one_by_one(records: Sequence[Any], first: int, stop: int, *, table: bool) -> MessageList:

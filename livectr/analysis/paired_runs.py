@@ -43,14 +43,15 @@ class PairedRuns:
 
     Args:
         a, b: prediction logs; a run may not have begun its log yet.
+        passed: records of each log that are passed over, from its run's beginning.
 
     Attributes:
         left, right: records[n] of the same examples, as each run scored them.
         count: pairs since the beginning; more than n once the oldest were dropped.
     """
 
-    def __init__(self, a: Path, b: Path) -> None:
-        self._tails = PredictionTail(a), PredictionTail(b)
+    def __init__(self, a: Path, b: Path, passed: tuple[int, int] = (0, 0)) -> None:
+        self._tails, self._passed = (PredictionTail(a), PredictionTail(b)), passed
         self._waiting: list[Records | None] = [None, None]
         self.left: Records | None = None
         self.right: Records | None = None
@@ -59,7 +60,9 @@ class PairedRuns:
     def look(self) -> int:
         """Read what is new in both logs; return the number of new pairs. Raises ConfigError."""
         for side, tail in enumerate(self._tails):
-            self._waiting[side] = _joined(self._waiting[side], tail.read(MOST))
+            if (found := tail.read(MOST)) is not None:
+                begin = max(0, self._passed[side] - (tail.position - len(found)))
+                self._waiting[side] = _joined(self._waiting[side], found[begin:])
         a, b = self._waiting
         if a is None or b is None:
             return 0

@@ -23,7 +23,10 @@ from livectr.up.runs import from_here, served_trainer, word_of
 
 SETTLED_S = 300.0
 """Longest time in which servers are replaced."""
-OF_THE_OLD_RUN = ("pipeline", "checkpoint", "namespace", "predictions", "run_log", "report", "metrics_port")
+OF_THE_OLD_RUN = (
+    *("pipeline", "checkpoint", "namespace", "predictions", "run_log", "report", "metrics_port"),
+    *("warm_start", "warm_parts", "relearn"),
+)
 """Settings that the new trainer does not take from the old one."""
 
 
@@ -63,6 +66,7 @@ class InRun:
         settings: of the new trainer, where they are not the old one's.
         redis: URL, with its password.
         again: words of the command line that goes back.
+        carried: the new run continues the old one.
     """
 
     def __init__(
@@ -74,6 +78,8 @@ class InRun:
         settings: Mapping[str, str],
         redis: str,
         again: str,
+        *,
+        carried: bool = True,
     ) -> None:
         self._folder, self._new, self._namespace = old.folder, new, namespace
         self._checkpoint, self._redis, self._again = checkpoint, redis, again
@@ -82,7 +88,8 @@ class InRun:
         for name in OF_THE_OLD_RUN:
             command = with_value(command, name, None)
         given = {"pipeline": new, "checkpoint": str(checkpoint), "namespace": namespace}
-        given |= {"warm_start": self._old_checkpoint, "warm_parts": "run"}
+        if carried:
+            given |= {"warm_start": self._old_checkpoint, "warm_parts": "run"}
         given |= {"run_log": str(checkpoint / "run.log"), "predictions": str(checkpoint / "predictions")}
         for name, value in {**given, **settings}.items():
             command = with_value(command, name, value)

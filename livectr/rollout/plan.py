@@ -20,6 +20,7 @@ from livectr.secrets import has_password
 from livectr.system.errors import ConfigError, InUseError
 from livectr.system.object_store import is_object_address
 from livectr.trainer.checkpoint.manifest import Folder, identity_of, newest_manifest
+from livectr.trainer.warm_parts import ALL
 from livectr.up.folder import RunFolder
 from livectr.up.runs import from_here, known_folders, running_folders, word_of
 
@@ -129,10 +130,11 @@ def _in_run(asked: Asked, pipeline: Pipeline, old: OldRun) -> tuple[RolloutOptio
     )
     _check_no_other(old.folder, ours)
     old_log = asked.old_log or old.value("predictions") or str(Path(checkpoint) / "predictions")
-    own = ("namespace", "checkpoint", *SECRET)
+    own = ("namespace", "checkpoint", "relearn", *SECRET)
     settings = {name: value for name, value in asked.flags.items() if name not in own}
     again = f"livectr rollout --dir {word_of(old.folder)}"
-    stage = InRun(old, asked.new, ours, canary, settings, url, _verb(again, "abort"))
+    back, carried = _verb(again, "abort"), asked.settings.relearn != ALL
+    stage = InRun(old, asked.new, ours, canary, settings, url, back, carried=carried)
     new_log = Path(settings.get("predictions") or ours / "predictions")
     names = dict(stable=stable, canary=canary, redis=url)
     options = RolloutOptions(
@@ -144,6 +146,8 @@ def _in_run(asked: Asked, pipeline: Pipeline, old: OldRun) -> tuple[RolloutOptio
         share=asked.share,
         rule=asked.rule,
         seed=seed,
+        source=old.value("source") or asked.settings.source,
+        relearn=asked.settings.relearn,
         **names,
     )
     return options, stage, again
@@ -199,6 +203,8 @@ def _alone(asked: Asked, pipeline: Pipeline) -> tuple[RolloutOptions, Stage, str
         share=asked.share,
         rule=asked.rule,
         seed=settings.seed,
+        source=settings.source,
+        relearn=settings.relearn,
     )
     return options, Alone(folder, words, environment, _verb(again, "abort")), again
 
@@ -242,7 +248,7 @@ def _trainer(asked: Asked, checkpoint: Path, old: str, canary: str) -> tuple[lis
     settings, flags = asked.settings, asked.flags
     url = settings.publish or ""
     environment = {"LIVECTR_PUBLISH": url} if has_password(url) else {}
-    chosen = {name: value for name, value in flags.items() if name not in SECRET}
+    chosen = {name: value for name, value in flags.items() if name not in (*SECRET, "relearn")}
     for name, file in OF_ONE_RUN.items():
         if name in flags or (getattr(settings, name) in (None, 0) and name != "predictions"):
             continue
@@ -251,7 +257,9 @@ def _trainer(asked: Asked, checkpoint: Path, old: str, canary: str) -> tuple[lis
         else:
             environment[f"LIVECTR_{name.upper()}"] = "0"
     chosen |= {"pipeline": asked.new, "source": settings.source, "checkpoint": str(checkpoint)}
-    chosen |= {"namespace": canary, "warm_start": old, "warm_parts": "run"}
+    chosen |= {"namespace": canary}
+    if settings.relearn != ALL:
+        chosen |= {"warm_start": old, "warm_parts": "run"}
     words: tuple[str, ...] = ("train",)
     for name, value in chosen.items():
         words = with_value(words, name, value)

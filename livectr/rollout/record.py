@@ -45,6 +45,8 @@ class Record:
         pid: number of the new trainer's process; 0: none was started by the rollout itself.
         born: its start, in ticks since the machine's boot: numbers of processes come again.
         before: parts of the run folder as they were; of a rollout in one.
+        again: examples that the new run learns again before it is compared; 0: none, or it has.
+        passed: records of the old and the new prediction log that are not compared.
     """
 
     pipeline: str
@@ -57,6 +59,8 @@ class Record:
     pid: int = 0
     born: int = 0
     before: tuple[dict[str, Any], ...] = ()
+    again: int = 0
+    passed: tuple[int, int] = (0, 0)
 
 
 class RolloutFolder:
@@ -82,7 +86,8 @@ class RolloutFolder:
         except (ValueError, TypeError, AttributeError) as error:
             path = self.checkpoint / "rollout.json"
             raise ConfigError(f"{path} is no record of a rollout ({error}); remove it") from None
-        return Record(**{**vars(record), "phase": Phase(record.phase), "before": tuple(record.before)})
+        exact = {"phase": Phase(record.phase), "before": tuple(record.before), "passed": (*record.passed,)}
+        return Record(**{**vars(record), **exact})
 
     def write(self, record: Record) -> None:
         """Replace the record."""

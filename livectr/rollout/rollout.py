@@ -1,8 +1,8 @@
 """Rollout: a changed pipeline learns beside the old one, is compared, and takes its place or goes.
 
-    1  carry the old run's newest generation over to the new pipeline (trainer.carry): what cannot continue is
-       refused here, before anything is started
-    2  start the new trainer: it publishes into a namespace of its own
+    1  carry the old run's newest generation, or an older one (trainer.carry.relearn), over to the new
+       pipeline: what cannot continue is refused here, before anything is started
+    2  start the new trainer: it publishes into a namespace of its own. What it learns again comes first
     3  pair what both score before they learn it, and ask the rule (livectr.rollout.rule)
     4  give the canary its share once the new namespace has a version: a lease, renewed while this runs
     5  promote: the share is 1 for good, then the stage changes hands; or
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from livectr.analysis.paired_runs import PairedRuns
 from livectr.ingest.pipeline import Pipeline
+from livectr.rollout.catching_up import CatchingUp
 from livectr.rollout.defaults import DEFAULT
 from livectr.rollout.measures import Measures, measured
 from livectr.rollout.record import Phase, Record, RolloutFolder
@@ -34,10 +35,12 @@ from livectr.store.layout import without_password
 from livectr.system.errors import ConfigError, ConnectError, UserError
 from livectr.system.file_locks import is_held
 from livectr.system.logs import tell
-from livectr.trainer.carry.carry import carry
+from livectr.trainer.carry.carry import EarlierRun, carry
 from livectr.trainer.checkpoint.folder import lock, remove_unfinished
-from livectr.trainer.checkpoint.manifest import Folder
+from livectr.trainer.checkpoint.manifest import Folder, newest_manifest
+from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.process import stop_signals
+from livectr.trainer.warm_parts import parse_relearn
 
 LOOK_S = 0.5
 LINE_EVERY_S = 10.0
@@ -64,6 +67,8 @@ class RolloutOptions:
         share: of the requests while both are compared; 0: none.
         rule: promotes; None: by hand.
         seed: of both runs.
+        source: URL of the log.
+        relearn: age of the generation that is carried, or warm_parts.ALL: none; None: the newest is.
     """
 
     pipeline: Path
@@ -77,6 +82,8 @@ class RolloutOptions:
     share: float = 0.0
     rule: Rule | None = None
     seed: int = 1
+    source: str = ""
+    relearn: str | None = None
 
 
 def roll_out(
@@ -105,14 +112,13 @@ def roll_out(
                 f"{options.checkpoint} was promoted already; `rollout abort` goes back, and another "
                 "--checkpoint begins another rollout"
             )
-        same = before is not None and stage.runs(before)
-        if not same:
-            for line in _carried(options, pipeline):
-                say(line)
-        url = without_password(options.redis)
-        fresh = Record(str(options.pipeline), options.old, url, options.stable, options.canary)
-        record = before if same and before is not None else fresh
-        return _Rollout(options, folder, stage, say, again, taken_up=same).run(
+        if before is not None and stage.runs(before):
+            record, same = before, True
+        else:
+            url = without_password(options.redis)
+            fresh = Record(str(options.pipeline), options.old, url, options.stable, options.canary)
+            record, same = _carried(options, pipeline, fresh, before, say), False
+        return _Rollout(options, folder, stage, say, again, record, taken_up=same).run(
             replace(record, phase=Phase.COMPARING), stopped
         )
 
@@ -129,14 +135,29 @@ def _removed_if_refused(checkpoint: Path) -> Iterator[None]:
         raise
 
 
-def _carried(options: RolloutOptions, pipeline: Pipeline) -> list[str]:
-    """Step 1; the lines say what is carried. A rollout that goes on has its own generations."""
-    root = options.checkpoint
+def _carried(
+    options: RolloutOptions,
+    pipeline: Pipeline,
+    fresh: Record,
+    before: Record | None,
+    say: Callable[[str], None],
+) -> Record:
+    """Step 1; says what is carried. A rollout that goes on has its own generations."""
+    root, age_ms = options.checkpoint, None if options.relearn is None else parse_relearn(options.relearn)
     with closing(lock(root)):
         if Folder(root).generations():
-            return [f"goes on with the checkpoint {root}"]
+            say(f"goes on with the checkpoint {root}")
+            return fresh if before is None else replace(fresh, again=before.again, passed=before.passed)
         remove_unfinished(root)
-        return carry(options.old, pipeline, options.seed, root).lines()
+        newest = newest_manifest(placed(options.old))
+        if options.relearn is not None and age_ms is None and newest is not None:
+            say(f"learns again: the whole log; {options.old} has learned {newest.examples:,} examples of it")
+            return replace(fresh, again=newest.examples, passed=(newest.predictions, 0))
+        carried = carry(EarlierRun(options.old, options.source, age_ms), pipeline, options.seed, root)
+        for line in carried.lines():
+            say(line)
+        part = carried.again
+        return fresh if part is None else replace(fresh, again=part.examples, passed=part.passed)
 
 
 class _Rollout:
@@ -149,12 +170,14 @@ class _Rollout:
         stage: Stage,
         say: Callable[[str], None],
         again: str,
+        record: Record,
         *,
         taken_up: bool,
     ) -> None:
         self._options, self._folder, self._stage, self._say = options, folder, stage, say
         self._again, self._taken_up = again, taken_up
-        self._paired = PairedRuns(options.old_log, options.new_log)
+        self._paired = PairedRuns(options.old_log, options.new_log, record.passed)
+        self._catching_up, self._fresh_only = CatchingUp(record.again), record.again > 0
         self._rule = options.rule or Rule.parse(DEFAULT)
         self._seen: Measures | None = None
         self._verdict = Verdict(Outcome.WAIT, "")
@@ -206,11 +229,14 @@ class _Rollout:
             if ended:
                 return NOT_PROMOTED, f"the new trainer {ended}"
             self._paired.look()
-            self._follow()
+            self._follow(ended=ended == "")
+            record = replace(record, again=self._catching_up.left)
             over = ended == "" and not is_running(self._options.old)
             self._judge(over=over)
             learns = ended == "" or self._learns()
-            line = progress(self._seen, self._paired.count, self._paired.alone, self._share, self._version)
+            line = self._catching_up.line(self._paired.read[1]) or progress(
+                self._seen, self._paired.count, self._paired.alone, self._share, self._version
+            )
             if time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + LINE_EVERY_S
                 self._say(line)
@@ -218,7 +244,8 @@ class _Rollout:
             if asked is not None and asked[0] == PROMOTE:
                 if self._version and learns:
                     return 0, asked[1] or "by hand"
-                self._say(f"not yet: the new trainer has published nothing to {self._options.canary} so far")
+                since = " since it has learned all again" if record.passed[0] else " so far"
+                self._say(f"not yet: the new trainer has published nothing to {self._options.canary}{since}")
             if self._options.rule is not None:
                 if self._verdict.outcome is Outcome.REFUSE:
                     return NOT_PROMOTED, self._verdict.reason
@@ -260,17 +287,23 @@ class _Rollout:
             # Trainers want the cores, too: at most a tenth of the time is spent here.
             self._next_measure = time.monotonic() + max(MEASURE_EVERY_S, 10 * (time.monotonic() - began))
 
-    def _follow(self) -> None:
+    def _follow(self, *, ended: bool) -> None:
         """Step 4: look at the new namespace, and renew the lease of the share."""
         options = self._options
         if time.monotonic() < self._next_lease and self._version:
             return
         try:
-            self._version = published(options.redis, options.canary)
-            if self._version_before is None:
-                self._version_before = 0 if self._taken_up else self._version
+            version = published(options.redis, options.canary)
+            if self._catching_up.left:
+                # No version is fit to answer before the model has learned what the old one has.
+                self._version_before = version
+                self._catching_up.look(self._paired.count)
+            elif self._version_before is None:
+                self._version_before = 0 if self._taken_up else version
+            fit = not self._fresh_only or version != self._version_before or ended
+            self._version = version if fit else 0
             # A version that an earlier rollout has left in the namespace is not fit to answer.
-            if self._version != self._version_before and options.share:
+            if self._version and version != self._version_before and options.share:
                 if not self._offered:
                     self._stage.offer()
                     self._offered = True
@@ -289,7 +322,7 @@ class _Rollout:
         """Step 5; returns what to do next."""
         options = self._options
         set_share(options.redis, options.stable, options.canary, 1.0, lease=False)
-        promoted = replace(record, phase=Phase.PROMOTED, said=f"promoted: {reason}")
+        promoted = replace(record, phase=Phase.PROMOTED, said=f"promoted: {reason}", again=0)
         self._folder.write(promoted)
         return self._stage.promote(promoted)
 
@@ -301,7 +334,9 @@ class _Rollout:
         except ConnectError as error:
             self._say(f"{error}; the canary's share ends by itself in {LEASE_S} s")
         answers = self._stage.withdraw(record)
-        self._folder.write(replace(record, phase=Phase.ENDED, said=f"not promoted: {reason}", pid=0, born=0))
+        left = self._catching_up.left
+        ended = replace(record, phase=Phase.ENDED, said=f"not promoted: {reason}", pid=0, born=0, again=left)
+        self._folder.write(ended)
         if self._seen is not None:
             show(self._seen)
         tell(

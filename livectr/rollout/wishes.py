@@ -87,6 +87,11 @@ def _promote(folder: RolloutFolder, record: Record, url: str, stage: Stage, reas
         raise ConfigError(
             f"nothing is published in the namespace {record.canary}; there is nothing to promote"
         )
+    if record.again and record.phase is Phase.COMPARING:
+        raise ConfigError(
+            f"the new trainer has not learned all {record.again:,} examples again; the same rollout goes on "
+            "with it, or say abort"
+        )
     set_share(url, record.stable, record.canary, 1.0, lease=False)
     if record.phase is not Phase.PROMOTED:
         record = replace(record, phase=Phase.PROMOTED, said=f"promoted: {reason or 'by hand'}")

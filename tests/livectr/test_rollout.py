@@ -29,6 +29,7 @@ from livectr.rollout.record import Phase, Record, RolloutFolder, lives
 from livectr.rollout.share import LEASE_S, published, share_of
 from livectr.store.layout import Keyspace
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.quality.predictions import read_predictions
 from livectr.up.folder import RunFolder
 from tests.commands import Command
 from tests.serving.processes import ready
@@ -198,6 +199,28 @@ def test_a_rollout_is_promoted_and_taken_back(world: World, capsys: pytest.Captu
     client_of(world).delete(Keyspace().canary)
 
 
+def test_what_is_learned_again_comes_before_the_comparison(world: World) -> None:
+    """From an older generation, and with the whole log: pairs and the share begin after it."""
+    for checkpoint, relearn in (("again", "1h"), ("all", "all")):
+        names = ("--namespace", checkpoint, "--canary", "0.1", "--promote", SURE, "--relearn", relearn)
+        old_run = newest_manifest(world.folder / "old-run")
+        assert old_run is not None
+        with world.rollout(checkpoint, *names) as rollout:
+            assert world.ended(rollout) == 0, world.said()
+        said = world.said()
+        assert "the canary gets 0.1 of the requests" in said
+        assert ("continues old-run after step" in said) == (relearn == "1h")
+        again = re.search(r"learns again: .*?([\d,]+) examples", said)
+        record = world.record(checkpoint).read()
+        assert again is not None and record is not None and lives(record)
+        assert record.passed[0] >= old_run.predictions and record.again == 0
+        first = read_predictions(world.folder / checkpoint / "predictions")
+        assert len(first) > int(again[1].replace(",", "")) > 0, "the new trainer has learned them"
+        os.kill(record.pid, signal.SIGTERM)
+        until(lambda record=record: gone(record))  # type: ignore[misc]
+        client_of(world).delete(Keyspace().canary)
+
+
 def test_a_rule_refuses_and_ctrl_c_aborts(world: World) -> None:
     """The old side is what it was, the new trainer is gone, and so is the share."""
     names = ("--namespace", "refused", "--canary", "0.1")
@@ -322,7 +345,7 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(
 
             def killed(file: str, namespace: str) -> None:
                 """Begin a rollout, and kill it while both sides answer."""
-                words = ("rollout", file, "--canary", "0.5", "--promote", "by-hand")
+                words = ("rollout", file, "--canary", "0.5", "--promote", "by-hand", "--relearn", "1h")
                 with world.command(*words, out="killed.txt") as rollout:
                     until(
                         lambda: "the canary gets" in world.said("killed.txt"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,27 @@ def test_a_pipeline_that_changed_in_nothing_goes_on_bit_by_bit(tmp_path: Path, s
     assert [name for name in ours if ours[name] != theirs[name]] == []
     want = logged(root)
     assert logged(tmp_path / "new").tobytes() == want[-len(logged(tmp_path / "new")) :].tobytes()
+
+
+def test_a_run_that_relearns_is_the_one_that_was_changed_then(
+    tmp_path: Path, source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It continues from an older generation, bit by bit as if the feature had been added there."""
+    old, root, early = ad_pipeline(), tmp_path / "old", tmp_path / "early"
+    run(old, source, root, max_steps=STEPS // 2)
+    shutil.copytree(root, early)
+    run(old, source, root, max_steps=STEPS)
+    run(added(old), source, tmp_path / "then", **of(early))
+    with caplog.at_level("INFO"):
+        run(added(old), source, tmp_path / "again", **of(root, relearn="1h"))
+    assert re.search(
+        rf"learns again: {64 * STEPS // 2} examples since generation \d+, which is \d+ seconds older than "
+        "the newest; none is 60 minutes old",
+        caplog.text,
+    )
+    ours, theirs = state_of(tmp_path / "again"), state_of(tmp_path / "then")
+    assert [name for name in ours if ours[name] != theirs[name]] == [] and ours.keys() == theirs.keys()
+    assert logged(tmp_path / "again").tobytes() == logged(tmp_path / "then").tobytes()
 
 
 def state_of(root: Path) -> dict[str, bytes]:

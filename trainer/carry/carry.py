@@ -1,5 +1,7 @@
 """Carry a run over to a changed pipeline: its newest generation becomes the first one of a new checkpoint.
 
+It may be an older generation, too (trainer.carry.relearn).
+
 A run continues from it as from its own: at the old run's positions in the log, with its joins, histories and
 statistics, and with all rows, weights and moments that the new pipeline has by the same names. No example is
 lost and none is learned twice.
@@ -47,6 +49,7 @@ from livectr.models.es_dfm import HEADS
 from livectr.models.roles import row_segments
 from livectr.system.disk import sync_directory, writing
 from livectr.system.errors import ConfigError, MismatchError
+from livectr.trainer.carry.relearn import Relearned, hold_older
 from livectr.trainer.carry.rows import CarriedRows
 from livectr.trainer.carry.weights import CarriedWeights, Features, carried_weights, fresh_content
 from livectr.trainer.checkpoint.folder import lock, remove_unfinished, write_manifest
@@ -78,6 +81,21 @@ OF_EACH_MODEL = (FinalLabels.kind, CONTEST)
 
 
 @dataclass(frozen=True)
+class EarlierRun:
+    """Run that is continued.
+
+    Args:
+        address: its checkpoint, a folder or in an object store.
+        source: URL of the log of both runs.
+        relearn_ms: continue from a generation at least so old (trainer.carry.relearn); None: the newest.
+    """
+
+    address: str
+    source: str = ""
+    relearn_ms: int | None = None
+
+
+@dataclass(frozen=True)
 class Carried:
     """Contents of a new checkpoint that are those of an old one.
 
@@ -88,6 +106,7 @@ class Carried:
         new, dropped: names of features, tables and models that the old run lacks, or that only it has.
         changed: parameters of networks with another shape, and segments of rows that are others.
         lacking: root of the features → impressions that wait, and in which it is null.
+        again: part of the log that is learned again; None: the run continues where the old one was.
     """
 
     name: str
@@ -97,6 +116,7 @@ class Carried:
     dropped: tuple[str, ...]
     changed: tuple[str, ...]
     lacking: Mapping[str, int]
+    again: Relearned | None = None
 
     def lines(self) -> list[str]:
         """Table for people, line by line."""
@@ -108,17 +128,18 @@ class Carried:
         null = ", ".join(f"{name} in {count:,}" for name, count in self.lacking.items() if count)
         said += [("null in impressions that wait", null)]
         begin = [f"continues {self.name} after step {self.step}"]
+        begin += [self.again.line()] if self.again is not None else []
         always = ("new", "dropped")
         return begin + [f"{what}: {which or 'nothing'}" for what, which in said if which or what in always]
 
 
 def carry_once(
-    address: str, pipeline: Pipeline, seed: int, root: Path, control: Control, stored: Stored | None = None
+    old: EarlierRun, pipeline: Pipeline, seed: int, root: Path, control: Control, stored: Stored | None = None
 ) -> None:
     """`carry` on rank 0, unless the new checkpoint has a generation: then its run resumes. Collective.
 
     Args:
-        address: checkpoint of the old run.
+        old: run that is continued.
         pipeline: of the new run.
         seed: of new parameters.
         root: folder of the new checkpoint.
@@ -128,21 +149,21 @@ def carry_once(
     if control.rank == 0:
         with closing(lock(root)):
             if stored is not None:
-                _store_once(address, pipeline, seed, stored)
+                _store_once(old, pipeline, seed, stored)
             elif not Folder(root).generations():
                 remove_unfinished(root)
-                _tell(carry(address, pipeline, seed, root))
+                _tell(carry(old, pipeline, seed, root))
     control.broadcast_json(None)  # the others wait for rank 0
 
 
-def _store_once(address: str, pipeline: Pipeline, seed: int, stored: Stored) -> None:
+def _store_once(old: EarlierRun, pipeline: Pipeline, seed: int, stored: Stored) -> None:
     """Carry into an object store: the manifest goes last."""
     stored.reach()
     if stored.generations():
         return
     for folder in stored.root.glob("gen-*"):  # of a start that was killed
         shutil.rmtree(folder)
-    carried = carry(address, pipeline, seed, stored.root)
+    carried = carry(old, pipeline, seed, stored.root)
     (generation,) = Folder(stored.root).generations()
     manifest = Folder(stored.root).manifest(generation)
     stored.own()
@@ -158,11 +179,11 @@ def _tell(carried: Carried) -> None:
         LOG.info("%s", line)
 
 
-def carry(address: str, pipeline: Pipeline, seed: int, root: Path) -> Carried:
+def carry(old: EarlierRun, pipeline: Pipeline, seed: int, root: Path) -> Carried:
     """Make the first generation of a checkpoint.
 
     Args:
-        address: checkpoint of the old run, a folder or in an object store; its run may continue.
+        old: run that is continued, and may go on itself.
         pipeline: of the new run.
         seed: of new parameters, which must be that of the old run: it gives unknown keys their rows.
         root: folder of the new checkpoint, which holds no generation.
@@ -170,16 +191,22 @@ def carry(address: str, pipeline: Pipeline, seed: int, root: Path) -> Carried:
     Raises:
         ConfigError: there is no generation.
         CheckpointError: no generation is whole.
-        MismatchError: the log or the seed is another one, or nothing of the model is the same.
+        MismatchError: the log or the seed is another one, nothing of the model is the same, or the log no
+            longer holds what is to be learned again.
         DiskFullError: nothing is left of the new generation.
     """
-    held = hold_newest(address, "bring its files back, or name another --warm-start")
+    again: Relearned | None = None
+    if old.relearn_ms is None:
+        held = hold_newest(old.address, "bring its files back, or name another --warm-start")
+    else:
+        held, again = hold_older(old.address, old.source, old.relearn_ms) or (None, None)
     if held is None:
         raise ConfigError(
-            f"warm_start: {address} holds no checkpoint; name what was another run's --checkpoint"
+            f"warm_start: {old.address} holds no checkpoint; name what was another run's --checkpoint"
         )
     with held, _whole(root):
-        return _Carrier(held.name, held.restored, pipeline, seed, root).run()
+        carried = _Carrier(held.name, held.restored, pipeline, seed, root).run()
+        return replace(carried, again=again)
 
 
 class _Carrier:

@@ -5,13 +5,15 @@ Logs of the simulated market, and a cross of user and ad that brings much, or li
     old        without the cross
     relearned  with the cross, from the log's beginning
     carried    with the cross, from the old run's checkpoint at LEARNED examples (`warm_parts=run`)
+    again S    the same from an earlier checkpoint, so that a share S of LEARNED is learned again (`relearn`)
 
-Batches depend on the log alone, so all three learn the same examples in the same order, and score each before
-they learn it. The old run is compared over all examples since the change, the relearned one over each part.
+Batches depend on the log alone, so all learn the same examples in the same order, and score each before they
+learn it. The old run is compared over all examples since the change, the relearned one over each part.
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -35,6 +37,10 @@ LEARNED, NEXT, EVERY = 256 * 240, 50_000, 10_000
 """Examples of the old run before the change, those that are compared, and between two comparisons."""
 WORSE = 0.0005
 """AUC that the changed run may lose to the old one at any comparison."""
+
+AGAIN = (0.25, 0.5, 0.75, 0.9375)
+"""Shares of LEARNED that a run learns again; HALF is compared as often as the run that learns none again."""
+HALF = 0.5
 
 CROSSES = ("age, gender, category", "gender, category")
 """Fields of the added cross: the first knows the taste of a user's group, the second part of it."""
@@ -65,33 +71,49 @@ def rows(cross: str, found: Sequence[Scores], learned: int, every: int) -> list[
         every: examples between two comparisons.
     """
     ahead = len(found[0]["label"])
-    workload = f"cross of {cross}, added after {learned:,} examples of a market, {len(found)} seeds"
 
-    def beside(peer: str, name: str, start: int, end: int, worse: float | None) -> dict[str, object]:
+    def beside(
+        run: str, peer: str, start: int, end: int, worse: float | None, again: float = 0.0
+    ) -> dict[str, object]:
         pairs = [
-            [auc(scores[run][start:end], scores["label"][start:end]) for run in ("carried", peer)]
+            [auc(scores[name][start:end], scores["label"][start:end]) for name in (run, peer)]
             for scores in found
         ]
         ours, theirs = map(statistics.mean, zip(*pairs, strict=True))
         more = [a - b for a, b in pairs]
+        since = f", {again_of(again, learned) * BATCH:,} of them learned again" if again else ""
         return row(
             f"AUC of examples {start + 1:,} to {end:,}",
-            f"{workload}, {min(more):+.4f} to {max(more):+.4f}",
+            f"cross of {cross}, added after {learned:,} examples of a market{since}, {len(found)} seeds, "
+            f"{min(more):+.4f} to {max(more):+.4f}",
             "AUC",
             ours,
-            peer_name=name,
+            peer_name=f"{peer} run",
             peer=theirs,
             goal=None if worse is None else 1 - worse / theirs,
         )
 
     ends = range(every, ahead + 1, every)
-    return [
-        *(beside("old", "old run", 0, end, WORSE) for end in ends),
-        *(
-            beside("relearned", "relearned run", end - every, end, 0.0 if end == ahead else None)
-            for end in ends
-        ),
-    ]
+    lines = []
+    for run, again in (("carried", 0.0), (again_name(HALF), HALF)):
+        lines += [beside(run, "old", 0, end, WORSE, again) for end in ends]
+        lines += [
+            beside(run, "relearned", end - every, end, 0.0 if end == ahead else None, again) for end in ends
+        ]
+    for share in (share for share in AGAIN if share != HALF):
+        for end in (every, ahead):
+            lines.append(beside(again_name(share), "relearned", end - every, end, None, share))
+    return lines
+
+
+def again_name(share: float) -> str:
+    """Name of the run that learns a share of LEARNED again."""
+    return f"again {share:g}"
+
+
+def again_of(share: float, learned: int) -> int:
+    """Batches that a run learns again, of those with `learned` examples."""
+    return int(share * (learned // BATCH))
 
 
 def compared(cross: str, seed: int, learned: int, ahead: int) -> Scores:
@@ -113,20 +135,24 @@ def compared(cross: str, seed: int, learned: int, ahead: int) -> Scores:
             return read_predictions(root / name)
 
         last = (learned + ahead) // BATCH + 1
-        before = str(root / "before")
-        learn("stopped", None, checkpoint=before, max_steps=learned // BATCH)
         runs = {
             "old": learn("old", None, max_steps=last),
             "relearned": learn("relearned", cross, max_steps=last),
-            "carried": learn(
-                "carried",
+        }
+        for share in sorted({0.0, *AGAIN}, reverse=True):
+            name, batches = again_name(share) if share else "carried", learned // BATCH
+            learn(
+                "stopped", None, checkpoint=str(root / "before"), max_steps=batches - again_of(share, learned)
+            )
+            runs[name] = learn(
+                name,
                 cross,
                 max_steps=last,
                 checkpoint=str(root / "after"),
-                warm_start=before,
+                warm_start=str(root / "before"),
                 warm_parts="run",
-            ),
-        }
+            )
+            shutil.rmtree(root / "after")
     shown = {name: records[-len(runs["carried"]) :][:ahead] for name, records in runs.items()}
     label = shown["carried"]["label"]
     assert len(runs["old"]) - len(runs["carried"]) == learned

@@ -343,9 +343,9 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(
                     reply = client.rank({"user": user}, {"ad": [1, 2, 3]})
                     models.add((reply.side, reply.model))
 
-            def killed(file: str, namespace: str) -> None:
+            def killed(file: str, namespace: str, *more: str) -> None:
                 """Begin a rollout, and kill it while both sides answer."""
-                words = ("rollout", file, "--canary", "0.5", "--promote", "by-hand", "--relearn", "1h")
+                words = ("rollout", file, "--canary", "0.5", "--promote", "by-hand", *more)
                 with world.command(*words, out="killed.txt") as rollout:
                     until(
                         lambda: "the canary gets" in world.said("killed.txt"),
@@ -355,7 +355,8 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(
                     rollout.kill()
                 assert namespace in str(run.parts()["rank"].command)
 
-            killed("new.py", "livectr-new")
+            killed("new.py", "livectr-new", "--relearn", "1h")
+            assert "learns again: " in world.said("killed.txt")
             with world.command("rollout", "twin/new.py", out="twin.txt") as twin:
                 assert twin.wait(left_s()) == 4, world.said("twin.txt")
             assert "the rollout of new.py has not ended" in world.said("twin.txt")

@@ -226,18 +226,23 @@ def _names(
     while True:
         name = _name(asked.new) + (f"-{number}" if number > 1 else "")
         folder = Path(asked.flags.get("checkpoint") or f"{checkpoint}-{name}")
-        if "checkpoint" in asked.flags or _fits(folder, pipeline, seed, old):
+        if "checkpoint" in asked.flags or _fits(folder, pipeline, seed, old, asked.settings.relearn):
             return folder, asked.flags.get("namespace") or f"{namespace}-{name}"
         number += 1
 
 
-def _fits(folder: Path, pipeline: Pipeline, seed: int, old: str) -> bool:
-    """Tell if a folder is new, or has a rollout of this very pipeline and old run that was not promoted."""
+def _fits(folder: Path, pipeline: Pipeline, seed: int, old: str, relearn: str | None) -> bool:
+    """Tell if a folder is new, or has a rollout of this very pipeline and old run that was not promoted.
+
+    What it learns again is the same, unless nobody says.
+    """
     record = RolloutFolder(folder).read()
     if record is not None and (record.phase is Phase.PROMOTED or record.old != old):
         return False
     if not Folder(folder).generations():
         return True
+    if relearn is not None and (record is None or record.relearn != relearn):
+        return False
     manifest = newest_manifest(Folder(folder))
     ours = identity_of(pipeline, seed)
     return manifest is not None and manifest.identity == json.loads(json.dumps(ours))

@@ -45,6 +45,7 @@ class Record:
         pid: number of the new trainer's process; 0: none was started by the rollout itself.
         born: its start, in ticks since the machine's boot: numbers of processes come again.
         before: parts of the run folder as they were; of a rollout in one.
+        relearn: part of the log that the new run learns again, as it was asked for; "": none.
         again: examples that the new run learns again before it is compared; 0: none, or it has.
         passed: records of the old and the new prediction log that are not compared.
     """
@@ -59,6 +60,7 @@ class Record:
     pid: int = 0
     born: int = 0
     before: tuple[dict[str, Any], ...] = ()
+    relearn: str = ""
     again: int = 0
     passed: tuple[int, int] = (0, 0)
 

@@ -116,7 +116,10 @@ def roll_out(
             record, same = before, True
         else:
             url = without_password(options.redis)
-            fresh = Record(str(options.pipeline), options.old, url, options.stable, options.canary)
+            fresh = Record(
+                *(str(options.pipeline), options.old, url, options.stable, options.canary),
+                relearn=options.relearn or "",
+            )
             record, same = _carried(options, pipeline, fresh, before, say), False
         return _Rollout(options, folder, stage, say, again, record, taken_up=same).run(
             replace(record, phase=Phase.COMPARING), stopped
@@ -146,8 +149,15 @@ def _carried(
     root, age_ms = options.checkpoint, None if options.relearn is None else parse_relearn(options.relearn)
     with closing(lock(root)):
         if Folder(root).generations():
+            if options.relearn is not None and (before is None or before.relearn != options.relearn):
+                raise ConfigError(
+                    f"{root} has a run that does not learn {options.relearn} again; name another "
+                    "--checkpoint, or leave --relearn out to go on with it"
+                )
             say(f"goes on with the checkpoint {root}")
-            return fresh if before is None else replace(fresh, again=before.again, passed=before.passed)
+            if before is None:
+                return fresh
+            return replace(fresh, relearn=before.relearn, again=before.again, passed=before.passed)
         remove_unfinished(root)
         newest = newest_manifest(placed(options.old))
         if options.relearn is not None and age_ms is None and newest is not None:

@@ -235,6 +235,11 @@ def test_a_rule_refuses_and_ctrl_c_aborts(world: World) -> None:
     assert record is not None and record.phase is Phase.ENDED and gone(record)
     assert share_of(world.url, "livectr", "refused") is None
 
+    with world.rollout("refused", *names, "--relearn", "1h") as rollout:
+        assert (
+            rollout.wait(left_s()) == 2 and "refused has a run that does not learn 1h again" in world.said()
+        )
+
     stale = published(world.url, "refused")
     with world.rollout("refused", *names, "--promote", "examples >= 1_000_000") as rollout:
         until(lambda: share_of(world.url, "livectr", "refused") == 0.1, turn=world.feed, why=world.said)

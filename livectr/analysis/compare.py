@@ -115,7 +115,7 @@ def _log_of(run: Path) -> Path | None:
 
 def _watch(names: Sequence[Path], files: Sequence[Path], every_s: float, *, as_json: bool) -> NoReturn:
     """Follow two running trainers until Ctrl-C."""
-    paired, console = PairedRuns(files[0], files[1]), Console()
+    paired, console = PairedRuns(*files), Console()
     waits = "no example is in both prediction logs yet"
     while True:
         if paired.look() and paired.left is not None and paired.right is not None:

@@ -50,7 +50,7 @@ class PairedRuns:
         count: pairs since the beginning; more than n once the oldest were dropped.
     """
 
-    def __init__(self, a: Path, b: Path, passed: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, a: Path, b: Path, *, passed: tuple[int, int] = (0, 0)) -> None:
         self._tails, self._passed = (PredictionTail(a), PredictionTail(b)), passed
         self._waiting: list[Records | None] = [None, None]
         self.left: Records | None = None

@@ -186,7 +186,7 @@ class _Rollout:
     ) -> None:
         self._options, self._folder, self._stage, self._say = options, folder, stage, say
         self._again, self._taken_up = again, taken_up
-        self._paired = PairedRuns(options.old_log, options.new_log, record.passed)
+        self._paired = PairedRuns(options.old_log, options.new_log, passed=record.passed)
         self._catching_up, self._fresh_only = CatchingUp(record.again), record.again > 0
         self._rule = options.rule or Rule.parse(DEFAULT)
         self._seen: Measures | None = None

@@ -281,7 +281,10 @@ def test_a_wrong_place_is_told_before_training(
 
 
 def test_a_run_is_continued_into_objects_and_out_of_them(tmp_path: Path, source: str, address: str) -> None:
-    """As into a folder; a start that was killed before the manifest was there begins again."""
+    """As into a folder; a start that was killed before the manifest was there begins again.
+
+    From an older generation the log since then is learned again.
+    """
     pipeline, root = ad_pipeline(), tmp_path / "old"
     shared = {**OPTIONS, "threads": 1}
     train(pipeline, TrainOptions(source, checkpoint=str(root), max_steps=30, **shared))  # type: ignore[arg-type]
@@ -292,11 +295,12 @@ def test_a_run_is_continued_into_objects_and_out_of_them(tmp_path: Path, source:
     shutil.rmtree(tmp_path / "copy")
     report = train(pipeline, TrainOptions(source, **copy, **continued, **shared))  # type: ignore[arg-type]
     assert report.complete
-    back = dict(warm_start=address, warm_parts="run", checkpoint=str(tmp_path / "back"))
-    train(pipeline, TrainOptions(source, **back, **shared))  # type: ignore[arg-type]
+    for name, more in (("back", {}), ("again", {"relearn": "1h"})):
+        back = dict(warm_start=address, warm_parts="run", checkpoint=str(tmp_path / name), **more)
+        train(pipeline, TrainOptions(source, **back, **shared))  # type: ignore[arg-type]
     train(pipeline, TrainOptions(source, checkpoint=str(root), **shared))  # type: ignore[arg-type]
     want = Restored(root, newest(root)).dense()
-    for folder in (tmp_path / "copy", tmp_path / "back"):
+    for folder in (tmp_path / "copy", tmp_path / "back", tmp_path / "again"):
         found = Restored(folder, newest(folder)).dense()
         assert found.keys() == want.keys()
         assert all(found[name].equal(tensor) for name, tensor in want.items())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
   livectr rollout v2.py    # beside what `livectr up` runs here
+  livectr rollout v2.py --relearn 1h    # what is new learns the last hour before it is compared
   livectr rollout v2.py --from /data/c --source kafka://b:9092 --publish redis://r:6379
   livectr rollout v2.py … --canary 10% --promote 'examples >= 50000 and auc > 0'
   livectr rollout v2.py … --promote by-hand

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -22,6 +23,7 @@ from livectr.serving.pauses import PauseClock
 from livectr.serving.probes import NoProbes, Probe, Probes, ProbeServer
 from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
+from livectr.serving.request.parse import message_of
 from livectr.serving.server import Method, Server, Transport
 from livectr.serving.sides import Sides
 from livectr.serving.tracing import tracing
@@ -76,7 +78,7 @@ class App:
         describe = Method(
             MODEL_SERVICE,
             "Describe",
-            pb.DescribeRequest,
+            partial(message_of, pb.DescribeRequest),
             lambda request, deadline: Reply(described(role, self.sides, options)),
             admitted=False,
         )

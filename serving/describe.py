@@ -7,7 +7,7 @@ from typing import Any
 
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.parse import ColumnSpec
+from livectr.serving.request.sentences import ColumnSpec
 from livectr.serving.sides import Side, Sides
 from livectr.serving.version.content import Contents
 from livectr.serving.version.loader import ModelVersion

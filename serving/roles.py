@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.protos import livectr_pb2 as pb
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.parse import ColumnSpec
+from livectr.serving.request.sentences import ColumnSpec
 from livectr.serving.score.followers import version_follower
 from livectr.serving.score.prerank import PreRanker
 from livectr.serving.score.rank import Ranker
@@ -46,7 +45,7 @@ def _rank_method(ranker: Ranker) -> Method[Any]:
     return Method(
         "livectr.v1.Rank",
         "Rank",
-        pb.RankRequest,
+        ranker.schema.reader.read,
         ranker.rank,
         role="rank",
         columns=ranker.schema.columns,
@@ -57,7 +56,7 @@ def _prerank_method(preranker: PreRanker) -> Method[Any]:
     return Method(
         "livectr.v1.PreRank",
         "PreRank",
-        pb.PreRankRequest,
+        preranker.schema.reader.read,
         preranker.prerank,
         role="prerank",
         columns=preranker.schema.columns,
@@ -86,7 +85,7 @@ def _recommend(pipeline: Pipeline, options: ServeOptions) -> Role:
     method: Method[Any] = Method(
         "livectr.v1.Recommend",
         "Recommend",
-        pb.RecommendRequest,
+        answers.schema.reader.read,
         answers.recommend,
         role="recommend",
         columns=columns,

@@ -1,6 +1,6 @@
 """gRPC server around a model: transport, status codes, admission, health, reflection.
 
-Handlers parse the raw bytes themselves: gRPC would answer a malformed message with INTERNAL, which blames the
+Handlers read the raw bytes themselves: gRPC would answer a malformed message with INTERNAL, which blames the
 server. The synchronous server with a thread pool needs half the CPU of the asyncio server.
 """
 
@@ -10,10 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -25,7 +24,7 @@ from livectr.serving.deadlines import Call, answering, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
-from livectr.serving.request.parse import ColumnSpec
+from livectr.serving.request.sentences import ColumnSpec
 from livectr.serving.tls import server_credentials
 from livectr.system.errors import ConfigError
 from livectr.system.logs import REQUEST_ID
@@ -33,7 +32,7 @@ from livectr.system.tls import TlsFiles
 
 log = logging.getLogger(__name__)
 
-Req = TypeVar("Req", bound=Message)
+Req = TypeVar("Req")
 
 _MARGIN_BYTES = 64 << 10
 """Bytes above the limit that gRPC still accepts, so that the handler can refuse the message with a reason."""
@@ -50,8 +49,9 @@ class Method(Generic[Req]):
     """Unary method `/livectr.v1.<service>/<name>`.
 
     Args:
-        request: class of the request message.
-        handle: answers a parsed request; its second argument is the deadline, an instant of time.monotonic().
+        read: reads the bytes of a request; raises RequestError if they are no message of its kind. What it
+            returns has a `request_id` if calls are admitted.
+        handle: answers what was read; its second argument is the deadline, an instant of time.monotonic().
         admitted: whether calls take a place of admission and count in the request metrics.
         role: label of these metrics; empty: the server's role.
         columns: that a request may or must hold.
@@ -59,7 +59,7 @@ class Method(Generic[Req]):
 
     service: str
     name: str
-    request: type[Req]
+    read: Callable[[bytes], Req]
     handle: Callable[[Req, float | None], Reply]
     admitted: bool = True
     role: str = ""
@@ -202,7 +202,7 @@ class Server:
             )
         deadline = deadline_of(context.time_remaining())
         if not method.admitted:
-            reply = method.handle(_parse(method.request, raw), deadline)
+            reply = method.handle(method.read(raw), deadline)
         else:
             started = time.perf_counter()
             with self._admission.place(deadline, len(raw), context.is_active):
@@ -210,7 +210,7 @@ class Server:
                 metrics.STAGE_SECONDS.labels(method.role or self.role, "wait").observe(waited_s)
                 if tracing.TRACER is not None:
                     tracing.TRACER.stage_ended("wait", started, started + waited_s)
-                request = _parse(method.request, raw)
+                request: Any = method.read(raw)
                 REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
                 with answering(Call(deadline, context.is_active)):
                     reply = method.handle(request, deadline)
@@ -237,12 +237,3 @@ def _server_options(transport: Transport) -> list[tuple[str, int]]:
             ("grpc.max_connection_age_grace_ms", round(transport.grace_s * 1000)),
         ]
     return options
-
-
-def _parse(kind: type[Req], raw: bytes) -> Req:
-    request = kind()
-    try:
-        request.ParseFromString(raw)
-    except DecodeError as error:
-        raise RequestError("request", f"is not a {kind.DESCRIPTOR.full_name} message ({error})") from error
-    return cast(Req, request)

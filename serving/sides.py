@@ -30,6 +30,7 @@ from livectr.serving.request.accepts import (
     refused_items,
     refused_names,
 )
+from livectr.serving.request.parse import Request
 from livectr.serving.roles import ROLES, Role
 from livectr.serving.server import Method
 from livectr.serving.version.follower import VersionFollower
@@ -139,12 +140,12 @@ class Sides:
             for closed in [pool.submit(side.close) for side in self.all]:
                 closed.result()
 
-    def pick(self, role: str, request: Any) -> str:
+    def pick(self, role: str, request: Request) -> str:
         """Name of the side that answers a request.
 
         Args:
             role: of the method.
-            request: RankRequest, PreRankRequest or RecommendRequest.
+            request: as the stable side reads it.
 
         Raises:
             RequestError: the request names a side that there is not.
@@ -155,7 +156,7 @@ class Sides:
         options = self._drawn  # one share for a request
         if self.canary is None or options is None:
             return STABLE
-        key = request.request_id if options.by == REQUEST else _key_of(request, self._key)
+        key = request.request_id if options.by == REQUEST else request.key(self._key)
         some = 0 < options.share < 1  # all and none need no key
         drawn = CANARY if (options.draws(key) if some and key else options.share == 1) else STABLE
         if request.version:
@@ -170,7 +171,7 @@ class Sides:
         self,
         role: str,
         handles: dict[str, Callable[[Any, float | None], Reply]],
-        request: Any,
+        request: Request,
         deadline: float | None,
     ) -> Reply:
         side = self.pick(role, request)
@@ -250,13 +251,3 @@ def _refused(role: str, stable: Role, canary: Role) -> Iterator[str]:
         yield from refused_items(first.items, other.items)
         if role == "recommend":
             yield from refused_bids(first.items, other.items)
-
-
-def _key_of(request: Any, name: str) -> str:
-    """Value of a column of a request's context, as text; empty: it is not there."""
-    for column in request.context:
-        if column.name == name:
-            kind = column.WhichOneof("values")
-            values = getattr(column, kind).values if kind else ()
-            return str(values[0]) if values else ""
-    return ""

@@ -11,7 +11,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.language.tables import Table
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.request.parse import ColumnSpec
+from livectr.serving.request.sentences import ColumnSpec
 
 
 def refused_columns(first: Mapping[str, ColumnSpec], other: Mapping[str, ColumnSpec]) -> Iterator[str]:

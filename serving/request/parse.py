@@ -1,41 +1,45 @@
-"""Stage 1, parse: the schema of a request, and its columns.
+"""Stage 1, parse: bytes of a request become its columns, by the schema of a pipeline's requests.
 
 Every mistake of a client ends here, as a RequestError that names the field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+import time
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from google.protobuf.message import DecodeError, Message
 
-from livectr.ingest.dead_letters.complaints import no_time, wrong_unit
-from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, likely_unit
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, LIKELY
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.request.parse import (
+    ROLES,
+    Code,
+    ParsedRequest,
+    Part,
+    RequestColumn,
+    RequestParser,
+    RequestRules,
+)
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.errors import RequestError
 from livectr.serving.limits import DEFAULT, RequestLimits
-from livectr.serving.request.columns import to_arrow
+from livectr.serving.request.sentences import ColumnSpec, RequestLayout, damaged, request_error
 
+F64 = npt.NDArray[np.float64]
 
-@dataclass(frozen=True)
-class ColumnSpec:
-    """Column of the impression stream that a request may or must hold.
-
-    Args:
-        dtype: type of the column in the pipeline file.
-        placement: context, candidates or either, as in livectr.proto.
-        required: whether a request without the column is refused.
-    """
-
-    name: str
-    dtype: str
-    placement: pb.Placement
-    required: bool
+_PARTS = {
+    pb.PLACEMENT_CONTEXT: (Part.CONTEXT,),
+    pb.PLACEMENT_CANDIDATE: (Part.CANDIDATES,),
+    pb.PLACEMENT_EITHER: (Part.CONTEXT, Part.CANDIDATES),
+}
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,121 @@ class RequestColumns:
     now_ms: int
 
 
+class Request:
+    """Request of a client that is a message of its kind; its columns may be wrong.
+
+    Args:
+        raw: its bytes.
+        reader: that has parsed them.
+
+    Attributes:
+        parsed: its fields.
+    """
+
+    def __init__(self, raw: bytes, reader: RequestReader, parsed: ParsedRequest) -> None:
+        self.raw, self.reader, self.parsed = raw, reader, parsed
+
+    @property
+    def request_id(self) -> str:
+        """Name of the request, as the client gives it."""
+        return self.parsed.request_id
+
+    @property
+    def side(self) -> str:
+        """Side that alone may answer; empty: any."""
+        return self.parsed.side
+
+    @property
+    def version(self) -> int:
+        """Version that is pinned; 0: none."""
+        return self.parsed.version
+
+    @property
+    def bids(self) -> F64:
+        """Bids f64[n] of the candidates, all of them 1 if the request has none."""
+        return self.parsed.bids
+
+    @cached_property
+    def columns(self) -> RequestColumns:
+        """Columns.
+
+        Raises:
+            RequestError: names the wrong field.
+        """
+        parsed = self.parsed
+        if parsed.code is not Code.GOOD:
+            raise request_error(parsed, self.reader.layout)
+        now_ms = time.time_ns() // 1_000_000 if parsed.time is None else parsed.time
+        return RequestColumns(parsed.size, parsed.context, parsed.candidates, now_ms)
+
+    @cached_property
+    def message(self) -> Any:
+        """Message with all fields, for what is rare: inline content, the served log."""
+        return self.reader.kind.FromString(self.raw)
+
+    @property
+    def content(self) -> Sequence[Any]:
+        """ContentFeatures messages."""
+        return self.message.content if self.parsed.contents else ()
+
+    def key(self, name: str) -> str:
+        """Value of a column of the context, as text; empty: it is not there."""
+        if self.parsed.code is Code.GOOD and self.reader.layout.columns.get(name) is not None:
+            array = self.parsed.context.get(name)
+            return "" if array is None else str(array[0].as_py())
+        for column in self.message.context:
+            if column.name == name:
+                kind = column.WhichOneof("values")
+                values = getattr(column, kind).values if kind else ()
+                return str(values[0]) if values else ""
+        return ""
+
+
+class RequestReader:
+    """Reader of the requests of a method. Thread-safe.
+
+    Args:
+        kind: class of the message.
+    """
+
+    def __init__(self, kind: type[Message], layout: RequestLayout) -> None:
+        self.kind, self.layout = kind, layout
+        stream, limits = layout.stream, layout.limits
+        units = [] if stream.time_unit is not None else list(LIKELY.values())
+        self._parser = RequestParser(
+            {field.name: field.number for field in kind.DESCRIPTOR.fields if field.name in ROLES},
+            [_column(spec, layout) for spec in layout.columns.values()],
+            [name for name in stream.columns if name not in {*layout.columns, layout.item_column}],
+            RequestRules(
+                limits.candidates, limits.list, limits.string_bytes, (EARLIEST_MS, LATEST_MS), units
+            ),
+            layout.item_column or "",
+        )
+
+    def read(self, raw: bytes) -> Request:
+        """Read the bytes of a request. Raises RequestError if they are no message of its kind."""
+        parsed = self._parser.parse(raw)
+        if parsed.code is Code.DAMAGED:
+            raise damaged(self.layout.message)
+        return Request(raw, self, parsed)
+
+    def own(self, request: Request) -> Request:
+        """The request, by this reader's layout: another side may have read it."""
+        return request if request.reader is self else self.read(request.raw)
+
+
 class RequestSchema:
     """Columns that a request must hold for the given roots of a feature plan.
 
     Args:
         roots: roots of the plan that are computed from requests.
         limits: upper bounds of a request.
-        only_context: the request has no candidate columns (pre-rank).
+        kind: class of the requests' message; only those to Rank have columns of candidates.
         item_column: column of the items, which the server fills in itself (recommendations).
 
     Attributes:
         columns: name → ColumnSpec.
-        time: name of the time column, or None.
+        reader: of requests.
     """
 
     def __init__(
@@ -74,120 +181,49 @@ class RequestSchema:
         pipeline: Pipeline,
         roots: Sequence[Expr],
         limits: RequestLimits = DEFAULT,
+        kind: type[Message] = pb.RankRequest,
         *,
-        only_context: bool = False,
         item_column: str | None = None,
     ) -> None:
-        self._limits = limits
-        stream = pipeline.log.impressions
-        self._stream = stream
-        self.columns = _column_specs(pipeline, {root.name for root in roots}, only_context)
-        self._item_column = item_column
+        listed = "candidates" in kind.DESCRIPTOR.fields_by_name
+        self.columns = _column_specs(pipeline, {root.name for root in roots}, only_context=not listed)
         if item_column is not None:
             self.columns.pop(item_column, None)
-        self.time = stream.time
-
-    def parse_context(self, columns: Iterable[Any], now_ms: int) -> RequestColumns:
-        """Parse the context of a request without candidate columns.
-
-        Raises:
-            RequestError: names the wrong field.
-        """
-        context = self._parse("context", columns, pb.PLACEMENT_CONTEXT, 1)
-        self._check_complete(context, {}, "context")
-        return RequestColumns(1, context, {}, self._now(context, now_ms))
-
-    def parse(self, context: Iterable[Any], candidates: Sequence[Any], now_ms: int) -> RequestColumns:
-        """Parse the context and the n candidates of a request.
-
-        Args:
-            context: Column messages of one row.
-            candidates: Column messages of n rows.
-            now_ms: server's clock, for requests without a time column.
-
-        Raises:
-            RequestError: names the wrong field.
-        """
-        if not candidates:
-            raise RequestError("candidates", "there are none: send at least one column of candidates")
-        size = _length(candidates[0])
-        first = f"candidates.{candidates[0].name}"
-        if size == 0:
-            raise RequestError(first, "is empty: send at least one candidate")
-        if size > self._limits.candidates:
-            raise RequestError(
-                first,
-                f"holds {size} candidates; this server takes at most {self._limits.candidates} "
-                "(max_candidates)",
-            )
-        shared = self._parse("context", context, pb.PLACEMENT_CONTEXT, 1)
-        each = self._parse("candidates", candidates, pb.PLACEMENT_CANDIDATE, size)
-        for name in each:
-            if name in shared:
-                raise RequestError(f"candidates.{name}", "is in context too")
-        self._check_complete(shared, each, "candidates")
-        return RequestColumns(size, shared, each, self._now(shared, now_ms))
-
-    def _parse(
-        self, part: str, columns: Iterable[Any], placement: pb.Placement, size: int
-    ) -> dict[str, pa.Array]:
-        arrays: dict[str, pa.Array] = {}
-        unread: set[str] = set()
-        for column in columns:
-            name = column.name
-            where = f"{part}.{name}"
-            if name in arrays or name in unread:
-                raise RequestError(where, "is there twice")
-            spec = self.columns.get(name)
-            if spec is None:
-                self._check_known(name, where)
-                unread.add(name)
-                continue
-            if spec.placement not in (placement, pb.PLACEMENT_EITHER):
-                right = "context" if spec.placement == pb.PLACEMENT_CONTEXT else "candidates"
-                raise RequestError(where, f"belongs into {right}")
-            array = to_arrow(column, spec.dtype, size, where, self._limits)
-            if array.null_count and name in self._stream.fill:
-                array = pc.coalesce(array, pa.scalar(self._stream.fill[name], array.type))
-            arrays[name] = array
-            if name in (self._stream.key, self.time):
-                self._check_anchor(name, array, where)
-        return arrays
-
-    def _check_anchor(self, name: str, array: pa.Array, where: str) -> None:
-        """Check the key, or the time, which no request may have as null. Raises RequestError."""
-        if array.null_count:
-            raise RequestError(where, "is null; send a value")
-        if name != self.time:
-            return
-        for value in array.to_pylist():
-            if not EARLIEST_MS <= value <= LATEST_MS:
-                raise RequestError(where, no_time(name, value))
-            if self._stream.time_unit is None and (unit := likely_unit(value)) is not None:
-                raise RequestError(where, wrong_unit(name, unit))
-
-    def _check_known(self, name: str, where: str) -> None:
-        """Check a column that no feature of this server needs. Raises RequestError if the stream has none."""
-        if name == self._item_column:
-            raise RequestError(where, "names the items; leave it out, or send `ids` or `names`")
-        if name not in self._stream.columns:
-            known = ", ".join(self.columns)
-            raise RequestError(where, f"is no column of {self._stream.topic}; features need {known}")
-
-    def _check_complete(self, shared: Mapping[str, Any], each: Mapping[str, Any], default: str) -> None:
-        for spec in self.columns.values():
-            if spec.required and spec.name not in shared and spec.name not in each:
-                part = "context" if spec.placement == pb.PLACEMENT_CONTEXT else default
-                hint = "" if self._item_column is None else "; send a value that holds for all items"
-                raise RequestError(f"{part}.{spec.name}", f"is missing (type {spec.dtype}){hint}")
-
-    def _now(self, context: Mapping[str, pa.Array], now_ms: int) -> int:
-        if self.time is not None and self.time in context:
-            return int(context[self.time][0].as_py())
-        return now_ms
+        self.reader = RequestReader(
+            kind,
+            RequestLayout(
+                kind.DESCRIPTOR.full_name,
+                self.columns,
+                pipeline.log.impressions,
+                limits,
+                listed,
+                item_column,
+            ),
+        )
 
 
-def _column_specs(pipeline: Pipeline, roots: Set[str], only_context: bool) -> dict[str, ColumnSpec]:
+def message_of(kind: type[Message], raw: bytes) -> Any:
+    """Message of a kind without columns. Raises RequestError if the bytes are none."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise damaged(kind.DESCRIPTOR.full_name) from None
+
+
+def _column(spec: ColumnSpec, layout: RequestLayout) -> RequestColumn:
+    stream = layout.stream
+    return RequestColumn(
+        spec.name,
+        dtypes.arrow_type(spec.dtype),
+        _PARTS[spec.placement],
+        spec.required,
+        stream.fill.get(spec.name),
+        anchor=spec.name in (stream.key, stream.time),
+        time=spec.name == stream.time,
+    )
+
+
+def _column_specs(pipeline: Pipeline, roots: Set[str], *, only_context: bool) -> dict[str, ColumnSpec]:
     """Columns of the impression stream that the named roots are computed from."""
     stream, lookups = pipeline.log.impressions, pipeline.log.lookups
     needed = [root.ref.column for root in pipeline.request_roots if root.name in roots]
@@ -223,11 +259,3 @@ def _filled(pipeline: Pipeline) -> set[str]:
     columns = [ref for ref in uses if isinstance(ref, ColumnRef) and ref.source == stream.topic]
     bare = {ref.column for ref in columns if ref.fill is None}
     return set(stream.fill) | {ref.column for ref in columns} - bare - {stream.key}
-
-
-def _length(column: Any) -> int:
-    """Number of rows of the first candidate column."""
-    kind = column.WhichOneof("values")
-    if kind is None:
-        return 0
-    return len(column.offsets) - 1 if len(column.offsets) else len(getattr(column, kind).values)

@@ -9,10 +9,8 @@ table. The item tower of the version scores it from its features, so it can be s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +19,7 @@ from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
 from livectr.kernels.network.retrieval import Query, Selection, compile_retrieval, top
+from livectr.kernels.request.parse import ItemValues
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
@@ -28,11 +27,11 @@ from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
-from livectr.serving.request.columns import check_string, strings
 from livectr.serving.request.inline_content import InlineContent, parse_content
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followed_rows
 from livectr.serving.request.lookup_table import LookupRoot
-from livectr.serving.request.parse import RequestColumns, RequestSchema
+from livectr.serving.request.parse import Request, RequestColumns, RequestSchema
+from livectr.serving.request.sentences import long_string
 from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.plan_stages import PlanStages, Sources
@@ -121,14 +120,14 @@ class PreRanker:
         user, item = (tower_part(pipeline, side) for side in SIDES)
         self._user = PlanStages(sources, user, lambda version: tower_scorer(version).reads["user"])
         self._item = PlanStages(sources, item, lambda version: tower_scorer(version).reads["item"])
-        self.schema = RequestSchema(pipeline, user.plan.roots, limits, only_context=True)
+        self.schema = RequestSchema(pipeline, user.plan.roots, limits, pb.PreRankRequest)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
-    def prerank(self, request: Any, deadline: float | None) -> Reply:
+    def prerank(self, request: Request, deadline: float | None) -> Reply:
         """Answer a PreRankRequest: parse → enrich → extract → look up → score.
 
         Args:
-            request: message of the client.
+            request: as this side or another has read it.
             deadline: instant of time.monotonic(), or None.
 
         Returns:
@@ -138,7 +137,7 @@ class PreRanker:
             AnswerError: the status that the client receives.
         """
         clock = metrics.StageClock(ROLE)
-        query = self._parse(request)
+        query = self._query(self.schema.reader.own(request))
         clock.ended("parse")
         scores = at_one_version(
             self._follower,
@@ -174,20 +173,18 @@ class PreRanker:
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _parse(self, request: Any) -> PreRankQuery:
-        columns = self.schema.parse_context(request.context, time.time_ns() // 1_000_000)
-        check_string(len(request.request_id), "request_id", self._limits)
-        if request.top_k < 1:
+    def _query(self, request: Request) -> PreRankQuery:
+        columns, top_k = request.columns, request.parsed.top_k
+        if top_k < 1:
             raise RequestError("top_k", "must be at least 1")
-        if request.top_k > self._limits.top_k:
+        if top_k > self._limits.top_k:
             raise RequestError(
-                "top_k",
-                f"is {request.top_k}; this server gives at most {self._limits.top_k} items (max_top_k)",
+                "top_k", f"is {top_k}; this server gives at most {self._limits.top_k} items (max_top_k)"
             )
-        candidates = self.parse_items(request, "candidates")
+        candidates = self.check_items(request.parsed.items)
         content = parse_content(request.content, self._follower.contents.widths)
         keys = None if candidates is None else key_of(candidates)
-        return PreRankQuery(request.request_id, columns, request.top_k, candidates, keys, content)
+        return PreRankQuery(request.request_id, columns, top_k, candidates, keys, content)
 
     def _score(self, lookup: VersionLookup, inputs: ModelInputs, query: PreRankQuery) -> PreRankScores:
         scorer, version = tower_scorer(lookup.version), lookup.version
@@ -212,28 +209,31 @@ class PreRanker:
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
-    def parse_items(self, request: Any, part: str) -> pa.Array | None:
-        """Item ids or names of a request's oneof as an array; None: it is not set."""
-        kind = request.WhichOneof(part)
-        if kind is None:
+    def check_items(self, items: ItemValues | None, prefix: str = "") -> pa.Array | None:
+        """Item ids or names of a request; None: it has none.
+
+        Args:
+            items: as they were read.
+            prefix: of the field's name.
+
+        Raises:
+            RequestError: names the wrong field.
+        """
+        if items is None:
             return None
-        expected = "names" if self.named else "ids"
-        if not kind.endswith(expected):
-            dtype, prefix = (
-                self._items.columns[self._items.key],
-                kind.removesuffix("names").removesuffix("ids"),
-            )
-            raise RequestError(kind, f"the items are known by {dtype}; send {prefix}{expected}")
-        values = getattr(request, kind).values
-        if not len(values) and part == "candidates":
-            raise RequestError(kind, "is empty: send at least one item, or leave the field out for all")
-        if len(values) > (most := self._limits.candidates):
+        field, expected = f"{prefix}{items.kind}", "names" if self.named else "ids"
+        if items.kind != expected:
+            dtype = self._items.columns[self._items.key]
+            raise RequestError(field, f"the items are known by {dtype}; send {prefix}{expected}")
+        if not prefix and not len(items.array):
+            raise RequestError(field, "is empty: send at least one item, or leave the field out for all")
+        if len(items.array) > (most := self._limits.candidates):
             raise RequestError(
-                kind, f"holds {len(values)} items; this server takes at most {most} (max_candidates)"
+                field, f"holds {len(items.array)} items; this server takes at most {most} (max_candidates)"
             )
-        if self.named:
-            return strings(values, "string", kind, self._limits)
-        return pa.array(np.array(values, np.int64))
+        if items.longest > self._limits.string_bytes:
+            raise RequestError(field, long_string(items.longest, self._limits))
+        return items.array
 
     def _cold_vectors(
         self, lookup: VersionLookup, items: pa.Array, inline: InlineContent

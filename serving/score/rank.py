@@ -9,7 +9,6 @@ are looked up and pooled once.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,14 +20,12 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.reply import ReplyPacker
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
-from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
-from livectr.serving.request.columns import check_string, finite
 from livectr.serving.request.inline_content import InlineContent, parse_content
 from livectr.serving.request.lookup_rows import LookupRows, followed_rows
-from livectr.serving.request.parse import RequestColumns, RequestSchema
+from livectr.serving.request.parse import Request, RequestColumns, RequestSchema
 from livectr.serving.score.explain import Explainer, check_explain
 from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.item_features import PlanPart, split_plan
@@ -100,7 +97,7 @@ class Ranker:
         options: ServeOptions,
         lookup_rows: LookupRows | None = None,
     ) -> None:
-        self._limits = limits = RequestLimits.of(options)
+        limits = RequestLimits.of(options)
         self.schema = RequestSchema(pipeline, pipeline.plan.roots, limits)
         self._follower = follower
         rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
@@ -124,11 +121,11 @@ class Ranker:
         self._pack = ReplyPacker(*_RANKED)
         self.served = ServedLog.of(pipeline, options)
 
-    def rank(self, request: Any, deadline: float | None) -> Reply:
+    def rank(self, request: Request, deadline: float | None) -> Reply:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
 
         Args:
-            request: message of the client.
+            request: as this side or another has read it.
             deadline: instant of time.monotonic(), or None.
 
         Returns:
@@ -138,22 +135,25 @@ class Ranker:
             AnswerError: the status that the client receives.
         """
         clock = metrics.StageClock(ROLE)
-        query, bids = self._parse(request)
+        request = self.schema.reader.own(request)
+        explain = request.parsed.explain
+        check_explain(explain)
+        query, bids = self._query(request), request.bids
         clock.ended("parse")
         logged = self.logs(request.request_id)
-        whole = logged or request.explain > 0
+        whole = logged or explain > 0
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
             scores = self.scores(lookup, query, clock.ended, whole=whole)
-            if not request.explain:
+            if not explain:
                 return scores, None
-            best = np.argsort(-bids * scores.pctr, kind="stable")[: request.explain].tolist()
+            best = np.argsort(-bids * scores.pctr, kind="stable")[:explain].tolist()
             scorer = rank_scorer(lookup.version)
             explained = self._explainer.explain(lookup, scorer, scores.inputs, scores.logits, best)
             clock.ended("explain")
             return scores, explained
 
-        with self._explainer.place(request.explain):
+        with self._explainer.place(explain):
             scores, explained = at_one_version(self._follower, ROLE, deadline, answer, pinned=request.version)
         reply = self._reply(request.request_id, bids, scores, explained)
         if logged and self.served is not None:
@@ -216,14 +216,8 @@ class Ranker:
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _parse(self, request: Any) -> tuple[RankQuery, F64]:
-        """Candidates of a request, and their bids f64[n]."""
-        check_string(len(request.request_id), "request_id", self._limits)
-        check_explain(request.explain)
-        columns = self.schema.parse(request.context, request.candidates, time.time_ns() // 1_000_000)
-        bids = _parse_bids(request.bids, columns.size)
-        content = parse_content(request.content, self._follower.contents.widths)
-        return RankQuery(columns, content), bids
+    def _query(self, request: Request) -> RankQuery:
+        return RankQuery(request.columns, parse_content(request.content, self._follower.contents.widths))
 
     def _reply(self, request_id: str, bids: F64, scores: RankScores, explained: Any) -> Reply:
         pctr = scores.pctr
@@ -237,7 +231,7 @@ class Ranker:
         return Reply(message, self._pack(pctr, bids))
 
 
-def _answer(request: Any, query: RankQuery, scores: RankScores) -> Answer:
+def _answer(request: Request, query: RankQuery, scores: RankScores) -> Answer:
     """Answer to a RankRequest, for the served log."""
     return Answer(
         role=ROLE,
@@ -245,20 +239,9 @@ def _answer(request: Any, query: RankQuery, scores: RankScores) -> Answer:
         version=scores.version,
         model=scores.model,
         time_ms=query.columns.now_ms,
-        context=request.context,
-        candidates=request.candidates,
-        bids=request.bids,
+        context=request.message.context,
+        candidates=request.message.candidates,
+        bids=request.message.bids,
         pctr=scores.pctr,
         features=scores.inputs.features,
     )
-
-
-def _parse_bids(values: Any, size: int) -> F64:
-    if not len(values):
-        return np.ones(size)
-    if len(values) != size:
-        raise RequestError("bids", f"holds {len(values)} values for {size} candidates; send one each or none")
-    bids = finite(values, "bids")
-    if bids.min() < 0:
-        raise RequestError("bids", f"value {int(np.argmax(bids < 0))} is negative")
-    return bids

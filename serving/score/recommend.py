@@ -25,6 +25,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
+from livectr.kernels.request.parse import ParsedRequest
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
@@ -32,10 +33,10 @@ from livectr.serving.errors import DeadlineError, RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
-from livectr.serving.request.columns import check_string
 from livectr.serving.request.inline_content import parse_content
 from livectr.serving.request.lookup_rows import followed_rows
-from livectr.serving.request.parse import ColumnSpec, RequestColumns, RequestSchema
+from livectr.serving.request.parse import Request, RequestColumns, RequestSchema
+from livectr.serving.request.sentences import ColumnSpec
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores
 from livectr.serving.score.rank import Ranker, RankQuery, RankScores
@@ -142,14 +143,14 @@ class Recommender:
         self.item = ColumnSpec(name, dtype, pb.PLACEMENT_CANDIDATE, required=False)
         self._item_type = dtypes.arrow_type(dtype)
         self.schema = RequestSchema(
-            pipeline, pipeline.plan.roots, self._limits, only_context=True, item_column=name
+            pipeline, pipeline.plan.roots, self._limits, pb.RecommendRequest, item_column=name
         )
 
-    def recommend(self, request: Any, deadline: float | None) -> Reply:
+    def recommend(self, request: Request, deadline: float | None) -> Reply:
         """Answer a RecommendRequest: parse → retrieve → prerank → rank → ecpm.
 
         Args:
-            request: message of the client.
+            request: as this side or another has read it.
             deadline: instant of time.monotonic(), or None.
 
         Returns:
@@ -159,7 +160,8 @@ class Recommender:
             AnswerError: the status that the client receives.
         """
         clock, check = metrics.StageClock(ROLE), current_call().check
-        query = self._parse(request)
+        request = self.schema.reader.own(request)
+        query = self._query(request)
         clock.ended("parse")
         logged = self._ranker.logs(request.request_id)
 
@@ -197,14 +199,13 @@ class Recommender:
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _parse(self, request: Any) -> _Query:
-        check_string(len(request.request_id), "request_id", self._limits)
-        context = self.schema.parse_context(request.context, time.time_ns() // 1_000_000)
-        self._check_counts(request)
-        self._check_bid_column(request.bid_column)
+    def _query(self, request: Request) -> _Query:
+        context, parsed = request.columns, request.parsed
+        self._check_counts(parsed)
+        self._check_bid_column(parsed.bid_column)
         content = parse_content(request.content, self._follower.contents.widths)
-        candidates = self._preranker.parse_items(request, "candidates")
-        unwanted = self._preranker.parse_items(request, "excluded")
+        candidates = self._preranker.check_items(parsed.items)
+        unwanted = self._preranker.check_items(parsed.excluded, "excluded_")
         excluded = np.empty(0, np.int64) if unwanted is None else key_of(unwanted)
         keys, sent = None, None
         if candidates is not None:
@@ -213,8 +214,8 @@ class Recommender:
             if len(excluded):
                 wanted = ~np.isin(keys, excluded)
                 keys, candidates = keys[wanted], candidates.filter(pa.array(wanted))
-        prerank = PreRankQuery(request.request_id, context, request.prerank_k, candidates, keys, content)
-        return _Query(prerank, sent, excluded, request.top_k, request.bid_column)
+        prerank = PreRankQuery(request.request_id, context, parsed.prerank_k, candidates, keys, content)
+        return _Query(prerank, sent, excluded, parsed.top_k, parsed.bid_column)
 
     def _retrieve(self, lookup: VersionLookup, query: _Query, funnel: _Funnel) -> U32:
         """Excluded rows u32[m] of the catalogue, ascending; none if the request has candidates."""
@@ -284,7 +285,7 @@ class Recommender:
             mark_degraded(response, ROLE, self._follower.reader.problem)
         return Reply(response)
 
-    def _answer(self, request: Any, query: _Query, ranked: _Ranked, scores: RankScores) -> Answer:
+    def _answer(self, request: Request, query: _Query, ranked: _Ranked, scores: RankScores) -> Answer:
         """Answer to a RecommendRequest, for the served log: the items of the reply."""
         return Answer(
             role=ROLE,
@@ -292,7 +293,7 @@ class Recommender:
             version=scores.version,
             model=scores.model,
             time_ms=query.prerank.columns.now_ms,
-            context=request.context,
+            context=request.message.context,
             candidates={self.item.name: ranked.items},
             bids=(),
             pctr=ranked.pctr,
@@ -302,13 +303,13 @@ class Recommender:
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
-    def _check_counts(self, request: Any) -> None:
+    def _check_counts(self, parsed: ParsedRequest) -> None:
         for name, most, limit in (
             ("prerank_k", self._limits.top_k, "max_top_k"),
             ("prerank_k", self._limits.candidates, "max_candidates"),
-            ("top_k", request.prerank_k, "prerank_k"),
+            ("top_k", parsed.prerank_k, "prerank_k"),
         ):
-            value = getattr(request, name)
+            value = getattr(parsed, name)
             if value < 1:
                 raise RequestError(name, "must be at least 1")
             if value > most:

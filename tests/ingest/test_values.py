@@ -26,11 +26,11 @@ from livectr.logs.account import Account
 from livectr.logs.files import log_rows
 from livectr.serving.errors import RequestError
 from livectr.serving.front.requests import JsonRequest, typed
-from livectr.serving.request.columns import to_arrow
 from livectr.system.errors import ConfigError
 from livectr.system.values import UnfitError, meaning
 from tests.ingest.decoding import arrow, decode
 from tests.ingest.registered_values import REGISTERED, UNION, UnwritableError, avro, protobuf
+from tests.serving.parsed import array_of
 from tests.tiers import examples
 
 REFUSED = "refused"
@@ -104,8 +104,8 @@ def _of_rows(values: list[Any], dtype: str) -> Any:
 def from_request(value: Any, dtype: str) -> Any:
     """As one of three candidates, and alone."""
     try:
-        alone = to_arrow(column_of("x", [value], dtype), dtype, 1, "x")
-        third = to_arrow(column_of("x", [None, value, value], dtype), dtype, 3, "x")
+        alone = array_of(column_of("x", [value], dtype), dtype, 1)
+        third = array_of(column_of("x", [None, value, value], dtype), dtype, 3)
     except (ConfigError, RequestError):
         return REFUSED
     assert third[0].as_py() is None and third[1].equals(alone[0]) and third[2].equals(alone[0])
@@ -115,7 +115,7 @@ def from_request(value: Any, dtype: str) -> Any:
 def from_http(value: Any, dtype: str) -> Any:
     try:
         sent = typed("x", json.loads(json.dumps(value)), dtype)
-        return to_arrow(column_of("x", [sent], dtype), dtype, 1, "x")[0].as_py()
+        return array_of(column_of("x", [sent], dtype), dtype, 1)[0].as_py()
     except (ConfigError, RequestError):
         return REFUSED
 
@@ -288,7 +288,7 @@ def test_words_of_the_command_line_are_written_as_json_writes_values(
     text: str, dtype: str, value: Any
 ) -> None:
     try:
-        found = to_arrow(column_of("x", [_value("x", text, {"x": dtype})], dtype), dtype, 1, "x")[0].as_py()
+        found = array_of(column_of("x", [_value("x", text, {"x": dtype})], dtype), dtype, 1)[0].as_py()
     except (ConfigError, RequestError):
         found = REFUSED
     assert _same(found, value)

@@ -31,6 +31,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.errors import RequestError
 from livectr.serving.request.parse import RequestSchema
 from livectr.system.errors import ConfigError
+from tests.serving.parsed import parsed
 
 ROWS = 40
 EXAMPLES = int(os.environ.get("ODD_FILES", "0"))
@@ -219,7 +220,7 @@ def asked(pipeline: Pipeline, rows: pa.Table) -> None:
         if not candidates:
             return
         try:
-            schema.parse(columns.values(), candidates, 0)
+            parsed(schema, columns.values(), candidates)
         except RequestError as error:
             assert "is null; send a value" in str(error) or "time" in str(error), error
 

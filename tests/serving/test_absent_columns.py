@@ -13,7 +13,6 @@ from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
 from livectr.serving.errors import RequestError
-from livectr.serving.request.columns import to_arrow
 from livectr.serving.request.enrich import Enricher
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestSchema
@@ -22,6 +21,7 @@ from livectr.store.layout import encode_history, encode_lookup_row
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.values import Values
 from tests.ingest.written_out import written_out
+from tests.serving.parsed import array_of, parsed
 from tests.serving.publication import seal_values
 
 KINDS = {
@@ -69,7 +69,7 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str, null: 
     assert optional == {"user_id", "shop", "pos", "ts"}  # n is also used as it is
     context = [column_of("user_id", [None], "int64")] if null else []
     shop_of = [column_of("shop", [None, None], "int64")] if null else []
-    columns = schema.parse(context, [column_of("n", [1, 2]), *shop_of], 1_000)
+    columns = parsed(schema, [*context, column_of("ts", [1_000])], [column_of("n", [1, 2]), *shop_of])
     enriched = Enricher(pipeline, pipeline.plan, reader, LookupRows(reader)).enrich(columns)
     features = written_out(Extractor(pipeline.plan).shared(enriched.shared, enriched.own, enriched.rows))
     assert enriched.complete and [features.field(field)[1].tolist() for field in range(6)] == [
@@ -87,5 +87,5 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str, null: 
 @pytest.mark.parametrize("number", [1e300, -3.5e38, 2.0**128 - 2.0**103])
 def test_what_does_not_fit_float32_is_refused(number: float) -> None:
     with pytest.raises(RequestError, match=r"candidates.x: holds a number that does not fit float32"):
-        to_arrow(column_of("x", [0.0, number]), "float32", 2, "candidates.x")
-    assert to_arrow(column_of("x", [3.4e38]), "float32", 1, "x")[0].as_py() == float(np.float32(3.4e38))
+        array_of(column_of("x", [0.0, number]), "float32", 2)
+    assert array_of(column_of("x", [3.4e38]), "float32", 1)[0].as_py() == float(np.float32(3.4e38))

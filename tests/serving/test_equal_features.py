@@ -213,7 +213,7 @@ def test_features_of_requests_equal_the_trainers(trained: Trained, redis_url: st
     statistics = published_statistics(pipeline, safetensors.torch.load(trained.snapshot.dense))
     for page in trained.pages:
         request = message(page)
-        columns = schema.parse(request.context, request.candidates, 0)
+        columns = schema.reader.read(request.SerializeToString()).columns
         enriched = enricher.enrich(columns)
         assert enriched.complete
         got = written_out(features.extract(enriched, statistics, "row {}".format))

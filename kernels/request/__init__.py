@@ -1,0 +1,1 @@
+"""Kernels of requests: bytes into columns."""

@@ -1,0 +1,366 @@
+"""Bytes of a request into Arrow columns, in one compiled call (`parse.cpp`); an error is a code."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.kernels.runtime.library import kernel_library
+
+F64 = npt.NDArray[np.float64]
+
+ROLES = (
+    *("request_id", "context", "candidates", "bids", "content", "version", "side", "explain", "top_k"),
+    *("prerank_k", "bid_column", "ids", "names", "excluded_ids", "excluded_names"),
+)
+"""Fields of the requests that are read; `Role` of `message.hpp`."""
+KINDS = ("ints", "doubles", "bools", "strings", "bytes")
+"""Members of the oneof of a Column; `Kind` of `message.hpp`."""
+_MOST_UNITS = 4
+_BIDS = "\0"
+"""Name of the bids in the batch of the candidates; no column has it."""
+_KEPT_SCHEMAS = 256
+"""Combinations of columns whose Arrow schemas are kept."""
+
+_ELEMENTS = (
+    *(pa.int64(), pa.int32(), pa.float64(), pa.float32(), pa.bool_()),
+    *(pa.string(), pa.binary()),
+)
+"""Types of values; `Element` of `schema.hpp`."""
+
+
+class Code(IntEnum):
+    """Kind of an error; `Code` of `schema.hpp`. Behind it are the two numbers of its sentence.
+
+    NULL_ANCHOR is a null in the key or the time.
+    """
+
+    GOOD = 0
+    NO_MEMORY = 1
+    DAMAGED = 2
+    LONG_STRING = 3  # bytes
+    NO_CANDIDATES = 4
+    EMPTY_CANDIDATES = 5
+    MANY_CANDIDATES = 6  # candidates
+    TWICE = 7
+    NAMES_ITEMS = 8
+    UNKNOWN = 9
+    WRONG_PART = 10
+    NO_VALUES = 11
+    WRONG_KIND = 12  # index in KINDS
+    BAD_NULLS = 13  # rows
+    NO_LIST = 14
+    WRONG_LENGTH = 15  # values, rows
+    BAD_OFFSETS = 16  # offsets, values
+    LONG_LIST = 17  # values
+    NO_INT32 = 18
+    NOT_FINITE = 19  # index of the value
+    NO_FLOAT32 = 20
+    NULL_ANCHOR = 21
+    NO_TIME = 22  # value
+    WRONG_UNIT = 23  # index of the unit
+    IN_CONTEXT = 24
+    MISSING = 25  # index of the column
+    BIDS_LENGTH = 26  # bids, candidates
+    NEGATIVE_BID = 27  # index
+
+
+class Part(IntEnum):
+    """Part of a request; `Part` of `schema.hpp`."""
+
+    OUTSIDE, CONTEXT, CANDIDATES = range(3)
+
+
+@dataclass(frozen=True)
+class RequestColumn:
+    """Column that features read.
+
+    Args:
+        arrow: type of a value, or a list of it.
+        parts: that may have it.
+        required: the column of a request without it is an error.
+        fill: value for a null; None: it stays null.
+        anchor: a null is an error.
+        time: int64, the time of the request, in the context.
+    """
+
+    name: str
+    arrow: pa.DataType
+    parts: tuple[Part, ...]
+    required: bool
+    fill: Any = None
+    anchor: bool = False
+    time: bool = False
+
+
+@dataclass(frozen=True)
+class RequestRules:
+    """Bounds of a request.
+
+    Args:
+        candidates: most candidates.
+        list: most values of a list.
+        string_bytes: most bytes of a string.
+        times: earliest and latest time.
+        units: ranges of times that are in another unit, both ends included; at most 4.
+    """
+
+    candidates: int
+    list: int
+    string_bytes: int
+    times: tuple[int, int]
+    units: Sequence[tuple[int, int]] = ()
+
+
+class _Settings(ctypes.Structure):
+    """`Settings` of `schema.hpp`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("most_candidates", "most_list", "most_string_bytes")),
+        *((name, ctypes.c_int64) for name in ("candidate_columns", "earliest", "latest", "units")),
+        ("unit", ctypes.c_int64 * (2 * _MOST_UNITS)),
+        ("numbers", ctypes.c_int64 * len(ROLES)),
+    )
+
+
+class _Column(ctypes.Structure):
+    """`ColumnOptions` of `schema.hpp`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("element", "listed", "parts", "required", "filled")),
+        *((name, ctypes.c_int64) for name in ("anchor", "time")),
+        ("fill", ctypes.c_uint64),
+        ("fill_bytes", ctypes.c_int64),
+    )
+
+
+class _Head(ctypes.Structure):
+    """`Head` of `parse.cpp`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("code", "part", "name_at", "name_size", "a", "b")),
+        *((name, ctypes.c_int64) for name in ("id_at", "id_size", "side_at", "side_size")),
+        *((name, ctypes.c_int64) for name in ("bid_column_at", "bid_column_size")),
+        ("version", ctypes.c_uint64),
+        *((name, ctypes.c_int64) for name in ("explain", "top_k", "prerank_k", "contents")),
+        *((name, ctypes.c_int64) for name in ("size", "time", "timed")),
+        *((name, ctypes.c_int64) for name in ("items_kind", "items_size", "items_longest")),
+        *((name, ctypes.c_int64) for name in ("excluded_kind", "excluded_size", "excluded_longest")),
+        *((name, ctypes.c_void_p) for name in ("context", "candidates", "items", "excluded")),
+    )
+
+
+@dataclass(frozen=True)
+class ItemValues:
+    """Ids or names of items, whatever their number.
+
+    Args:
+        kind: "ids" or "names".
+        longest: bytes of the longest name.
+        array: int64[n] or string[n].
+    """
+
+    kind: str
+    longest: int
+    array: pa.Array
+
+
+@dataclass(slots=True)
+class ParsedRequest:
+    """Request that was read; its columns are empty where the code is not GOOD.
+
+    Args:
+        name: column that the error is about.
+        numbers: of the error's sentence.
+        contents: number of messages with inline content; they are whole, and not read.
+        size: candidates; 1 for requests without columns of them.
+        time: of the request; None: it has no time.
+        bids: f64[n], 1 where the request has none.
+        items, excluded: None: the request does not name any.
+    """
+
+    code: Code
+    part: Part
+    name: str
+    numbers: tuple[int, int]
+    request_id: str
+    side: str
+    bid_column: str
+    version: int
+    explain: int
+    top_k: int
+    prerank_k: int
+    contents: int
+    size: int
+    time: int | None
+    context: dict[str, pa.Array]
+    candidates: dict[str, pa.Array]
+    bids: F64
+    items: ItemValues | None
+    excluded: ItemValues | None
+
+
+_NO_BIDS = np.empty(0)
+
+
+class RequestParser:
+    """Parser of requests of one kind. Thread-safe.
+
+    Args:
+        numbers: role (`ROLES`) → number of the field, below 64; others are no fields of the message. With
+            "candidates" a request has columns of candidates, and bids.
+        columns: that features read, in the order of the results.
+        names: of columns that requests may have, too; they are not read.
+        item_column: name of the column that no request may have, because the server fills it in.
+    """
+
+    def __init__(
+        self,
+        numbers: Mapping[str, int],
+        columns: Sequence[RequestColumn],
+        names: Sequence[str],
+        rules: RequestRules,
+        item_column: str = "",
+    ) -> None:
+        assert all(0 < number < 64 for number in numbers.values()) and len(rules.units) <= _MOST_UNITS
+        self._columns = tuple(columns)
+        self._parts = ctypes.c_uint8 * max(len(columns), 1)
+        self._schemas: dict[bytes, tuple[pa.Schema, pa.Schema]] = {}
+        self._library = _library()
+        self._handle = self._library.request_new(
+            ctypes.byref(
+                _Settings(
+                    *(rules.candidates, rules.list, rules.string_bytes, "candidates" in numbers),
+                    *(*rules.times, len(rules.units)),
+                    tuple(bound for unit in rules.units for bound in unit),
+                    tuple(numbers.get(role, 0) for role in ROLES),
+                )
+            )
+        )
+        weakref.finalize(self, self._library.request_delete, self._handle)
+        for column in columns:
+            self._add(column)
+        for name in names:
+            self._library.request_name(self._handle, name.encode(), len(name.encode()))
+        self._library.request_item_column(self._handle, item_column.encode(), len(item_column.encode()))
+
+    def parse(self, raw: bytes) -> ParsedRequest:
+        """Parse a request.
+
+        Raises:
+            MemoryError: no memory.
+        """
+        head, parts = _Head(), self._parts()
+        self._library.request_parse(self._handle, raw, len(raw), ctypes.byref(head), parts)
+        code = head.code
+        if code == Code.NO_MEMORY:
+            raise MemoryError("no memory for the columns of a request")
+        context: dict[str, pa.Array] = {}
+        candidates: dict[str, pa.Array] = {}
+        bids, items, excluded = _NO_BIDS, None, None
+        if code == Code.GOOD:
+            of_context, of_candidates = self._arrow(bytes(parts))
+            if head.context:
+                context = _arrays(head.context, of_context)
+            if head.candidates:
+                candidates = _arrays(head.candidates, of_candidates)
+                bids = candidates.pop(_BIDS).to_numpy()
+            items = _items(head.items, head.items_kind, head.items_longest)
+            excluded = _items(head.excluded, head.excluded_kind, head.excluded_longest)
+        return ParsedRequest(
+            Code(code),
+            Part(head.part),
+            _text(raw, head.name_at, head.name_size),
+            (head.a, head.b),
+            _text(raw, head.id_at, head.id_size),
+            _text(raw, head.side_at, head.side_size),
+            _text(raw, head.bid_column_at, head.bid_column_size),
+            head.version,
+            head.explain,
+            head.top_k,
+            head.prerank_k,
+            head.contents,
+            head.size,
+            head.time if head.timed else None,
+            context,
+            candidates,
+            bids,
+            items,
+            excluded,
+        )
+
+    def _add(self, column: RequestColumn) -> None:
+        listed = pa.types.is_list(column.arrow)
+        element = column.arrow.value_type if listed else column.arrow
+        bits, text = 0, b""
+        if isinstance(column.fill, str | bytes):
+            text = column.fill.encode() if isinstance(column.fill, str) else column.fill
+        elif column.fill is not None:
+            bits = int.from_bytes(np.array(column.fill, element.to_pandas_dtype()).tobytes(), "little")
+        name, parts = column.name.encode(), sum(column.parts)
+        options = _Column(
+            *(_ELEMENTS.index(element), listed, parts, column.required, column.fill is not None),
+            *(column.anchor, column.time, bits, len(text)),
+        )
+        self._library.request_column(self._handle, name, len(name), ctypes.byref(options), text)
+
+    def _arrow(self, parts: bytes) -> tuple[pa.Schema, pa.Schema]:
+        """Schemas of the context and of the candidates with their bids."""
+        found = self._schemas.get(parts)
+        if found is None:
+            fields = {
+                part: [
+                    pa.field(c.name, c.arrow) for c, p in zip(self._columns, parts, strict=False) if p == part
+                ]
+                for part in Part
+            }
+            bids = pa.field(_BIDS, pa.float64())
+            found = pa.schema(fields[Part.CONTEXT]), pa.schema([*fields[Part.CANDIDATES], bids])
+            if len(self._schemas) >= _KEPT_SCHEMAS:
+                self._schemas.clear()
+            self._schemas[parts] = found
+        return found
+
+
+def _arrays(address: int, schema: pa.Schema) -> dict[str, pa.Array]:
+    """Columns of a batch at an address, which Arrow takes over."""
+    batch = pa.RecordBatch._import_from_c(address, schema)
+    return dict(zip(schema.names, batch.columns, strict=True))
+
+
+def _items(address: int | None, kind: int, longest: int) -> ItemValues | None:
+    if address is None:
+        return None
+    named = KINDS[kind] == "strings"
+    array = pa.Array._import_from_c(address, pa.string() if named else pa.int64())
+    return ItemValues("names" if named else "ids", longest, array)
+
+
+def _text(raw: bytes, at: int, size: int) -> str:
+    return raw[at : at + size].decode() if size else ""
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = kernel_library()
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.request_new.restype, library.request_new.argtypes = pointer, [pointer]
+    library.request_delete.restype, library.request_delete.argtypes = None, [pointer]
+    library.request_column.restype = None
+    library.request_column.argtypes = [pointer, ctypes.c_char_p, number, pointer, ctypes.c_char_p]
+    library.request_name.restype = None
+    library.request_name.argtypes = [pointer, ctypes.c_char_p, number]
+    library.request_item_column.restype = None
+    library.request_item_column.argtypes = [pointer, ctypes.c_char_p, number]
+    library.request_parse.restype = None
+    library.request_parse.argtypes = [pointer, ctypes.c_char_p, number, pointer, pointer]
+    return library

@@ -252,11 +252,12 @@ class StageClock:
 
     Args:
         role: of the server.
+        since: begin of the first stage, an instant of time.perf_counter().
     """
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, role: str, since: float) -> None:
         self._role = role
-        self._since = time.perf_counter()
+        self._since = since
 
     def ended(self, stage: str) -> float:
         """Observe the time since the end of the stage before as that of `stage`; return it in seconds.

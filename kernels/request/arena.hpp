@@ -9,13 +9,18 @@ namespace livectr::request {
 
 class Arena {
   public:
-    // Room for `count` values, from a line of the cache on; not initialised. Throws bad_alloc.
+    // Room for `count` values, not initialised. Long ones begin with a line of the cache; short ones lie close together,
+    // because a request finds them in no cache. Throws bad_alloc.
     template <typename T>
     T* take(int64_t count) {
-        const int64_t bytes = (std::max<int64_t>(count, 1) * int64_t(sizeof(T)) + LINE - 1) / LINE * LINE;
-        if (bytes > left_) grow(bytes);
-        uint8_t* const found = at_;
-        at_ += bytes, left_ -= bytes;
+        const int64_t bytes = (std::max<int64_t>(count, 1) * int64_t(sizeof(T)) + WORD - 1) / WORD * WORD;
+        int64_t skipped = bytes < LINE ? 0 : to_line(at_);
+        if (bytes + skipped > left_) {
+            grow(bytes);
+            skipped = to_line(at_);
+        }
+        uint8_t* const found = at_ + skipped;
+        at_ = found + bytes, left_ -= skipped + bytes;
         return reinterpret_cast<T*>(found);
     }
 
@@ -28,7 +33,7 @@ class Arena {
     }
 
   private:
-    static constexpr int64_t LINE = 64, FIRST = 16 << 10, MOST_KEPT = 1 << 20;
+    static constexpr int64_t WORD = 8, LINE = 64, FIRST = 16 << 10, MOST_KEPT = 1 << 20;
 
     void grow(int64_t bytes) {
         const int64_t size = std::max(bytes + LINE, next_);
@@ -38,10 +43,9 @@ class Arena {
         rewind();
     }
 
-    void rewind() {
-        const int64_t skipped = int64_t(-reinterpret_cast<uintptr_t>(base_) % uint64_t(LINE));
-        at_ = base_ + skipped, left_ = size_ - skipped;
-    }
+    void rewind() { at_ = base_, left_ = size_; }
+
+    static int64_t to_line(const uint8_t* at) { return int64_t(-reinterpret_cast<uintptr_t>(at) % uint64_t(LINE)); }
 
     std::vector<std::unique_ptr<uint8_t[]>> blocks_;
     uint8_t *base_ = nullptr, *at_ = nullptr;

@@ -174,39 +174,97 @@ class ItemValues:
     array: pa.Array
 
 
-@dataclass(slots=True)
 class ParsedRequest:
-    """Request that was read; its columns are empty where the code is not GOOD.
+    """Request that was read; it has no columns where the code is not GOOD.
 
     Args:
-        name: column that the error is about.
-        numbers: of the error's sentence.
-        contents: number of messages with inline content; they are whole, and not read.
-        size: candidates; 1 for requests without columns of them.
-        time: of the request; None: it has no time.
+        raw: bytes of the request.
+        head: result of the parser.
+
+    Attributes:
+        context, candidates: name → array of 1 and of n values.
         bids: f64[n], 1 where the request has none.
         items, excluded: None: the request does not name any.
     """
 
-    code: Code
-    part: Part
-    name: str
-    numbers: tuple[int, int]
-    request_id: str
-    side: str
-    bid_column: str
-    version: int
-    explain: int
-    top_k: int
-    prerank_k: int
-    contents: int
-    size: int
-    time: int | None
-    context: dict[str, pa.Array]
-    candidates: dict[str, pa.Array]
-    bids: F64
-    items: ItemValues | None
-    excluded: ItemValues | None
+    __slots__ = ("_head", "_raw", "bids", "candidates", "code", "context", "excluded", "items")
+
+    def __init__(self, raw: bytes, head: _Head) -> None:
+        self._raw, self._head = raw, head
+        self.code: int = head.code  # a Code; to make one takes as long as to parse a column
+        self.context: dict[str, pa.Array] = {}
+        self.candidates: dict[str, pa.Array] = {}
+        self.bids: F64 = _NO_BIDS
+        self.items: ItemValues | None = None
+        self.excluded: ItemValues | None = None
+
+    @property
+    def part(self) -> Part:
+        """Part that the error is in."""
+        return Part(self._head.part)
+
+    @property
+    def name(self) -> str:
+        """Name of the column that the error is about."""
+        return self._text(self._head.name_at, self._head.name_size)
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Numbers of the error's sentence."""
+        return self._head.a, self._head.b
+
+    @property
+    def request_id(self) -> str:
+        """Field `request_id`."""
+        return self._text(self._head.id_at, self._head.id_size)
+
+    @property
+    def side(self) -> str:
+        """Field `side`."""
+        return self._text(self._head.side_at, self._head.side_size)
+
+    @property
+    def bid_column(self) -> str:
+        """Field `bid_column`."""
+        return self._text(self._head.bid_column_at, self._head.bid_column_size)
+
+    @property
+    def version(self) -> int:
+        """Field `version`."""
+        return int(self._head.version)
+
+    @property
+    def explain(self) -> int:
+        """Field `explain`."""
+        return int(self._head.explain)
+
+    @property
+    def top_k(self) -> int:
+        """Field `top_k`."""
+        return int(self._head.top_k)
+
+    @property
+    def prerank_k(self) -> int:
+        """Field `prerank_k`."""
+        return int(self._head.prerank_k)
+
+    @property
+    def contents(self) -> int:
+        """Number of messages with inline content; they are whole, and not read."""
+        return int(self._head.contents)
+
+    @property
+    def size(self) -> int:
+        """Number of candidates; 1 for requests without columns of them."""
+        return int(self._head.size)
+
+    @property
+    def time(self) -> int | None:
+        """Time of the request; None: it has no time."""
+        return int(self._head.time) if self._head.timed else None
+
+    def _text(self, at: int, size: int) -> str:
+        return self._raw[at : at + size].decode() if size else ""
 
 
 _NO_BIDS = np.empty(0)
@@ -261,42 +319,19 @@ class RequestParser:
         """
         head, parts = _Head(), self._parts()
         self._library.request_parse(self._handle, raw, len(raw), ctypes.byref(head), parts)
-        code = head.code
-        if code == Code.NO_MEMORY:
+        if head.code == Code.NO_MEMORY:
             raise MemoryError("no memory for the columns of a request")
-        context: dict[str, pa.Array] = {}
-        candidates: dict[str, pa.Array] = {}
-        bids, items, excluded = _NO_BIDS, None, None
-        if code == Code.GOOD:
+        parsed = ParsedRequest(raw, head)
+        if parsed.code == Code.GOOD:
             of_context, of_candidates = self._arrow(bytes(parts))
             if head.context:
-                context = _arrays(head.context, of_context)
+                parsed.context = _arrays(head.context, of_context)
             if head.candidates:
-                candidates = _arrays(head.candidates, of_candidates)
-                bids = candidates.pop(_BIDS).to_numpy()
-            items = _items(head.items, head.items_kind, head.items_longest)
-            excluded = _items(head.excluded, head.excluded_kind, head.excluded_longest)
-        return ParsedRequest(
-            Code(code),
-            Part(head.part),
-            _text(raw, head.name_at, head.name_size),
-            (head.a, head.b),
-            _text(raw, head.id_at, head.id_size),
-            _text(raw, head.side_at, head.side_size),
-            _text(raw, head.bid_column_at, head.bid_column_size),
-            head.version,
-            head.explain,
-            head.top_k,
-            head.prerank_k,
-            head.contents,
-            head.size,
-            head.time if head.timed else None,
-            context,
-            candidates,
-            bids,
-            items,
-            excluded,
-        )
+                parsed.candidates = _arrays(head.candidates, of_candidates)
+                parsed.bids = parsed.candidates.pop(_BIDS).to_numpy()
+            parsed.items = _items(head.items, head.items_kind, head.items_longest)
+            parsed.excluded = _items(head.excluded, head.excluded_kind, head.excluded_longest)
+        return parsed
 
     def _add(self, column: RequestColumn) -> None:
         listed = pa.types.is_list(column.arrow)
@@ -343,10 +378,6 @@ def _items(address: int | None, kind: int, longest: int) -> ItemValues | None:
     named = KINDS[kind] == "strings"
     array = pa.Array._import_from_c(address, pa.string() if named else pa.int64())
     return ItemValues("names" if named else "ids", longest, array)
-
-
-def _text(raw: bytes, at: int, size: int) -> str:
-    return raw[at : at + size].decode() if size else ""
 
 
 @functools.cache

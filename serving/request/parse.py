@@ -65,13 +65,12 @@ class Request:
     Args:
         raw: its bytes.
         reader: that has parsed them.
-
-    Attributes:
         parsed: its fields.
+        since: instant of time.perf_counter() at which parsing began.
     """
 
-    def __init__(self, raw: bytes, reader: RequestReader, parsed: ParsedRequest) -> None:
-        self.raw, self.reader, self.parsed = raw, reader, parsed
+    def __init__(self, raw: bytes, reader: RequestReader, parsed: ParsedRequest, since: float) -> None:
+        self.raw, self.reader, self.parsed, self.since = raw, reader, parsed, since
 
     @property
     def request_id(self) -> str:
@@ -101,7 +100,7 @@ class Request:
             RequestError: names the wrong field.
         """
         parsed = self.parsed
-        if parsed.code is not Code.GOOD:
+        if parsed.code != Code.GOOD:
             raise request_error(parsed, self.reader.layout)
         now_ms = time.time_ns() // 1_000_000 if parsed.time is None else parsed.time
         return RequestColumns(parsed.size, parsed.context, parsed.candidates, now_ms)
@@ -118,7 +117,7 @@ class Request:
 
     def key(self, name: str) -> str:
         """Value of a column of the context, as text; empty: it is not there."""
-        if self.parsed.code is Code.GOOD and self.reader.layout.columns.get(name) is not None:
+        if self.parsed.code == Code.GOOD and self.reader.layout.columns.get(name) is not None:
             array = self.parsed.context.get(name)
             return "" if array is None else str(array[0].as_py())
         for column in self.message.context:
@@ -152,10 +151,11 @@ class RequestReader:
 
     def read(self, raw: bytes) -> Request:
         """Read the bytes of a request. Raises RequestError if they are no message of its kind."""
+        since = time.perf_counter()
         parsed = self._parser.parse(raw)
-        if parsed.code is Code.DAMAGED:
+        if parsed.code == Code.DAMAGED:
             raise damaged(self.layout.message)
-        return Request(raw, self, parsed)
+        return Request(raw, self, parsed, since)
 
     def own(self, request: Request) -> Request:
         """The request, by this reader's layout: another side may have read it."""

@@ -78,16 +78,17 @@ def damaged(message: str) -> RequestError:
 
 def request_error(parsed: ParsedRequest, layout: RequestLayout) -> RequestError:
     """Error of a request whose code is not GOOD."""
-    if parsed.code is Code.DAMAGED:
+    code = Code(parsed.code)
+    if code is Code.DAMAGED:
         return damaged(layout.message)
-    if parsed.code is Code.MISSING:
+    if code is Code.MISSING:
         return _missing(list(layout.columns.values())[parsed.numbers[0]], layout)
-    field = _FIELDS.get(parsed.code, "request_id")
+    field = _FIELDS.get(code, "request_id")
     if parsed.part is not Part.OUTSIDE:
         field = f"{parsed.part.name.lower()}.{parsed.name}"
-    elif parsed.code is Code.NOT_FINITE:
+    elif code is Code.NOT_FINITE:
         field = "bids"
-    return RequestError(field, _SENTENCES[parsed.code](_Wrong(parsed.name, *parsed.numbers, layout)))
+    return RequestError(field, _SENTENCES[code](_Wrong(parsed.name, *parsed.numbers, layout)))
 
 
 @dataclass(frozen=True)

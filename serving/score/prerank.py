@@ -136,7 +136,7 @@ class PreRanker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        clock = metrics.StageClock(ROLE)
+        clock = metrics.StageClock(ROLE, request.since)
         query = self._query(self.schema.reader.own(request))
         clock.ended("parse")
         scores = at_one_version(

@@ -134,7 +134,7 @@ class Ranker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        clock = metrics.StageClock(ROLE)
+        clock = metrics.StageClock(ROLE, request.since)
         request = self.schema.reader.own(request)
         explain = request.parsed.explain
         check_explain(explain)

@@ -159,7 +159,7 @@ class Recommender:
         Raises:
             AnswerError: the status that the client receives.
         """
-        clock, check = metrics.StageClock(ROLE), current_call().check
+        clock, check = metrics.StageClock(ROLE, request.since), current_call().check
         request = self.schema.reader.own(request)
         query = self._query(request)
         clock.ended("parse")

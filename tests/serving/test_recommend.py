@@ -238,7 +238,7 @@ def test_it_needs_a_version_and_a_pre_rank_model(redis_url: str, serve: Serve) -
 
 
 def test_a_deadline_ends_a_request_between_stages() -> None:
-    funnel = _Funnel(StageClock("recommend"), time.monotonic() - 1)
+    funnel = _Funnel(StageClock("recommend", time.perf_counter()), time.monotonic() - 1)
     with pytest.raises(DeadlineError, match="in the stage prerank"):
         funnel.ended("prerank", 3, 2)
 

@@ -196,7 +196,7 @@ def test_pre_rank_says_that_rows_of_a_new_item_may_be_missing(stage: Stage) -> N
 
 
 def test_the_end_of_a_stage_looks_at_deadline_and_client() -> None:
-    clock = StageClock("rank")
+    clock = StageClock("rank", time.perf_counter())
     clock.ended("parse")
     with answering(Call(time.monotonic() - 1)), pytest.raises(DeadlineError, match="in the stage extract"):
         clock.ended("extract")

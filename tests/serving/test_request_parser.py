@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -118,16 +119,17 @@ def test_groups_are_as_deep_as_protobuf_takes_them() -> None:
                 assert not good, depth
 
 
+def asked(read: RequestReader, start: int) -> Request:
+    """Request of 12 candidates from `start` on."""
+    items = list(range(start, start + 12))
+    context = [column_of("user", ["anna"]), column_of("ts", [NOW_MS]), column_of("one int32", [7])]
+    request = pb.RankRequest(context=context, candidates=[column_of("item", items)], bids=items)
+    return read.read(request.SerializeToString())
+
+
 def test_arrays_outlive_the_request_and_its_reader() -> None:
     """Memory is lent again only after the last array is gone."""
     read = RequestReader(pb.RankRequest, layout(pb.RankRequest))
-    context = [column_of("user", ["anna"]), column_of("ts", [NOW_MS]), column_of("one int32", [7])]
-
-    def asked(read: RequestReader, start: int) -> Request:
-        items = list(range(start, start + 12))
-        request = pb.RankRequest(context=context, candidates=[column_of("item", items)], bids=items)
-        return read.read(request.SerializeToString())
-
     kept = [(start, asked(read, start)) for start in range(100)]
     arrays = [(start, request.columns.candidates["item"], request.bids) for start, request in kept]
     del kept
@@ -138,3 +140,15 @@ def test_arrays_outlive_the_request_and_its_reader() -> None:
     for start, items, bids in arrays:
         assert items.to_pylist() == bids.tolist() == list(range(start, start + 12))
     assert pa.concat_arrays([items for _, items, _ in arrays]).null_count == 0
+
+
+def test_threads_share_a_reader() -> None:
+    read = RequestReader(pb.RankRequest, layout(pb.RankRequest))
+
+    def requests(first: int) -> list[int]:
+        kept = [asked(read, first + number) for number in range(50)]
+        return [request.columns.candidates["item"][11].as_py() for request in kept]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(requests, range(0, 8_000, 1_000)))
+    assert found == [[first + number + 11 for number in range(50)] for first in range(0, 8_000, 1_000)]

@@ -33,7 +33,7 @@ class Arena {
     }
 
   private:
-    static constexpr int64_t WORD = 8, LINE = 64, FIRST = 16 << 10, MOST_KEPT = 1 << 20;
+    static constexpr int64_t WORD = 8, LINE = 64, FIRST = 16 << 10, MOST_KEPT = 512 << 10;
 
     void grow(int64_t bytes) {
         const int64_t size = std::max(bytes + LINE, next_);

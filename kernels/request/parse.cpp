@@ -22,7 +22,7 @@ struct Lent {
 };
 
 struct ArenaPool {
-    static constexpr size_t MOST = 64;
+    static constexpr size_t MOST = 16;
     std::mutex mutex;
     std::vector<std::unique_ptr<Lent>> idle;
 

@@ -329,8 +329,10 @@ class RequestParser:
             if head.candidates:
                 parsed.candidates = _arrays(head.candidates, of_candidates)
                 parsed.bids = parsed.candidates.pop(_BIDS).to_numpy()
-            parsed.items = _items(head.items, head.items_kind, head.items_longest)
-            parsed.excluded = _items(head.excluded, head.excluded_kind, head.excluded_longest)
+            if head.items:
+                parsed.items = _items(head.items, head.items_kind, head.items_longest)
+            if head.excluded:
+                parsed.excluded = _items(head.excluded, head.excluded_kind, head.excluded_longest)
         return parsed
 
     def _add(self, column: RequestColumn) -> None:
@@ -372,9 +374,7 @@ def _arrays(address: int, schema: pa.Schema) -> dict[str, pa.Array]:
     return dict(zip(schema.names, batch.columns, strict=True))
 
 
-def _items(address: int | None, kind: int, longest: int) -> ItemValues | None:
-    if address is None:
-        return None
+def _items(address: int, kind: int, longest: int) -> ItemValues:
     named = KINDS[kind] == "strings"
     array = pa.Array._import_from_c(address, pa.string() if named else pa.int64())
     return ItemValues("names" if named else "ids", longest, array)

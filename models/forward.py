@@ -10,13 +10,14 @@ computed with the logits, it is added in the same order, so that logits have the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from livectr.kernels.network.forward import F32, ForwardNetwork, Kept, Shape, Sources
+from livectr.kernels.request.score import Reads
 from livectr.models.base import CTRModel
 from livectr.models.inputs import Gathered
 from livectr.models.layers import MLP, FieldLinear, FirstOrder, SubsetLinear
@@ -89,6 +90,9 @@ class CompiledForward:
         fields: F.
         dense: Dd, number of dense features.
         items: features whose partial result may be kept.
+
+    Attributes:
+        network: compiled.
     """
 
     def __init__(
@@ -119,12 +123,36 @@ class CompiledForward:
             parameters += [wide.scale, of_dense[order], torch.zeros(sum(others[_BLOCKS:]))]
         if mlp is not None:
             parameters += [weight, numbers[order], *(block.weight for block in layers.blocks), *_in_turn(mlp)]
-        self._network = ForwardNetwork(self._shape, [_numbers(p) for p in parameters])
+        self.network = ForwardNetwork(self._shape, [_numbers(p) for p in parameters])
 
     @property
     def partial_size(self) -> int:
         """S, numbers of an item's partial result."""
-        return self._network.partial_size
+        return self.network.partial_size
+
+    def reads(self, own: Sequence[int], shared: Sequence[int], start: int = 0) -> Reads:
+        """Inputs that the network reads of a batch.
+
+        Args:
+            own: numbers of the rows' own fields. Without an item's field the items are apart: dense numbers
+                are without the items', too.
+            shared: numbers of the other fields.
+            start: as in `logits`.
+        """
+
+        def pairs(numbers: Sequence[int], chosen: Set[int]) -> tuple[tuple[int, int], ...]:
+            return tuple((place, number) for place, number in enumerate(numbers) if number in chosen)
+
+        apart = bool(self._items) and not self._of_items & {*own, *shared}
+        return Reads(
+            shared=pairs(shared, self._fields),
+            own=pairs(own, self._fields - self._of_items),
+            items=pairs(own, self._fields & self._of_items),
+            dense=range(len(self._rest)) if apart else self._rest,
+            dense_of_items=() if apart else self._items.dense,
+            first=start + self._offset,
+            has_items=bool(self._items),
+        )
 
     def partials(self, own: tuple[F32, Sequence[int]], dense: F32, start: int = 0) -> F32:
         """Compute the partial results of items f32[B, S].
@@ -139,7 +167,7 @@ class CompiledForward:
         sources.add_fields(*own, start + self._offset, self._fields & self._of_items)
         if self._items.dense:
             sources.add(dense, _ITEM_DENSE)
-        return self._network.partials(len(dense), sources)
+        return self.network.partials(len(dense), sources)
 
     def logits(
         self,
@@ -172,7 +200,7 @@ class CompiledForward:
         for number, block in enumerate(self._blocks, start=_BLOCKS):
             assert gathered is not None
             sources.add(block.inputs(gathered)[:rows].contiguous().numpy(), number)
-        return self._network(rows, sources, common, kept)
+        return self.network(rows, sources, common, kept)
 
 
 _ITEM_DENSE, _BLOCKS = 1, 2

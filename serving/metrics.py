@@ -259,14 +259,18 @@ class StageClock:
         self._role = role
         self._since = since
 
-    def ended(self, stage: str) -> float:
+    def ended(self, stage: str, at: float | None = None) -> float:
         """Observe the time since the end of the stage before as that of `stage`; return it in seconds.
+
+        Args:
+            stage: that ended.
+            at: instant of time.perf_counter() at which it did; None: it is now.
 
         Raises:
             DeadlineError: the deadline of the thread's call has passed.
             CancelledError: the client went.
         """
-        since, now = self._since, time.perf_counter()
+        since, now = self._since, time.perf_counter() if at is None else at
         seconds, self._since = now - since, now
         STAGE_SECONDS.labels(self._role, stage).observe(seconds)
         if tracing.TRACER is not None:

@@ -78,6 +78,7 @@ KINDS = {
             *("tests/kernels/test_unique.py", "tests/kernels/test_gather.py", "tests/kernels/test_usage.py"),
             *(
                 "tests/kernels/test_retrieval.py",
+                "tests/kernels/test_score.py",
                 "tests/kernels/test_layers.py",
                 "tests/ingest/test_features.py",
                 "tests/ingest/test_staging.py",

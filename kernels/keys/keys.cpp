@@ -21,22 +21,6 @@ void numbers_find(void* numbers, const int64_t* keys, int64_t n, uint32_t* out) 
     find_rows(static_cast<Numbers*>(numbers)->index.view(), keys, n, out);
 }
 
-// Addresses first + stride * number of keys, 0 of unknown keys; adds 1 to uses[number] for each.
-void numbers_places(const void* numbers, const int64_t* keys, int64_t n, int64_t first, int64_t stride, uint32_t* uses,
-                    int64_t* out) {
-    constexpr int64_t PART = 256;
-    uint32_t rows[PART];
-    for (int64_t begin = 0; begin < n; begin += PART) {
-        const int64_t size = std::min(PART, n - begin);
-        find_rows(static_cast<const Numbers*>(numbers)->index.view(), keys + begin, size, rows);
-        for (int64_t i = 0; i < size; ++i) {
-            const bool known = rows[i] != NO_ROW;
-            out[begin + i] = known ? first + stride * int64_t(rows[i]) : 0;
-            if (known) ++uses[rows[i]];
-        }
-    }
-}
-
 // Rows of keys less `first`, and a bit for each key that has one; returns how many have none.
 // row_of: row of each number, negative: none.
 int64_t numbers_rows(const void* numbers, const int64_t* keys, int64_t n, const int64_t* row_of, int64_t first,

@@ -66,21 +66,6 @@ class KeyNumbers:
         self._calls.numbers_find(self._handle, address(keys), len(keys), address(numbers))
         return numbers
 
-    def places(self, keys: I64, first: int, stride: int, uses: U32) -> I64:
-        """Addresses int64[n] of the rows of keys int64[n]; 0 of an unknown key.
-
-        Args:
-            keys: int64[n].
-            first: address of the row of number 0.
-            stride: bytes from a row to the next.
-            uses: uint32[numbers], to which each key adds 1.
-        """
-        keys, out = contiguous(keys, np.int64, (None,)), np.empty(len(keys), np.int64)
-        self._calls.numbers_places(
-            self._handle, address(keys), len(keys), first, stride, address(uses), address(out)
-        )
-        return out
-
     def rows(self, keys: I64, row_of: I64, first: int) -> tuple[U8, npt.NDArray[np.int32], int]:
         """Find the rows of keys, as numbers less `first` and a bitmap.
 
@@ -119,8 +104,6 @@ def _library() -> ctypes.CDLL:
     library.numbers_new.restype = handle
     library.numbers_free.argtypes = [handle]
     library.numbers_find.argtypes = [handle, handle, number, handle]
-    library.numbers_places.restype = None
-    library.numbers_places.argtypes = [handle, handle, number, number, number, handle, handle]
     library.numbers_rows.restype = number
     library.numbers_rows.argtypes = [handle, handle, number, handle, number, handle, handle]
     library.numbers_assign.restype, library.numbers_assign.argtypes = (

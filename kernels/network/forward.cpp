@@ -10,6 +10,7 @@
 // sources share their partial result; that of an item's sources may be kept between calls.
 //
 // A sum runs over its terms in order, whatever rows are beside it: equal rows have equal bits.
+#include "network/forward.hpp"
 #include "runtime/threads.hpp"
 
 #include <cstring>
@@ -58,13 +59,6 @@ inline void multiply(Vec (&sums)[MR][2], const float* const* a, const float* pan
         }
     }
 }
-
-// A part of the inputs of every row: a field's vector, behind whose weight w it lies, or dense features.
-struct Source {
-    const float* data;  // of row 0
-    int64_t stride;     // floats from row to row
-    int32_t number;     // of the source in the network
-};
 
 struct Network {
     struct Layer {
@@ -376,15 +370,12 @@ Network* forward_new(const int64_t* sizes, int64_t layers, const int64_t* depths
 
 int64_t forward_partial_size(const Network* network) { return network->partial_size(); }
 
-// Partial results out[rows, partial_size] of rows with `count` sources.
 bool forward_partials(const Network* network, const Source* sources, int64_t count, int64_t rows, float* out) {
     return in_blocks(rows, count, 0, [=](int64_t row, int height, const float** inputs, float*) {
         network->partials(sources, count, row, height, inputs, out + row * network->partial_size());
     });
 }
 
-// Logits out[rows] of rows with `count` sources of their own and `shared` sources that all rows share. kept: null, or
-// the addresses of the rows' partial results of other sources, which are added to those of the shared sources.
 bool forward_run(const Network* network, const Source* own, int64_t count, const Source* common, int64_t shared,
                  const float* const* kept, int64_t rows, float* out) {
     using namespace livectr::forward;

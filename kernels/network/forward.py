@@ -134,18 +134,18 @@ class ForwardNetwork:
             raise ValueError(f"{len(numbers)} parameters were given for {expected} of {shape}")
         self._library = _library()
         sizes, depths = np.array(shape.layers, np.int64), np.array(shape.depths, np.int64)
-        self._handle = self._library.forward_new(
+        self.handle: int = self._library.forward_new(
             *(address(sizes), len(sizes), address(depths), len(depths), shape.fields, shape.dim),
             *(shape.wide, shape.pairs, shape.prelu, address(numbers)),
         )
-        if not self._handle:
+        if not self.handle:
             raise MemoryError("no memory for a packed network")
-        weakref.finalize(self, self._library.forward_delete, self._handle)
+        weakref.finalize(self, self._library.forward_delete, self.handle)
 
     @property
     def partial_size(self) -> int:
         """S, numbers of a row's partial result."""
-        return int(self._library.forward_partial_size(self._handle))
+        return int(self._library.forward_partial_size(self.handle))
 
     def partials(self, rows: int, own: Sources) -> F32:
         """Compute the partial results of some sources, f32[rows, S]; they add up over sources (DES's M_j).
@@ -157,7 +157,7 @@ class ForwardNetwork:
         if not own.rows() <= {rows}:
             raise ValueError(f"sources of {own.rows()} rows, not {rows}")
         table, out = own.table(), np.empty((rows, self.partial_size), np.float32)
-        if not self._library.forward_partials(self._handle, address(table), len(table), rows, address(out)):
+        if not self._library.forward_partials(self.handle, address(table), len(table), rows, address(out)):
             raise MemoryError("no memory for the partial results of a network")
         return out
 
@@ -181,7 +181,7 @@ class ForwardNetwork:
         each, common = own.table(), shared.table()
         out = np.empty(rows, np.float32)
         if not self._library.forward_run(
-            *(self._handle, address(each), len(each), address(common), len(common)),
+            *(self.handle, address(each), len(each), address(common), len(common)),
             *(None if kept is None else address(kept.addresses), rows, address(out)),
         ):
             raise MemoryError("no memory for the activations of a network")

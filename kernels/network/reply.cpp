@@ -1,9 +1,12 @@
+#include "network/reply.hpp"
+
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
+
+using livectr::reply::Candidate;
 
 namespace {
 
@@ -16,12 +19,6 @@ uint8_t* put_varint(uint8_t* at, uint64_t value) {
 uint8_t* begin_packed(uint8_t* at, int64_t field, uint64_t bytes) {
     return put_varint(put_varint(at, static_cast<uint64_t>(field << 3 | 2)), bytes);
 }
-
-struct Candidate {
-    uint64_t key;
-    double ecpm;
-    uint32_t index;
-};
 
 // Key that rises where a revenue falls; 0 and -0 are equal, and NaN comes last.
 uint64_t descending(double ecpm) {
@@ -50,18 +47,19 @@ const Candidate* sorted(Candidate* from, Candidate* to, int64_t n) {
 
 }  // namespace
 
-extern "C" {
+namespace livectr::reply {
 
-// Packs order, probabilities and revenues bid * pctr of n candidates, best revenue first, as repeated fields
-// fields[0] (uint32), fields[1] (float), fields[2] (double). Returns the number of bytes, -1 without memory.
-int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int64_t* fields, uint8_t* out) {
-    std::unique_ptr<Candidate[]> memory(new (std::nothrow) Candidate[size_t(2 * n)]);
-    if (!memory) return -1;
+void probabilities(const float* logits, int64_t n, double* out) {
+    for (int64_t i = 0; i < n; ++i) out[i] = 1.0 / (1.0 + std::exp(-static_cast<double>(logits[i])));
+}
+
+int64_t pack(const double* pctr, const double* bids, int64_t n, const int64_t* fields, Candidate* memory,
+             uint8_t* out) {
     for (int64_t i = 0; i < n; ++i) {
         const double ecpm = bids[i] * pctr[i];
-        memory[size_t(i)] = {descending(ecpm), ecpm, static_cast<uint32_t>(i)};
+        memory[i] = {descending(ecpm), ecpm, static_cast<uint32_t>(i)};
     }
-    const Candidate* const order = sorted(memory.get(), memory.get() + n, n);
+    const Candidate* const order = sorted(memory, memory + n, n);
     uint64_t bytes = 0;
     for (int64_t i = 0; i < n; ++i) bytes += 1 + (i >= 1 << 7) + (i >= 1 << 14) + (i >= 1 << 21) + (i >= 1 << 28);
     uint8_t* at = begin_packed(out, fields[0], bytes);
@@ -74,5 +72,17 @@ int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int6
     at = begin_packed(at, fields[2], 8 * uint64_t(n));
     for (int64_t i = 0; i < n; ++i, at += 8) std::memcpy(at, &order[i].ecpm, 8);
     return at - out;
+}
+
+}  // namespace livectr::reply
+
+extern "C" {
+
+void reply_probabilities(const float* logits, int64_t n, double* out) { livectr::reply::probabilities(logits, n, out); }
+
+// See livectr::reply::pack. Returns -1 without memory.
+int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int64_t* fields, uint8_t* out) {
+    std::unique_ptr<Candidate[]> memory(new (std::nothrow) Candidate[size_t(2 * n)]);
+    return memory ? livectr::reply::pack(pctr, bids, n, fields, memory.get(), out) : -1;
 }
 }

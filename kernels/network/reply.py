@@ -11,6 +11,7 @@ import numpy.typing as npt
 from livectr.kernels.runtime.arrays import address, contiguous
 from livectr.kernels.runtime.library import kernel_library
 
+F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 _NUMBER_BYTES = 5 + 4 + 8
@@ -27,10 +28,14 @@ class ReplyPacker:
         index: number of the field (uint32) of the candidates' places, best revenue first.
         probability: number of the field (float) of their probabilities.
         revenue: number of the field (double) of bid times probability.
+
+    Attributes:
+        fields_at: address of these numbers, i64[3].
     """
 
     def __init__(self, index: int, probability: int, revenue: int) -> None:
         self._fields = np.array((index, probability, revenue), np.int64)
+        self.fields_at = address(self._fields)
         self._library = _library()
 
     def __call__(self, pctr: F64, bids: F64) -> bytes:
@@ -43,13 +48,23 @@ class ReplyPacker:
         pctr, bids = contiguous(pctr, np.float64, (None,)), contiguous(bids, np.float64, (None,))
         if len(bids) != len(pctr):
             raise ValueError(f"{len(bids)} bids for {len(pctr)} probabilities")
-        out = np.empty(_HEAD_BYTES + _NUMBER_BYTES * len(pctr), np.uint8)
-        size = self._library.pack_reply(
-            address(pctr), address(bids), len(pctr), address(self._fields), address(out)
-        )
+        out = np.empty(most_bytes(len(pctr)), np.uint8)
+        size = self._library.pack_reply(address(pctr), address(bids), len(pctr), self.fields_at, address(out))
         if size < 0:
             raise MemoryError("no memory for the order of a reply")
         return out[:size].tobytes()
+
+
+def most_bytes(count: int) -> int:
+    """Bound of the bytes of a reply of `count` candidates."""
+    return _HEAD_BYTES + _NUMBER_BYTES * count
+
+
+def probabilities(logits: F32) -> F64:
+    """Click probabilities f64[n] of logits f32[n]: their logistic function, in float64."""
+    logits, out = contiguous(logits, np.float32, (None,)), np.empty(len(logits))
+    _library().reply_probabilities(address(logits), len(logits), address(out))
+    return out
 
 
 @functools.cache
@@ -58,4 +73,6 @@ def _library() -> ctypes.CDLL:
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.pack_reply.restype = number
     library.pack_reply.argtypes = [pointer, pointer, number, pointer, pointer]
+    library.reply_probabilities.restype = None
+    library.reply_probabilities.argtypes = [pointer, number, pointer]
     return library

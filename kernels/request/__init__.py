@@ -1,1 +1,1 @@
-"""Kernels of requests: bytes into columns."""
+"""A request to a server, compiled: bytes → columns, and look up → score → reply."""

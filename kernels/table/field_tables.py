@@ -25,6 +25,9 @@ class FieldTables:
         blocks: number (0, 1, ...) of the block of each field; None: all are in block 0. The F_k fields of
             block k
             have the same number of rows, rows[k], an argument of every call.
+
+    Attributes:
+        handle: address of the compiled front, which this object owns; None: there are no fields.
     """
 
     def __init__(
@@ -51,14 +54,15 @@ class FieldTables:
         self._shapes: tuple[tuple[int, ...], ...] | None = None
         # Memory of forward's results: the kernel clears new pages, which takes a tenth of a forward's time.
         self._memory = Recycled(keep=1)
+        self.handle: int | None = None
         if used:
             self._library = tables[used[0]].library
             handles = np.array([tables[name].handle for name in used], np.uintp)
             table_of = np.array([used.index(table) for _, table in fields], np.int32)
-            self._handle: int = self._library.fields_new(
+            self.handle = self._library.fields_new(
                 address(handles), len(handles), address(table_of), len(table_of)
             )
-            weakref.finalize(self, self._library.fields_delete, self._handle)
+            weakref.finalize(self, self._library.fields_delete, self.handle)
 
     def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> tuple[Floats, ...]:
         """Sums of values float32[rows[k], F_k, D] of each block k.
@@ -82,7 +86,7 @@ class FieldTables:
         if self.fields:
             checked(
                 self._library.fields_forward(
-                    self._handle,
+                    self.handle,
                     address(offsets),
                     address(keys),
                     len(keys),
@@ -114,7 +118,7 @@ class FieldTables:
         some = [part.ravel() for part in parts if part.size]
         whole = some[0] if len(some) == 1 else np.concatenate([*some, np.empty(0, np.float32)])
         self._shapes = None
-        return checked(self._library.fields_backward(self._handle, address(whole))) if self.fields else 0
+        return checked(self._library.fields_backward(self.handle, address(whole))) if self.fields else 0
 
     def find(self, ends: Sequence[int], keys: npt.ArrayLike) -> Rows:
         """Row numbers uint32[n] of keys in their fields' tables; MISSING_ROW for a missing key.
@@ -148,7 +152,7 @@ class FieldTables:
         if not len(fresh):
             return 0, fresh
         unique = self._library.fields_census(
-            self._handle, address(bounds), len(fresh), address(keys), address(fresh)
+            self.handle, address(bounds), len(fresh), address(keys), address(fresh)
         )
         return checked(unique), fresh
 
@@ -169,7 +173,7 @@ class FieldTables:
         bounds = contiguous(bounds, np.int64, (len(self.used) + 1,))
         rows, out = np.empty(len(keys), np.uint32), np.empty((len(keys), dim + floats), np.float32)
         self._library.fields_read_segment(
-            self._handle, address(bounds), address(keys), at, dim, first, floats, address(rows), address(out)
+            self.handle, address(bounds), address(keys), at, dim, first, floats, address(rows), address(out)
         )
         return rows, out
 
@@ -187,7 +191,7 @@ class FieldTables:
         bounds = contiguous(bounds, np.int64, (len(self.used) + 1,))
         given = contiguous(given, np.float32, (len(rows), dim + floats))
         self._library.fields_write_segment(
-            self._handle, address(bounds), address(rows), at, dim, first, floats, address(given)
+            self.handle, address(bounds), address(rows), at, dim, first, floats, address(given)
         )
 
     def infer(
@@ -205,7 +209,7 @@ class FieldTables:
         if self.fields:
             absent = checked(
                 self._library.fields_infer(
-                    self._handle,
+                    self.handle,
                     address(offsets),
                     address(keys),
                     len(keys),

@@ -11,11 +11,9 @@ import threading
 import time
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.kernels.keys.keys import MISSING, KeyNumbers
-from livectr.kernels.runtime.arrays import address, aligned
+from livectr.kernels.request.partials import Partials
 from livectr.store.layout import F32, I64
 
 
@@ -30,18 +28,15 @@ class ItemPartials:
         before: store of the previous version; None: the first version.
 
     Attributes:
+        store: partial results by key.
         made_at: instant of time.monotonic() of the oldest partial result.
     """
 
     def __init__(self, size: int, max_bytes: int, before: ItemPartials | None = None) -> None:
-        self._size = size
-        self._most = max_bytes // (4 * size)
-        self.values: F32 = aligned(self._most, size)
-        self._first = address(self.values)
-        self._numbers = KeyNumbers()
-        self._uses: npt.NDArray[np.uint32] = np.zeros(self._most, np.uint32)
+        self.store = Partials(max_bytes // (4 * size), size)
         self._items: list[pa.Array] = []
-        self._lock = threading.Lock()
+        self._count = 0
+        self._lock = threading.Lock()  # a store and `_items` have one order
         self._before = before
         if before is not None:
             before._before = None  # nobody asks it any more, and a chain of stores would never end
@@ -49,12 +44,7 @@ class ItemPartials:
 
     def __len__(self) -> int:
         """Number of items."""
-        return len(self._numbers)
-
-    def find(self, keys: I64) -> I64:
-        """Addresses i64[n] of the partial results of keys i64[n]; 0: not stored."""
-        with self._lock:
-            return self._numbers.places(keys, self._first, 4 * self._size, self._uses)
+        return self._count
 
     def add(self, keys: I64, items: pa.Array, partials: F32, *, asked: bool = True) -> None:
         """Keep partial results f32[n, S] of distinct keys i64[n], as far as there is room.
@@ -66,14 +56,10 @@ class ItemPartials:
             asked: a request asked for them.
         """
         with self._lock:
-            new = np.flatnonzero(self._numbers.find(np.ascontiguousarray(keys)) == MISSING)
-            first = len(self._numbers)
-            new = new[: self._most - first]
-            if len(new):
-                self.values[first : first + len(new)] = partials[new]
-                self._uses[first : first + len(new)] = asked
-                self._items.append(items.take(pa.array(new)))
-                self._numbers.assign(keys[new])
+            taken = self.store.add(keys, partials, int(asked))
+            if len(taken):
+                self._items.append(items.take(pa.array(taken)))
+                self._count += len(taken)
 
     def wanted(self) -> pa.Array | None:
         """Items that were asked for at the version before, most first; a second call gives None."""
@@ -83,6 +69,6 @@ class ItemPartials:
     def used(self) -> pa.Array | None:
         """Items that were asked for, most first; None: none."""
         with self._lock:
-            items, uses = list(self._items), self._uses[: len(self._numbers)].copy()
+            items, uses = list(self._items), self.store.uses(self._count)
         order = np.argsort(-uses.astype(np.int64), kind="stable")[: np.count_nonzero(uses)]
         return pa.concat_arrays(items).take(pa.array(order)) if len(order) else None

@@ -90,11 +90,36 @@ class ItemStage:
         Raises:
             AnswerError: the status that the client receives.
         """
-        keys, store = key_of(items), self._partials(lookup)
-        addresses = store.find(keys)
+        keys = key_of(items)
+        return self.completed(lookup, items, keys, self.partials(lookup).store.find(keys), row_name)
+
+    def completed(
+        self,
+        lookup: VersionLookup,
+        items: pa.Array,
+        keys: I64,
+        addresses: I64,
+        row_name: Callable[[int], str],
+    ) -> tuple[Kept, bool]:
+        """Compute the partial results of n items that are not kept.
+
+        Args:
+            lookup: as in `kept`.
+            items: as in `kept`.
+            keys: i64[n], of the items.
+            addresses: i64[n], of the kept partial results; 0: there is none.
+            row_name: as in `kept`.
+
+        Returns:
+            As `kept`.
+
+        Raises:
+            AnswerError: the status that the client receives.
+        """
+        store = self.partials(lookup)
         if addresses.all():
             metrics.ITEM_PARTIALS.labels("kept").inc(len(keys))
-            return Kept(addresses, (store.values,)), True
+            return Kept(addresses, (store.store.values,)), True
         missing = np.flatnonzero(addresses == 0)
         metrics.ITEM_PARTIALS.labels("kept").inc(len(keys) - len(missing))
         metrics.ITEM_PARTIALS.labels("computed").inc(len(missing))
@@ -104,7 +129,7 @@ class ItemStage:
             lookup, store, items.take(pa.array(chosen)), unique, lambda i: row_name(int(chosen[i]))
         )
         addresses[missing] = values.addresses[places]
-        return Kept(addresses, (store.values, *values.arrays)), complete
+        return Kept(addresses, (store.store.values, *values.arrays)), complete
 
     def _computed(
         self,
@@ -130,7 +155,7 @@ class ItemStage:
             store.add(keys, items, partials, asked=row_name is not None)
         return Kept.of(partials), inputs.complete
 
-    def _partials(self, lookup: VersionLookup) -> ItemPartials:
+    def partials(self, lookup: VersionLookup) -> ItemPartials:
         """Store of a version; for a request of a version that was replaced, an empty one that takes none."""
         held = self._store
         if held is not None and held.serves(lookup, self._ttl_s):
@@ -153,7 +178,7 @@ class ItemStage:
         now = time.monotonic()
         time_s, self._swapped_at = _SHARE * (now - self._swapped_at), now
         lookup = VersionLookup(version, rows, self._follower.reader)
-        store = self._partials(lookup)
+        store = self.partials(lookup)
         items = store.wanted()
         if items is None:
             return
@@ -162,7 +187,7 @@ class ItemStage:
                 return
             part = items[start : start + _PART]
             keys = key_of(part)
-            absent = np.flatnonzero(store.find(keys) == 0)
+            absent = np.flatnonzero(store.store.find(keys) == 0)
             if len(absent):
                 try:
                     self._computed(lookup, store, part.take(pa.array(absent)), keys[absent], None)

@@ -73,6 +73,11 @@ class VersionLookup:
         """Take rows that were prefetched at this version."""
         self._prefetched = prefetched
 
+    @property
+    def prefetches(self) -> bool:
+        """There are rows to add to the near-cache before the next batch is read."""
+        return self._prefetched is not None
+
     def vectors(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch.
 

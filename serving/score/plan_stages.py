@@ -30,7 +30,7 @@ from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64
 
-_MOST_SHAPES = 256
+MOST_ORDERS = 256
 """Sets of shared fields whose order is remembered; clients choose which fields are shared."""
 
 
@@ -72,9 +72,9 @@ class Sources:
     lookup_rows: LookupRows
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Order of a batch's fields: shared ones first.
+@dataclass(frozen=True, eq=False)
+class FieldOrder:
+    """Order of a batch's fields: shared ones first. There is one object for each order of a `PlanStages`.
 
     Args:
         fields: pairs (field name, table name).
@@ -86,6 +86,20 @@ class _Shape:
     sequences: tuple[int, ...]
     shared: tuple[int, ...]
     own: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """Features of n rows.
+
+    Args:
+        complete: False if look-up rows or histories may be missing or old.
+        read_at: instant of time.monotonic() at which the oldest live input was read; None: there is none.
+    """
+
+    features: SharedFeatures
+    complete: bool
+    read_at: float | None
 
 
 def not_timed(stage: str) -> None:
@@ -114,7 +128,33 @@ class PlanStages:
         self._fields = tuple((name, tables[name]) for name in plan.fields[: len(part.fields)])
         self._index = {name: index for index, name in enumerate(plan.fields)}
         self._users = UserTables(pipeline, [name for name, _ in self._fields])
-        self._shape = functools.lru_cache(_MOST_SHAPES)(self._shape_of)
+        self._order = functools.lru_cache(MOST_ORDERS)(self._order_of)
+
+    def extract(
+        self,
+        lookup: VersionLookup,
+        columns: RequestColumns,
+        row_name: Callable[[int], str],
+        ended: Callable[[str], object] = not_timed,
+    ) -> Extracted:
+        """Enrich and extract n rows.
+
+        Args:
+            lookup: version that answers.
+            columns: of a parsed request, n rows.
+            row_name: name in the request of the row with a given index, for error messages.
+            ended: told the end of the stages "enrich" and "extract".
+
+        Raises:
+            AnswerError: the status that the client receives.
+        """
+        prefetch = self._users.missing(columns, lookup.version.manifest, lookup.cache)
+        enriched = self._enricher.enrich(columns, prefetch)
+        lookup.add(enriched.prefetched)
+        ended("enrich")
+        features = self._features.extract(enriched, self._model(lookup.version).statistics, row_name)
+        ended("extract")
+        return Extracted(features, enriched.complete, enriched.read_at)
 
     def inputs(
         self,
@@ -127,42 +167,45 @@ class PlanStages:
         """Enrich, extract and look up n rows at a version.
 
         Args:
-            lookup: version that answers.
-            columns: of a parsed request, n rows.
+            lookup: as in `extract`.
+            columns: as in `extract`.
             inline: content that the request carries.
-            row_name: name in the request of the row with a given index, for error messages.
-            ended: told the end of the stages "enrich" and "extract".
+            row_name: as in `extract`.
+            ended: as in `extract`.
 
         Raises:
             AnswerError: the status that the client receives.
             SupersededError: a row is newer than the version.
         """
         model = self._model(lookup.version)
-        prefetch = self._users.missing(columns, lookup.version.manifest, lookup.cache)
-        enriched = self._enricher.enrich(columns, prefetch)
-        lookup.add(enriched.prefetched)
-        ended("enrich")
-        features = self._features.extract(enriched, model.statistics, row_name)
-        ended("extract")
+        extracted = self.extract(lookup, columns, row_name, ended)
+        features = extracted.features
         vectors, lists = self._vectors(lookup, features, model.sequences)
         content = self._content(lookup, features, model.content, inline)
-        dense = features.own.dense
-        return ModelInputs(features, vectors, dense, lists, content, enriched.complete, enriched.read_at)
+        return ModelInputs(
+            features, vectors, features.own.dense, lists, content, extracted.complete, extracted.read_at
+        )
+
+    def ordered(
+        self, features: SharedFeatures, sequences: tuple[str, ...] = ()
+    ) -> tuple[FieldOrder, SharedFeatures]:
+        """Order of the fields of a batch, and their features: without fields whose content alone is read."""
+        features = self._looked_up(features)
+        return self._order(features.shared_fields, features.own_fields, sequences), features
 
     def _vectors(
         self, lookup: VersionLookup, features: SharedFeatures, sequences: Collection[str]
     ) -> tuple[FieldVectors, dict[str, RaggedVectors]]:
         """Pooled vectors of all fields, and by field the lists that the model reads."""
-        features = self._looked_up(features)
         read = tuple(name for name in sequences if name in self._index)
-        shape = self._shape(features.shared_fields, features.own_fields, read)
-        batch = Batch.joined(shape.fields, shape.sequences, features.shared, features.own)
+        order, features = self.ordered(features, read)
+        batch = Batch.joined(order.fields, order.sequences, features.shared, features.own)
         vectors = lookup.vectors(batch)
         lists = {}
         for i, part in zip(batch.sequences, vectors.lists, strict=True):
             name = batch.fields[i][0]
             lists[name] = self._broadcast(name, part, batch.rows) if i < batch.once else part
-        return FieldVectors(vectors.pooled, shape.own, vectors.once, shape.shared), lists
+        return FieldVectors(vectors.pooled, order.own, vectors.once, order.shared), lists
 
     def _looked_up(self, features: SharedFeatures) -> SharedFeatures:
         """Features without the fields of which only the content is read."""
@@ -178,7 +221,7 @@ class PlanStages:
         own, own_fields = part(features.own, features.own_fields)
         return SharedFeatures(shared, own, shared_fields, own_fields)
 
-    def _shape_of(self, shared: tuple[int, ...], own: tuple[int, ...], read: tuple[str, ...]) -> _Shape:
+    def _order_of(self, shared: tuple[int, ...], own: tuple[int, ...], read: tuple[str, ...]) -> FieldOrder:
         """Order of the fields of some features.
 
         Args:
@@ -187,7 +230,7 @@ class PlanStages:
             read: fields that the model reads as sequences.
         """
         fields = tuple(self._fields[i] for i in (*shared, *own))
-        return _Shape(
+        return FieldOrder(
             fields,
             tuple(place for place, (name, _) in enumerate(fields) if name in read),
             tuple(self._numbers[i] for i in shared),

@@ -9,15 +9,15 @@ are looked up and pooled once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.network.reply import ReplyPacker
+from livectr.kernels.network.reply import ReplyPacker, probabilities
+from livectr.kernels.request.score import Revenues
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.limits import RequestLimits
@@ -31,6 +31,7 @@ from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.item_features import PlanPart, split_plan
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup, at_one_version
+from livectr.serving.score.one_call import RequestItems, score_candidates
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.rank_scorer import rank_scorer
 from livectr.serving.served.log import ServedLog
@@ -66,18 +67,35 @@ class RankQuery:
 
 @dataclass(frozen=True)
 class RankScores:
-    """Logits f32[n] of a model's inputs at a version; complete: False if a row may be missing."""
+    """Scores of n candidates at a version.
+
+    Args:
+        version: number of the version.
+        model: name of its ranking model.
+        logits: f32[n].
+        complete: False if a row may be missing.
+        inputs: of the model, all of them; None: they were not asked for.
+        reply: click probabilities f64[n] and the reply's fields on the wire; None: they are not packed yet.
+    """
 
     version: int
     model: str
     logits: F32
     complete: bool
-    inputs: ModelInputs
+    inputs: ModelInputs | None
+    reply: tuple[F64, bytes] | None = None
 
     @property
     def pctr(self) -> F64:
         """Click probabilities f64[n]."""
-        return 1.0 / (1.0 + np.exp(-self.logits.astype(np.float64)))
+        return probabilities(self.logits) if self.reply is None else self.reply[0]
+
+
+class StageEnd(Protocol):
+    """Listener that is told the end of each stage."""
+
+    def __call__(self, stage: str, at: float | None = None, /) -> object:
+        """Take the end of a stage, at an instant of time.perf_counter(); None: it is now."""
 
 
 class Ranker:
@@ -144,11 +162,12 @@ class Ranker:
         whole = logged or explain > 0
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
-            scores = self.scores(lookup, query, clock.ended, whole=whole)
+            scores = self.scores(lookup, query, clock.ended, bids, whole=whole)
             if not explain:
                 return scores, None
             best = np.argsort(-bids * scores.pctr, kind="stable")[:explain].tolist()
             scorer = rank_scorer(lookup.version)
+            assert scores.inputs is not None  # they are whole
             explained = self._explainer.explain(lookup, scorer, scores.inputs, scores.logits, best)
             clock.ended("explain")
             return scores, explained
@@ -162,7 +181,13 @@ class Ranker:
         return reply
 
     def scores(
-        self, lookup: VersionLookup, query: RankQuery, ended: Callable[[str], object], *, whole: bool
+        self,
+        lookup: VersionLookup,
+        query: RankQuery,
+        ended: StageEnd,
+        bids: F64 | None = None,
+        *,
+        whole: bool,
     ) -> RankScores:
         """Score candidates at a version: enrich → extract → look up → score.
 
@@ -170,20 +195,39 @@ class Ranker:
             lookup: version that answers.
             query: parsed request.
             ended: told the end of every stage.
-            whole: the features of the items are needed, too: their partial results are not enough.
+            bids: f64[n], for a packed reply; None: no reply is packed.
+            whole: the inputs are needed, too, with those of the items: their partial results are not enough.
 
         Raises:
             AnswerError: the status that the client receives.
             SupersededError: a row is newer than the version.
         """
-        items = self._items
-        if whole or (items is not None and items.column not in query.columns.candidates):
-            items = None
+        if whole or not rank_scorer(lookup.version).in_one_call:
+            return self._in_stages(lookup, query, ended, whole=whole)
+        items = self._items_of(query)
+        stages = self._whole if items is None else self._rest
+        extracted = stages.extract(lookup, query.columns, query.row_name, ended)
+        order, features = stages.ordered(extracted.features)
+        revenues = None if bids is None else Revenues(self._pack, bids)
+        call, complete = score_candidates(lookup, order, features, items, revenues)
+        ended("look_up", call.looked_up_at)
+        ended("score", call.scored_at)
+        version = lookup.version
+        metrics.observe_live(ROLE, extracted.read_at, version.manifest.created_ms)
+        complete = complete and extracted.complete and lookup.complete
+        reply = None if bids is None else (call.pctr, call.packed)
+        return RankScores(version.number, self.model_of(version), call.logits, complete, None, reply)
+
+    def _in_stages(
+        self, lookup: VersionLookup, query: RankQuery, ended: StageEnd, *, whole: bool
+    ) -> RankScores:
+        """Score with inputs that are kept, or by a model of which torch computes a part; as `scores`."""
+        items = None if whole else self._items_of(query)
         stages = self._whole if items is None else self._rest
         inputs = stages.inputs(lookup, query.columns, query.content, query.row_name, ended)
         kept, complete = None, inputs.complete
         if items is not None:
-            kept, items_complete = items.kept(lookup, query.columns.candidates[items.column], query.row_name)
+            kept, items_complete = items.stage.kept(lookup, items.values, items.row_name)
             complete = complete and items_complete
         ended("look_up")
         scorer = rank_scorer(lookup.version)
@@ -192,6 +236,13 @@ class Ranker:
         metrics.observe_live(ROLE, inputs.read_at, lookup.version.manifest.created_ms)
         model = self.model_of(lookup.version)
         return RankScores(lookup.version.number, model, logits, complete and lookup.complete, inputs)
+
+    def _items_of(self, query: RankQuery) -> RequestItems | None:
+        """Items of the candidates; None: no partial result is kept."""
+        items, candidates = self._items, query.columns.candidates
+        if items is None or items.column not in candidates:
+            return None
+        return RequestItems(items, candidates[items.column], query.row_name)
 
     def logs(self, request_id: str) -> bool:
         """Return true if a request is one of the served log; all its features are needed then."""
@@ -228,11 +279,12 @@ class Ranker:
         )
         if not scores.complete:
             mark_degraded(message, ROLE, self._follower.reader.problem)
-        return Reply(message, self._pack(pctr, bids))
+        return Reply(message, self._pack(pctr, bids) if scores.reply is None else scores.reply[1])
 
 
 def _answer(request: Request, query: RankQuery, scores: RankScores) -> Answer:
     """Answer to a RankRequest, for the served log."""
+    assert scores.inputs is not None  # a request of the log is answered with them
     return Answer(
         role=ROLE,
         request_id=request.request_id,

@@ -14,13 +14,16 @@ from torch.nn.functional import pad
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.forward import Kept
+from livectr.kernels.request.score import Snapshot
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
 from livectr.serving.deadlines import current_call
 from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
+from livectr.serving.score.plan_stages import MOST_ORDERS, FieldOrder
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices
 from livectr.serving.version.loader import ModelVersion
+from livectr.serving.version.near_cache import NearCache
 from livectr.store.layout import F32
 from livectr.system.errors import MismatchError
 
@@ -42,6 +45,7 @@ class RankScorer:
         model: name of the model's class.
         sequences: fields of which the model reads the vector of each key.
         content: fields of which the model reads the content.
+        in_one_call: a compiled call computes the model from pooled vectors and dense features alone.
 
     Raises:
         MismatchError: the pipeline has no such contender, or the weights are of another model.
@@ -68,6 +72,8 @@ class RankScorer:
         model = configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = loaded_role(model, dense, champion)
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
+        self.in_one_call = self._forward is not None and not self._gathers
+        self._snapshots: dict[FieldOrder, tuple[NearCache, Snapshot]] = {}
         self.statistics = published_statistics(pipeline, dense)
 
     @property
@@ -75,6 +81,31 @@ class RankScorer:
         """S, numbers of an item's partial result. There are items."""
         assert self._forward is not None
         return self._forward.partial_size
+
+    def snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
+        """State of this version for a compiled call; for a model `in_one_call`.
+
+        Args:
+            version: of this model.
+            cache: its rows.
+            order: of the batches' fields.
+        """
+        held = self._snapshots.get(order)
+        if held is not None and held[0] is cache:
+            return held[1]
+        assert self._forward is not None
+        if len(self._snapshots) >= MOST_ORDERS:  # clients choose which fields are shared
+            self._snapshots.clear()
+        made = Snapshot(
+            cache.lock,
+            version.number,
+            cache.field_tables(order.fields, (), len(order.shared)),
+            len(order.shared),
+            self._forward.network,
+            self._forward.reads(order.own, order.shared, self._slice.start),
+        )
+        self._snapshots[order] = cache, made
+        return made
 
     def item_partials(self, vectors: FieldVectors, dense: F32) -> F32:
         """Partial results f32[m, S] of m items (DES's M_j). There are items.
@@ -104,7 +135,8 @@ class RankScorer:
         Raises:
             DeadlineError, CancelledError: the deadline of the thread's call passed, or its client cancelled.
         """
-        if self._forward is not None and not self._gathers:  # nothing is torch's, and nothing is copied
+        if self.in_one_call:  # nothing is torch's, and nothing is copied
+            assert self._forward is not None
             return self._forward.logits(*vectors.parts, dense, None, self._slice.start, kept)
         with torch.inference_mode():
             return self._in_parts(vectors, dense, lists, content, kept)

@@ -256,7 +256,8 @@ class Recommender:
         context = query.prerank.columns
         columns = RequestColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
         candidates = RankQuery(columns, query.prerank.content, "items")
-        return self._ranker.scores(lookup, candidates, current_call().check, whole=whole)
+        check = current_call().check
+        return self._ranker.scores(lookup, candidates, lambda stage, at=None: check(stage), whole=whole)
 
     def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
         """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""
@@ -287,6 +288,7 @@ class Recommender:
 
     def _answer(self, request: Request, query: _Query, ranked: _Ranked, scores: RankScores) -> Answer:
         """Answer to a RecommendRequest, for the served log: the items of the reply."""
+        assert scores.inputs is not None  # a request of the log is answered with them
         return Answer(
             role=ROLE,
             request_id=request.request_id,

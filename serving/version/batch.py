@@ -31,6 +31,25 @@ class RaggedKeys(Protocol):
         """i64[nnz]."""
 
 
+def field_tables(
+    tables: dict[str, DynamicTable],
+    fields: tuple[tuple[str, str], ...],
+    sequences: tuple[int, ...],
+    once: int,
+) -> FieldTables:
+    """Reader of batches: fields of a single row in block 1, the others in block 0, then each sequence.
+
+    Args:
+        tables: by name.
+        fields: as the attribute of `Batch`.
+        sequences: as the attribute of `Batch`; each is read again as a field of one-key rows.
+        once: as the attribute of `Batch`.
+    """
+    blocks = [1] * once + [0] * (len(fields) - once)
+    read = (*fields, *(fields[i] for i in sequences))
+    return FieldTables(tables, read, [*blocks, *range(2, 2 + len(sequences))])
+
+
 @dataclass(frozen=True)
 class Batch:
     """Ragged keys of F fields, to be pooled.
@@ -76,12 +95,6 @@ class Batch:
             sequences,
             count,
         )
-
-    def field_tables(self, tables: dict[str, DynamicTable]) -> FieldTables:
-        """Reader of batches with these fields: the fields, then each sequence as a field of one-key rows."""
-        fields = (*self.fields, *(self.fields[i] for i in self.sequences))
-        blocks = [1] * self.once + [0] * (len(self.fields) - self.once)
-        return FieldTables(tables, fields, [*blocks, *range(2, 2 + len(self.sequences))])
 
     @property
     def ends(self) -> list[int]:

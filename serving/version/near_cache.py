@@ -16,19 +16,20 @@ the version before is then told to start again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
+from livectr.kernels.request.swap_lock import LateError, SwapLock
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.from_zero import FromZero, start_at_zero
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from livectr.serving import metrics
-from livectr.serving.deadlines import current_call
-from livectr.serving.version.batch import Batch, Vectors
-from livectr.serving.version.swap_lock import SwapLock
+from livectr.serving.deadlines import LONGEST_WAIT_S, current_call
+from livectr.serving.errors import DeadlineError
+from livectr.serving.version.batch import Batch, Vectors, field_tables
 from livectr.store.layout import F32, I64
 
 COUNTED_LOOKUPS = 61
@@ -44,6 +45,11 @@ class SupersededError(Exception):
     """A row is newer than the version of the request, or the near-cache has moved on to a newer one."""
 
 
+def late() -> DeadlineError:
+    """Error of a request whose deadline passed while it waited for a writer."""
+    return DeadlineError("the deadline passed while a new version was being swapped in")
+
+
 class NearCache:
     """Embedding rows of several tables at a single version.
 
@@ -54,6 +60,9 @@ class NearCache:
         max_rows: bound over all tables.
         version: number of the version of the rows.
         from_zero: (role, table) whose new rows are zero.
+
+    Attributes:
+        lock: over the rows; it knows their version.
 
     Raises:
         ValueError: the layout has optimiser state.
@@ -75,8 +84,7 @@ class NearCache:
         start_at_zero(self.tables, from_zero)
         self._max_rows = max_rows
         self._rows = 0  # of all tables: to count them takes a call for each
-        self._version = version
-        self._lock = SwapLock()
+        self.lock = SwapLock(LONGEST_WAIT_S, version)
         self._field_tables: dict[tuple[object, ...], FieldTables] = {}
         self._random = np.random.default_rng(0)
         self._looks = itertools.count()
@@ -109,7 +117,7 @@ class NearCache:
         """
         absent = absent or {}
         coming = sum(len(keys) for keys in (*(k for k, _ in read.values()), *absent.values()))
-        with self._lock.write() if coming else self._lock.read(current_call().deadline):
+        with self.lock.write() if coming else self._reading():
             self._check(version)
             if coming:
                 self._make_room(coming)
@@ -118,12 +126,12 @@ class NearCache:
                 for table, keys in absent.items():
                     self._begin(table, keys)
                 metrics.NEAR_CACHE_ROWS.labels().set(len(self))
-            field_tables = self._tables_of(batch)
-            vectors, missing = batch.infer(field_tables)
+            tables = self._tables_of(batch)
+            vectors, missing = batch.infer(tables)
             if missing:
-                return None, self._missing(batch, field_tables)
+                return None, self._missing(batch, tables)
             if next(self._looks) % COUNTED_LOOKUPS == 0:
-                self._count(batch, field_tables, coming)
+                self._count(batch, tables, coming)
             return vectors, {}
 
     def infer_cold(self, batch: Batch, version: int | None = None) -> Vectors:
@@ -131,13 +139,35 @@ class NearCache:
 
         Raises SupersededError and DeadlineError, as `infer`.
         """
-        with self._lock.read(current_call().deadline):
+        with self._reading():
             self._check(version)
             return batch.infer(self._tables_of(batch))[0]
 
+    def field_tables(
+        self, fields: tuple[tuple[str, str], ...], sequences: tuple[int, ...], once: int
+    ) -> FieldTables:
+        """Reader of batches with some fields; arguments as the attributes of `Batch`.
+
+        Its calls need the lock.
+        """
+        shape = fields, sequences, once
+        tables = self._field_tables.get(shape)
+        if tables is None:
+            if len(self._field_tables) >= _MOST_FIELD_TABLES:  # clients choose which fields are shared
+                self._field_tables.clear()
+            tables = self._field_tables[shape] = field_tables(self.tables, *shape)
+        return tables
+
+    def count_look(self, batch: Callable[[], Batch]) -> None:
+        """Count a look-up without a missing row in the metrics, if it is one of those that are counted."""
+        if next(self._looks) % COUNTED_LOOKUPS == 0:
+            with self._reading():
+                looked_up = batch()
+                self._count(looked_up, self._tables_of(looked_up), 0)
+
     def cached(self, table: str, keys: I64) -> I64:
         """Cached keys among keys i64[n]."""
-        with self._lock.read():
+        with self.lock.read():
             cached: I64 = keys[self.tables[table].find(keys) != MISSING_ROW]
             return cached
 
@@ -151,15 +181,24 @@ class NearCache:
             stale: keys i64[m] of each table to drop.
             refreshed: then keys i64[n] and rows f32[n, D] of each table to add.
         """
-        with self._lock.write():
+        with self.lock.write():
             for table, (keys, rows) in refreshed.items():
                 with self._counted(table):
                     self.tables[table].erase(stale[table])
                 self._assign(table, keys, rows)
-            self._version = version
+            self.lock.version = version
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Hold the lock together with other readers, within the deadline of the thread's call."""
+        try:
+            with self.lock.read(current_call().deadline):
+                yield
+        except LateError:
+            raise late() from None
 
     def _check(self, version: int | None) -> None:
-        if version is not None and version != self._version:
+        if version is not None and version != self.lock.version:
             raise SupersededError
 
     def _assign(self, table: str, keys: I64, rows: F32) -> None:
@@ -187,16 +226,16 @@ class NearCache:
         more = layout.stride - layout.dim
         return np.pad(rows, ((0, 0), (0, more))) if more else rows
 
-    def _count(self, batch: Batch, field_tables: FieldTables, read: int) -> None:
+    def _count(self, batch: Batch, tables: FieldTables, read: int) -> None:
         """Count a look-up in the metrics.
 
         Args:
             batch: that was looked up.
-            field_tables: that have its rows.
+            tables: that have its rows.
             read: its unique keys that were read from Redis.
         """
         ends = batch.ends
-        unique, initial = field_tables.census(ends, batch.keys)
+        unique, initial = tables.census(ends, batch.keys)
         # Prefetched rows may be of a key that no field has.
         metrics.NEAR_CACHE_HITS.labels().inc(max(0, unique - read))
         metrics.NEAR_CACHE_MISSES.labels().inc(read)
@@ -204,18 +243,12 @@ class NearCache:
             metrics.observe_keys(field, published=int(keys - fresh), initial=int(fresh))
 
     def _tables_of(self, batch: Batch) -> FieldTables:
-        shape = batch.fields, batch.sequences, batch.once
-        tables = self._field_tables.get(shape)
-        if tables is None:
-            if len(self._field_tables) >= _MOST_FIELD_TABLES:  # clients choose which fields are shared
-                self._field_tables.clear()
-            tables = self._field_tables[shape] = batch.field_tables(self.tables)
-        return tables
+        return self.field_tables(batch.fields, batch.sequences, batch.once)
 
-    def _missing(self, batch: Batch, field_tables: FieldTables) -> dict[str, I64]:
+    def _missing(self, batch: Batch, tables: FieldTables) -> dict[str, I64]:
         """Unique keys of each table that are not cached."""
         ends = batch.ends
-        absent = field_tables.find(ends, batch.keys) == MISSING_ROW
+        absent = tables.find(ends, batch.keys) == MISSING_ROW
         missing: dict[str, list[I64]] = {}
         if absent.any():
             for (_, table), (start, end) in zip(batch.fields, itertools.pairwise(ends), strict=True):

@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from livectr.client.clients import column_of
+from livectr.kernels.request.swap_lock import SwapLock
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
 from livectr.serving.deadlines import LONGEST_WAIT_S, Call, deadline_of, end_of_wait
 from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 from livectr.serving.request.admission import Admission
-from livectr.serving.version.swap_lock import SwapLock
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.waiting import left_s, until
 
@@ -154,7 +154,7 @@ def test_every_wait_is_capped() -> None:
 
 @pytest.mark.parametrize("deadline", [None, 1e9, GRPC_NO_DEADLINE_S])
 def test_a_reader_waits_for_a_swap_whatever_its_deadline(deadline: float | None) -> None:
-    lock, got = SwapLock(), threading.Event()
+    lock, got = SwapLock(LONGEST_WAIT_S), threading.Event()
 
     def read() -> None:
         with lock.read(deadline):

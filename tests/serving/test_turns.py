@@ -8,19 +8,19 @@ import threading
 import numpy as np
 import pytest
 
+from livectr.kernels.request.swap_lock import Holders, LateError, SwapLock
 from livectr.models.configs import model_configs
-from livectr.serving.deadlines import Call, answering
+from livectr.serving.deadlines import LONGEST_WAIT_S, Call, answering
 from livectr.serving.errors import DeadlineError
 from livectr.serving.score.published import value_layout
 from livectr.serving.version.batch import Batch
 from livectr.serving.version.near_cache import NearCache, SupersededError
-from livectr.serving.version.swap_lock import SwapLock
 from tests.serving.swap_pipeline import pipeline
 from tests.waiting import until
 
 
 def test_a_waiting_reader_goes_before_the_next_writer() -> None:
-    lock, order = SwapLock(), list[str]()
+    lock, order = SwapLock(LONGEST_WAIT_S), list[str]()
 
     def read() -> None:
         with lock.read():
@@ -34,21 +34,21 @@ def test_a_waiting_reader_goes_before_the_next_writer() -> None:
         threads = [threading.Thread(target=read) for _ in range(3)]
         for thread in threads:
             thread.start()
-        until(lambda: lock._queued_readers, equals=3)
+        until(lambda: lock.holders.waiting, equals=3)
         threads += [threading.Thread(target=write) for _ in range(3)]
         for thread in threads[3:]:
             thread.start()
-        until(lambda: lock._writers, equals=4)
-        with pytest.raises(DeadlineError), lock.read(0.0):
+        until(lambda: lock.holders.writers, equals=4)
+        with pytest.raises(LateError), lock.read(0.0):
             pass
     for thread in threads:
         thread.join()
     assert order == ["reader"] * 3 + ["writer"] * 3
-    assert (lock._readers, lock._writers, lock._queued_readers) == (0, 0, 0)
+    assert lock.holders == Holders(0, 0, 0)
 
 
 def test_a_waiting_writer_goes_before_later_readers() -> None:
-    lock, order = SwapLock(), list[str]()
+    lock, order = SwapLock(LONGEST_WAIT_S), list[str]()
 
     def write() -> None:
         with lock.write():
@@ -61,9 +61,9 @@ def test_a_waiting_writer_goes_before_later_readers() -> None:
     with lock.read():
         threads = [threading.Thread(target=write), threading.Thread(target=read)]
         threads[0].start()
-        until(lambda: lock._writers, equals=1)
+        until(lambda: lock.holders.writers, equals=1)
         threads[1].start()
-        until(lambda: lock._queued_readers, equals=1)
+        until(lambda: lock.holders.waiting, equals=1)
     for thread in threads:
         thread.join()
     assert order == ["writer", "reader"]
@@ -116,7 +116,7 @@ def test_rows_of_another_version_are_not_read() -> None:
 
 def test_a_reader_waits_for_a_writer_no_longer_than_its_call() -> None:
     cache = filled(10)
-    with cache._lock.write(), answering(Call(0.0)), pytest.raises(DeadlineError):
+    with cache.lock.write(), answering(Call(0.0)), pytest.raises(DeadlineError):
         cache.infer(batch(1), {})
 
 

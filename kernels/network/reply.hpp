@@ -1,0 +1,21 @@
+// Order of scored candidates, packed for a reply in protobuf's wire format.
+#pragma once
+#include <cstdint>
+
+namespace livectr::reply {
+
+struct Candidate {
+    uint64_t key;
+    double ecpm;
+    uint32_t index;
+};
+
+// Click probabilities out[n] of logits.
+void probabilities(const float* logits, int64_t n, double* out);
+
+// Packs order, probabilities and revenues bid * pctr of n candidates, best revenue first, as repeated fields
+// fields[0] (uint32), fields[1] (float), fields[2] (double). memory[2 n] is scratch. Returns the number of bytes, of
+// which there are at most reply.py's `most_bytes(n)`.
+int64_t pack(const double* pctr, const double* bids, int64_t n, const int64_t* fields, Candidate* memory, uint8_t* out);
+
+}  // namespace livectr::reply

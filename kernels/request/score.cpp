@@ -1,0 +1,240 @@
+// Look up → score → reply: features of a request's candidates and the state of a version in, a packed reply out.
+//
+//     keys ─► rows of the near-cache, pooled ─┐
+//     item keys ─► kept partial results ──────┴─► network ─► probabilities ─► order ─► bytes of the reply
+//
+// A call does no I/O. Where a row or a partial result is missing it says so; the caller reads or computes it, and calls
+// again with what it found. Its memory is one block, which ends with it.
+#include "network/forward.hpp"
+#include "network/reply.hpp"
+#include "request/partials.hpp"
+#include "request/swap_lock.hpp"
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+extern "C" int64_t fields_infer(const void* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz,
+                                const int32_t* block_of, int64_t blocks, const int64_t* rows, int32_t zeros,
+                                float* out);
+
+namespace {
+
+using livectr::forward::Network;
+using livectr::forward::Source;
+
+// Results of a call besides 0; score.py's `Outcome`.
+enum Outcome : int64_t { DONE, MISSING_ROWS, MISSING_ITEMS, SUPERSEDED, LATE, NO_MEMORY, BAD_OFFSETS };
+
+// Place of a field among the shared fields or the rows' own, and its number in the network.
+struct Field {
+    int32_t place, number;
+};
+
+// What requests with the same shared fields read at a version. It refers to its parts, which outlive it.
+struct Snapshot {
+    livectr::SwapLock* lock;
+    int64_t version;
+    const void* tables;  // reads the shared fields, then the rows' own; null: there are no fields
+    const Network* network;
+    std::vector<int32_t> blocks;           // of each field: 1 shared, 0 own
+    int64_t shared, own, dim;              // fields; values of a row
+    int64_t first;                         // value of a row at which a field's vector begins
+    std::vector<Field> of_shared, of_own;  // fields that the network reads, without the items' own ones
+    std::vector<Field> of_items;           // the items' fields among the rows' own
+    std::vector<int32_t> dense;            // columns of the dense numbers, without the items'
+    std::vector<int32_t> dense_of_items;
+    int32_t fields;  // of the network: dense numbers have the numbers after them
+    bool items;      // some features are the items': their partial results are given, or computed from the rows' own
+};
+
+// Arguments and results; score.py's `_Call`.
+struct Call {
+    const int32_t* shared_offsets;  // [shared + 1]
+    const int64_t* shared_keys;
+    const int32_t* own_offsets;  // [own * rows + 1]
+    const int64_t* own_keys;
+    const float* dense;  // [rows, width]
+    int64_t rows, width;
+    double deadline;              // instant of the steady clock in seconds
+    const float* own_vectors;     // [rows, own, dim]; null: they are looked up
+    const float* shared_vectors;  // [shared, dim]
+    Partials* partials;           // of items; null: none are kept
+    const int64_t* item_keys;     // [rows]
+    const float** kept;           // [rows], addresses of the items' partial results
+    bool kept_is_given;           // else it is a result, null where there is none
+    const double* bids;           // [rows]; null: no reply is packed
+    const int64_t* reply_fields;  // [3]
+    float* logits;                // [rows], result
+    double* pctr;                 // [rows], result if there are bids
+    uint8_t* out;                 // result if there are bids
+    int64_t bytes;                // of the reply
+    double looked_up_at, scored_at;
+};
+
+// Memory of a call, dealt out from the front.
+class Arena {
+  public:
+    explicit Arena(size_t bytes) : memory_(static_cast<char*>(std::malloc(bytes))), at_(memory_.get()) {
+        if (!at_) throw std::bad_alloc();
+    }
+    template <class T>
+    T* take(int64_t count) {
+        char* const begin = at_;
+        at_ += bytes<T>(count);
+        return reinterpret_cast<T*>(begin);
+    }
+    // Bytes of an array, up to where the next may begin.
+    template <class T>
+    static size_t bytes(int64_t count) {
+        return (size_t(count) * sizeof(T) + 15) / 16 * 16;
+    }
+
+  private:
+    struct Free {
+        void operator()(char* memory) const { std::free(memory); }
+    };
+    std::unique_ptr<char, Free> memory_;
+    char* at_;
+};
+
+// Vectors of the rows' own fields and of the shared fields.
+struct Vectors {
+    const float *own, *shared;
+};
+
+// Reads the rows of all keys at the snapshot's version into out[rows * own + shared, dim].
+Outcome look_up(const Snapshot& of, const Call& call, float* out) {
+    const int64_t own = of.own * call.rows, cells = of.shared + own;
+    const int32_t first = call.shared_offsets[of.shared];
+    const int64_t keys = int64_t{first} + call.own_offsets[own], rows[] = {call.rows, 1};
+    const int32_t* offsets = call.shared_offsets;
+    const int64_t* all = call.shared_keys;
+    std::unique_ptr<Arena> joined;
+    if (!of.shared) offsets = call.own_offsets, all = call.own_keys;
+    else if (of.own) {
+        joined = std::make_unique<Arena>(Arena::bytes<int32_t>(cells + 1) + Arena::bytes<int64_t>(keys));
+        int32_t* const to = joined->take<int32_t>(cells + 1);
+        int64_t* const of_all = joined->take<int64_t>(keys);
+        std::copy_n(call.shared_offsets, of.shared, to);
+        for (int64_t i = 0; i <= own; ++i) to[of.shared + i] = first + call.own_offsets[i];
+        std::copy_n(call.shared_keys, first, of_all);
+        std::copy_n(call.own_keys, keys - first, of_all + first);
+        offsets = to, all = of_all;
+    }
+    if (!of.lock->read(call.deadline)) return LATE;
+    const bool current = of.lock->version == of.version;
+    const int64_t missing =
+        current && of.tables ? fields_infer(of.tables, offsets, all, keys, of.blocks.data(), 2, rows, 0, out) : 0;
+    of.lock->end_read();
+    if (!current) return SUPERSEDED;
+    if (missing == -1) return NO_MEMORY;
+    return missing < 0 ? BAD_OFFSETS : missing ? MISSING_ROWS : DONE;
+}
+
+// Sources of some fields.
+Source* add_fields(const Snapshot& of, const std::vector<Field>& fields, const float* vectors, int64_t count,
+                   Source* to) {
+    for (const Field field : fields) *to++ = {vectors + field.place * of.dim + of.first, count * of.dim, field.number};
+    return to;
+}
+
+// Source of some columns of the dense numbers, which are copied into numbers[rows, columns].
+Source* add_dense(const Call& call, const std::vector<int32_t>& columns, int32_t number, float* numbers, Source* to) {
+    const int64_t count = columns.size();
+    if (!count) return to;
+    for (int64_t row = 0; row < call.rows; ++row)
+        for (int64_t i = 0; i < count; ++i) numbers[row * count + i] = call.dense[row * call.width + columns[i]];
+    *to++ = {numbers, count, number};
+    return to;
+}
+
+Outcome score(const Snapshot& of, Call& call) {
+    const int64_t rows = call.rows, size = forward_partial_size(of.network), numbers = rows * call.width;
+    const bool computes = of.items && !call.kept_is_given && !call.partials;
+    const int64_t most = of.of_own.size() + of.of_shared.size() + of.of_items.size() + 2;
+    Arena arena(Arena::bytes<float>((rows * of.own + of.shared) * of.dim) + Arena::bytes<float>(2 * numbers) +
+                2 * Arena::bytes<Source>(most) + Arena::bytes<float>(computes ? rows * size : 0) +
+                Arena::bytes<livectr::reply::Candidate>(call.bids ? 2 * rows : 0));
+
+    Vectors vectors{call.own_vectors, call.shared_vectors};
+    if (!vectors.own) {
+        float* const out = arena.take<float>((rows * of.own + of.shared) * of.dim);
+        if (const Outcome outcome = look_up(of, call, out)) return outcome;
+        vectors = {out, out + rows * of.own * of.dim};
+    }
+    float* const dense = arena.take<float>(2 * numbers);
+    Source* const own = arena.take<Source>(most);
+    const float* const* kept = of.items ? call.kept : nullptr;
+    if (computes) {
+        float* const partials = arena.take<float>(rows * size);
+        Source* end = add_fields(of, of.of_items, vectors.own, of.own, own);
+        end = add_dense(call, of.dense_of_items, of.fields + 1, dense + numbers, end);
+        if (!forward_partials(of.network, own, end - own, rows, partials)) return NO_MEMORY;
+        for (int64_t row = 0; row < rows; ++row) call.kept[row] = partials + row * size;
+    } else if (of.items && !call.kept_is_given && call.partials->find(call.item_keys, rows, call.kept)) {
+        return MISSING_ITEMS;
+    }
+    call.looked_up_at = livectr::SwapLock::seconds();
+
+    Source* end = add_fields(of, of.of_own, vectors.own, of.own, own);
+    end = add_dense(call, of.dense, of.fields, dense, end);
+    Source* const shared = arena.take<Source>(most);
+    const Source* const end_of_shared = add_fields(of, of.of_shared, vectors.shared, of.shared, shared);
+    if (!forward_run(of.network, own, end - own, shared, end_of_shared - shared, kept, rows, call.logits))
+        return NO_MEMORY;
+    call.scored_at = livectr::SwapLock::seconds();
+
+    if (call.bids) {
+        livectr::reply::probabilities(call.logits, rows, call.pctr);
+        call.bytes = livectr::reply::pack(call.pctr, call.bids, rows, call.reply_fields,
+                                          arena.take<livectr::reply::Candidate>(2 * rows), call.out);
+    }
+    return DONE;
+}
+
+}  // namespace
+
+extern "C" {
+
+// sizes: shared fields, own fields, values of a row, value at which a vector begins, fields of the network, then the
+// lengths of the lists that follow each other in `numbers`: shared fields, own fields and the items' fields as pairs
+// (place, number), columns of dense numbers, and the items'. Returns null without memory.
+Snapshot* snapshot_new(livectr::SwapLock* lock, int64_t version, const void* tables, const Network* network,
+                       const int64_t* sizes, const int32_t* numbers) {
+    try {
+        auto made = std::make_unique<Snapshot>();
+        Snapshot& to = *made;
+        to.lock = lock, to.version = version, to.tables = tables, to.network = network;
+        to.shared = sizes[0], to.own = sizes[1], to.dim = sizes[2], to.first = sizes[3];
+        to.fields = static_cast<int32_t>(sizes[4]);
+        to.blocks.assign(size_t(to.shared + to.own), 0);
+        std::fill_n(to.blocks.begin(), to.shared, 1);
+        const auto pairs = [&](std::vector<Field>& list, int64_t count) {
+            for (int64_t i = 0; i < count; ++i, numbers += 2) list.push_back({numbers[0], numbers[1]});
+        };
+        const auto columns = [&](std::vector<int32_t>& list, int64_t count) {
+            list.assign(numbers, numbers + count);
+            numbers += count;
+        };
+        pairs(to.of_shared, sizes[5]);
+        pairs(to.of_own, sizes[6]);
+        pairs(to.of_items, sizes[7]);
+        columns(to.dense, sizes[8]);
+        columns(to.dense_of_items, sizes[9]);
+        to.items = sizes[10];
+        return made.release();
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+void snapshot_delete(Snapshot* snapshot) { delete snapshot; }
+
+int64_t snapshot_score(const Snapshot* snapshot, Call* call) {
+    try {
+        return score(*snapshot, *call);
+    } catch (const std::bad_alloc&) {
+        return NO_MEMORY;
+    }
+}
+}

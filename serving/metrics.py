@@ -18,7 +18,7 @@ from livectr.serving.deadlines import current_call
 from livectr.serving.errors import AnswerError
 from livectr.store.redis_errors import Outcome
 from livectr.system import build_info as build_info
-from livectr.system.histograms import F64, ProbabilityHistogram
+from livectr.system.histograms import F64, I64, LabelledHistogram, ProbabilityHistogram, Series
 from livectr.system.histograms import DelayHistogram as DelayHistogram
 
 REQUEST_BOUNDS_S = (
@@ -50,6 +50,26 @@ class Sided(Generic[Kind]):
         if labelled is None:
             labelled = self._labelled[key] = self._metric.labels(*key)
         return labelled
+
+
+class SidedHistogram(LabelledHistogram):
+    """Histogram with a last label `side`, as `Sided`.
+
+    Args:
+        name: of the metric.
+        help: of the metric.
+        labels: of the metric.
+        bounds: rising upper bounds.
+    """
+
+    def __init__(self, name: str, help: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        super().__init__(name, help, [*labels, "side"], bounds)
+        REGISTRY.register(self)
+
+    def labels(self, *values: str) -> Series:
+        """Series of the thread's side with these values of the other labels."""
+        key = (*values, SIDE.get())
+        return self._series.get(key) or self._begin(key)
 
 
 SERVED_VERSION = Sided(Gauge, "livectr_served_version", "Version that answers requests", ["role"])
@@ -84,21 +104,19 @@ CHECKS_FAILED = Sided(
 SWAP_SECONDS = Sided(
     Histogram, "livectr_version_swap_seconds", "From the notice of a version to its swap", ["role"]
 )
-REQUEST_SECONDS = Sided(
-    Histogram,
+REQUEST_SECONDS = SidedHistogram(
     "livectr_request_seconds",
     "Time in the server of one request, by its gRPC status",
     ["role", "code"],
-    buckets=REQUEST_BOUNDS_S,
+    REQUEST_BOUNDS_S,
 )
 REQUESTS = Sided(Counter, "livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
 SHED = Counter("livectr_shed_requests_total", "Requests refused because the server was full", ["role"])
-STAGE_SECONDS = Sided(
-    Histogram,
+STAGE_SECONDS = SidedHistogram(
     "livectr_request_stage_seconds",
     "Time of one stage of a request; `wait` is the time in the queue",
     ["role", "stage"],
-    buckets=(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+    (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 ACTIVE = Gauge("livectr_active_requests", "Requests that are computed", ["role"])
 WAITING = Gauge("livectr_waiting_requests", "Requests that wait for a place to be computed", ["role"])
@@ -114,19 +132,17 @@ RETRIED = Sided(
 )
 CANDIDATES = Sided(Counter, "livectr_candidates_total", "Candidates scored", ["role"])
 _LIVE_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-LIVE_AGE = Sided(
-    Histogram,
+LIVE_AGE = SidedHistogram(
     "livectr_live_input_age_seconds",
     "Time since the oldest look-up row of a request was read from Redis; 0 if all were read for it",
     ["role"],
-    buckets=_LIVE_BOUNDS_S,
+    _LIVE_BOUNDS_S,
 )
-LIVE_SKEW = Sided(
-    Histogram,
+LIVE_SKEW = SidedHistogram(
     "livectr_live_input_skew_seconds",
     "From the creation of the version that answers to the read of a request's look-up rows and histories",
     ["role"],
-    buckets=_LIVE_BOUNDS_S,
+    _LIVE_BOUNDS_S,
 )
 NEAR_CACHE_ROWS = Sided(Gauge, "livectr_near_cache_rows", "Embedding rows held in the server")
 NEAR_CACHE_HITS = Sided(
@@ -242,12 +258,35 @@ def observe_keys(field: str, *, published: int, initial: int) -> None:
     SERVED_KEYS.labels(field, "initial").inc(initial)
 
 
+def count_pctr(role: str, counts: I64, total: float) -> None:
+    """Add the click probabilities of a reply, counted by `SERVED_PCTR.bounds`; see `Counts.add`."""
+    SERVED_PCTR.begin(role, SIDE.get()).add(counts, total)
+
+
 def observe_pctr(role: str, pctr: F64) -> None:
     """Add the click probabilities f64[n] of a reply."""
     SERVED_PCTR.observe(pctr, role, SIDE.get())
 
 
-class StageClock:
+class Stages:
+    """Stages that nobody times; at the end of each, a request ends if its client cannot use the answer."""
+
+    def ended(self, stage: str) -> float:
+        """Take the end of a stage, which is now; return its seconds, 0 where nobody times it.
+
+        Raises:
+            DeadlineError: the deadline of the thread's call has passed.
+            CancelledError: the client went.
+        """
+        current_call().check(stage)
+        return 0.0
+
+    def passed(self, *ends: tuple[str, float]) -> None:
+        """Take the ends of several stages, instants of time.perf_counter(). Raises as `ended`."""
+        current_call().check(ends[-1][0])
+
+
+class StageClock(Stages):
     """Divides the time of a request into stages; a stage that is repeated counts each time.
 
     Args:
@@ -259,24 +298,23 @@ class StageClock:
         self._role = role
         self._since = since
 
-    def ended(self, stage: str, at: float | None = None) -> float:
+    def ended(self, stage: str) -> float:
         """Observe the time since the end of the stage before as that of `stage`; return it in seconds.
 
-        Args:
-            stage: that ended.
-            at: instant of time.perf_counter() at which it did; None: it is now.
-
-        Raises:
-            DeadlineError: the deadline of the thread's call has passed.
-            CancelledError: the client went.
+        Raises as `Stages.ended`.
         """
-        since, now = self._since, time.perf_counter() if at is None else at
-        seconds, self._since = now - since, now
-        STAGE_SECONDS.labels(self._role, stage).observe(seconds)
-        if tracing.TRACER is not None:
-            tracing.TRACER.stage_ended(stage, since, now)
+        since, now = self._since, time.perf_counter()
+        self.passed((stage, now))
+        return now - since
+
+    def passed(self, *ends: tuple[str, float]) -> None:
+        """Observe several stages, of which each began at the end of the one before. Raises as `ended`."""
+        for stage, end in ends:
+            STAGE_SECONDS.labels(self._role, stage).observe(end - self._since)
+            if tracing.TRACER is not None:
+                tracing.TRACER.stage_ended(stage, self._since, end)
+            self._since = end
         current_call().check(stage)
-        return seconds
 
 
 def begin(role: str, *, active: Callable[[], float], waiting: Callable[[], float]) -> None:

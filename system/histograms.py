@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,36 +12,29 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 
 
-class Buckets:
-    """Counts of a histogram, observed many at a time.
-
-    One NumPy pass adds them; the histogram of prometheus_client would need a call for each value.
+class Counts:
+    """Counts of a histogram.
 
     Args:
         bounds: f64[n], rising upper bounds.
     """
 
-    def __init__(self, bounds: npt.NDArray[np.float64]) -> None:
+    def __init__(self, bounds: F64) -> None:
         self.bounds = bounds
         self._lock = threading.Lock()
         self._counts = np.zeros(len(bounds) + 1, np.int64)
         self._sum = 0.0
 
-    def observe(self, values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64] | None = None) -> None:
-        """Add values f64[n], each once, or counts[i] times."""
-        place = np.searchsorted(self.bounds, values, side="left")
-        if counts is None:
-            added, total = np.bincount(place, minlength=len(self._counts)), float(values.sum())
-        else:
-            added, total = np.zeros_like(self._counts), float(values @ counts)
-            np.add.at(added, place, counts)
+    def add(self, counts: I64, total: float) -> None:
+        """Add values that are counted already, i64[n + 1] up to each bound and above all, and their sum."""
         with self._lock:
-            self._counts += added
+            self._counts += counts
             self._sum += total
 
-    def rising(self) -> npt.NDArray[np.int64]:
+    def rising(self) -> I64:
         """Number of the values up to each bound, and of all: i64[n + 1]."""
         with self._lock:
             return np.cumsum(self._counts)
@@ -51,6 +45,68 @@ class Buckets:
             rising, total = np.cumsum(self._counts), self._sum
         buckets = [(str(bound), float(n)) for bound, n in zip(self.bounds, rising[:-1], strict=True)]
         family.add_metric(labels, [*buckets, ("+Inf", float(rising[-1]))], total)
+
+
+class Buckets(Counts):
+    """Counts of a histogram, observed many at a time.
+
+    One NumPy pass adds them; the histogram of prometheus_client would need a call for each value.
+    """
+
+    def observe(self, values: F64, counts: I64 | None = None) -> None:
+        """Add values f64[n], each once, or counts[i] times."""
+        place = np.searchsorted(self.bounds, values, side="left")
+        if counts is None:
+            self.add(np.bincount(place, minlength=len(self._counts)), float(values.sum()))
+        else:
+            added = np.zeros_like(self._counts)
+            np.add.at(added, place, counts)
+            self.add(added, float(values @ counts))
+
+
+class Series(Counts):
+    """Counts of a histogram, observed one at a time, in a call where prometheus_client's takes five."""
+
+    def __init__(self, bounds: F64) -> None:
+        super().__init__(bounds)
+        self._listed: list[float] = bounds.tolist()
+
+    def observe(self, value: float) -> None:
+        """Add a value."""
+        place = bisect_left(self._listed, value)
+        with self._lock:
+            self._counts[place] += 1
+            self._sum += value
+
+
+class LabelledHistogram(Collector):
+    """Histogram of single values, for each value of its labels.
+
+    Args:
+        name: of the metric.
+        help: of the metric.
+        labels: names.
+        bounds: rising upper bounds.
+    """
+
+    def __init__(self, name: str, help: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        self._name, self._help, self._labels = name, help, labels
+        self._bounds: F64 = np.array(bounds, np.float64)
+        self._series: dict[tuple[str, ...], Series] = {}
+
+    def labels(self, *values: str) -> Series:
+        """Series of a value for each label, which exists from here on."""
+        return self._series.get(values) or self._begin(values)
+
+    def _begin(self, values: tuple[str, ...]) -> Series:
+        return self._series.setdefault(values, Series(self._bounds))
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """Metrics in the form of prometheus_client."""
+        family = HistogramMetricFamily(self._name, self._help, labels=self._labels)
+        for values, series in list(self._series.items()):
+            series.add_to(family, values)
+        yield family
 
 
 class DelayHistogram(Collector):

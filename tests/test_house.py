@@ -29,7 +29,7 @@ MAY_IMPORT = {
 
 ORDER = {
     "kernels": "runtime keys operators extract row table tiers online gpu_table stream protobuf "
-    "request network",
+    "network request",
     "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
     "decode sources join materialized common_features content",
     "trainer": "telemetry step_settings warm_parts keep_rule ramp options process host_copies groups "

@@ -12,6 +12,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 extern "C" int64_t fields_infer(const void* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz,
@@ -68,7 +69,11 @@ struct Call {
     float* logits;                // [rows], result
     double* pctr;                 // [rows], result if there are bids
     uint8_t* out;                 // result if there are bids
-    int64_t bytes;                // of the reply
+    const double* bounds;         // of a histogram of the probabilities, rising
+    int64_t bounds_count;
+    int64_t* counts;  // [bounds_count + 1], result if there are bids
+    double total;     // of the probabilities
+    int64_t bytes;    // of the reply
     double looked_up_at, scored_at;
 };
 
@@ -149,6 +154,17 @@ Source* add_dense(const Call& call, const std::vector<int32_t>& columns, int32_t
     return to;
 }
 
+// Counts numbers by the first of `n` rising bounds that is not below them; NaN is above all.
+void count_values(const double* values, int64_t rows, const double* bounds, int64_t n, int64_t* counts) {
+    std::fill_n(counts, n + 1, 0);
+    for (int64_t row = 0; row < rows; ++row) {
+        const double* first = bounds;
+        int64_t left = n;
+        for (; left > 1; left -= left / 2) first += first[left / 2 - 1] >= values[row] ? 0 : left / 2;  // no branch
+        ++counts[first - bounds + (left && !(*first >= values[row]))];
+    }
+}
+
 Outcome score(const Snapshot& of, Call& call) {
     const int64_t rows = call.rows, size = forward_partial_size(of.network), numbers = rows * call.width;
     const bool computes = of.items && !call.kept_is_given && !call.partials;
@@ -187,6 +203,8 @@ Outcome score(const Snapshot& of, Call& call) {
 
     if (call.bids) {
         livectr::reply::probabilities(call.logits, rows, call.pctr);
+        call.total = std::accumulate(call.pctr, call.pctr + rows, 0.0);
+        count_values(call.pctr, rows, call.bounds, call.bounds_count, call.counts);
         call.bytes = livectr::reply::pack(call.pctr, call.bids, rows, call.reply_fields,
                                           arena.take<livectr::reply::Candidate>(2 * rows), call.out);
     }

@@ -7,7 +7,7 @@ import functools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from livectr.kernels.network.forward import ForwardNetwork, Kept
 from livectr.kernels.network.reply import ReplyPacker, most_bytes
 from livectr.kernels.request.partials import Partials
 from livectr.kernels.request.swap_lock import SwapLock
-from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.arrays import Checked, address, addresses
 from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.native import checked
@@ -26,8 +26,6 @@ F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Pairs = Sequence[tuple[int, int]]
-_Checked = tuple[npt.NDArray[Any], np.dtype[Any], int | None]
-"""Array, and the type and length that it must have; None: any length."""
 
 DONE: Final = 0
 MISSING_ROWS: Final = 1
@@ -156,6 +154,10 @@ class _Words(ctypes.Structure):
         ("logits", ctypes.c_void_p),
         ("pctr", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
+        ("bounds", ctypes.c_void_p),
+        ("bounds_count", ctypes.c_int64),
+        ("counts", ctypes.c_void_p),
+        ("total", ctypes.c_double),
         ("bytes", ctypes.c_int64),
         ("looked_up_at", ctypes.c_double),
         ("scored_at", ctypes.c_double),
@@ -194,10 +196,29 @@ class Revenues:
     Args:
         packer: knows the numbers of its fields.
         bids: f64[rows].
+        bounds: f64[m], rising, of a histogram of the click probabilities.
     """
 
     packer: ReplyPacker
     bids: F64
+    bounds: F64
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Packed reply.
+
+    Args:
+        pctr: f64[rows], click probabilities.
+        fields: of the reply, on the wire.
+        counts: i64[m + 1], probabilities up to each bound of the histogram and above the one before.
+        total: sum of the probabilities.
+    """
+
+    pctr: F64
+    fields: bytes
+    counts: I64
+    total: float
 
 
 class ScoreCall:
@@ -214,7 +235,6 @@ class ScoreCall:
 
     Attributes:
         logits: f32[rows], a result.
-        pctr: f64[rows], click probabilities, a result if a reply is packed.
 
     Raises:
         ValueError: arrays that do not fit the snapshot.
@@ -231,29 +251,33 @@ class ScoreCall:
         revenues: Revenues | None = None,
     ) -> None:
         rows = len(dense)
-        self.logits: F32 = np.empty(rows, np.float32)
-        self.pctr: F64 = np.empty(rows)
-        self._kept: I64 = np.empty(rows, np.int64)
-        arrays: list[_Checked] = [(shared.offsets, _I32, snapshot.shared + 1), (shared.keys, _I64, None)]
-        arrays += [(own.offsets, _I32, snapshot.own * rows + 1), (own.keys, _I64, None)]
-        arrays += [(dense, _F32, rows), (self.logits, _F32, rows), (self.pctr, _F64, rows)]
-        arrays += [(self._kept, _I64, rows)]
         if dense.shape[1] != snapshot.dense:
             raise ValueError(f"{dense.shape[1]} dense numbers, but the network reads {snapshot.dense}")
+        self.logits: F32 = np.empty(rows, np.float32)
+        self._kept: I64 = np.empty(rows, np.int64)
+        arrays: list[Checked] = [
+            (shared.offsets, _I32, snapshot.shared + 1),
+            (shared.keys, _I64, None),
+            (own.offsets, _I32, snapshot.own * rows + 1),
+            (own.keys, _I64, None),
+            (dense, _F32, rows),
+            (self.logits, _F32, rows),
+            (self._kept, _I64, rows),
+        ]
         if items is not None:
             arrays.append((items.keys, _I64, rows))
         if revenues is not None:
-            self._out = np.empty(most_bytes(rows), np.uint8)
-            arrays += [(revenues.bids, _F64, rows), (self._out, _U8, None)]
-        at = _addresses(arrays)
+            self._reply = _Reply(rows, revenues.bounds)
+            arrays += [(revenues.bids, _F64, rows), *self._reply.arrays]
+        at = addresses(arrays)
         self.words = words = _Words(*at[:5], rows, snapshot.dense)
-        words.logits, words.pctr, words.kept = at[5:8]
+        words.logits, words.kept = at[5:7]
         words.deadline = np.inf if deadline is None else deadline
         if items is not None:
-            words.partials, words.item_keys = items.partials.handle, at[8]
+            words.partials, words.item_keys = items.partials.handle, at[7]
         if revenues is not None:
-            words.bids, words.out = at[-2:]
-            words.reply_fields = revenues.packer.fields_at
+            words.bids, words.pctr, words.out, words.counts, words.bounds = at[-5:]
+            words.reply_fields, words.bounds_count = revenues.packer.fields_at, len(revenues.bounds)
         self._arrays: object = arrays, items, revenues
 
     @property
@@ -272,42 +296,32 @@ class ScoreCall:
         self._arrays = self._arrays, kept
 
     @property
-    def looked_up_at(self) -> float:
-        """Instant of time.perf_counter(), as of the kernels' steady clock, at which all was looked up."""
-        at: float = self.words.looked_up_at
-        return at
+    def ends(self) -> tuple[float, float]:
+        """Instants of time.perf_counter(), as kernels read it, at which all was looked up and scored."""
+        return self.words.looked_up_at, self.words.scored_at
 
-    @property
-    def scored_at(self) -> float:
-        """Instant at which the logits were there."""
-        at: float = self.words.scored_at
-        return at
-
-    @property
-    def kept_is_given(self) -> bool:
-        """True after `give_kept`."""
-        given: bool = self.words.kept_is_given
-        return given
-
-    @property
-    def packed(self) -> bytes:
-        """Fields of the reply on the wire; b"": none were asked for."""
-        size = self.words.bytes
-        return self._out[:size].tobytes() if size else b""
+    def reply(self) -> Packed:
+        """Reply of a call with `revenues`."""
+        return self._reply.packed(self.words.bytes, self.words.total)
 
 
-def _addresses(arrays: Sequence[_Checked]) -> list[int]:
-    """Addresses of arrays. Raises ValueError if one has another type or length, or is not in C order."""
-    found = []
-    for array, dtype, length in arrays:
-        if (
-            array.dtype != dtype
-            or not array.flags.c_contiguous
-            or (length is not None and len(array) != length)
-        ):
-            raise ValueError(f"an array of {array.dtype}{array.shape}, not of {length or 'any'} {dtype}")
-        found.append(address(array))
-    return found
+class _Reply:
+    """Memory of a packed reply of some rows."""
+
+    def __init__(self, rows: int, bounds: F64) -> None:
+        self.pctr: F64 = np.empty(rows)
+        self.out = np.empty(most_bytes(rows), np.uint8)
+        self.counts: I64 = np.empty(len(bounds) + 1, np.int64)
+        self.arrays = (
+            (self.pctr, _F64, rows),
+            (self.out, _U8, None),
+            (self.counts, _I64, None),
+            (bounds, _F64, None),
+        )
+
+    def packed(self, size: int, total: float) -> Packed:
+        """Reply of `size` bytes."""
+        return Packed(self.pctr, self.out[:size].tobytes(), self.counts, total)
 
 
 @functools.cache

@@ -1,10 +1,14 @@
 """NumPy arrays as arguments of compiled functions: checks of type, shape and memory order."""
 
 import ctypes
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+Checked: TypeAlias = tuple[npt.NDArray[Any], np.dtype[Any], int | None]
+"""Array with the type and the length that it must have; None: any length."""
 
 
 class _ArrayHead(ctypes.Structure):
@@ -47,6 +51,23 @@ def contiguous(array: npt.ArrayLike, dtype: npt.DTypeLike, shape: tuple[int | No
 def address(array: npt.NDArray[Any]) -> int:
     """Address of the first element; the caller keeps the array alive."""
     return (_at(id(array)).data or 0) if _FAST else array.ctypes.data
+
+
+def addresses(arrays: Iterable[Checked]) -> list[int]:
+    """Addresses of arrays that a compiled function takes as they are; the caller keeps them alive.
+
+    Args:
+        arrays: each with its type and length.
+
+    Raises:
+        ValueError: an array has another type or length, or is not in C order.
+    """
+    found = []
+    for array, dtype, length in arrays:
+        if array.dtype != dtype or not array.flags.c_contiguous or length not in (None, len(array)):
+            raise ValueError(f"an array of {array.dtype}{array.shape}, not of {length or 'any'} {dtype}")
+        found.append((_at(id(array)).data or 0) if _FAST else array.ctypes.data)
+    return found
 
 
 def aligned(rows: int, width: int) -> npt.NDArray[np.float32]:

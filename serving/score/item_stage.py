@@ -90,12 +90,13 @@ class ItemStage:
         Raises:
             AnswerError: the status that the client receives.
         """
-        keys = key_of(items)
-        return self.completed(lookup, items, keys, self.partials(lookup).store.find(keys), row_name)
+        keys, store = key_of(items), self.partials(lookup)
+        return self.completed(lookup, store, items, keys, store.store.find(keys), row_name)
 
     def completed(
         self,
         lookup: VersionLookup,
+        store: ItemPartials,
         items: pa.Array,
         keys: I64,
         addresses: I64,
@@ -105,6 +106,7 @@ class ItemStage:
 
         Args:
             lookup: as in `kept`.
+            store: of this version.
             items: as in `kept`.
             keys: i64[n], of the items.
             addresses: i64[n], of the kept partial results; 0: there is none.
@@ -116,7 +118,6 @@ class ItemStage:
         Raises:
             AnswerError: the status that the client receives.
         """
-        store = self.partials(lookup)
         if addresses.all():
             metrics.ITEM_PARTIALS.labels("kept").inc(len(keys))
             return Kept(addresses, (store.store.values,)), True

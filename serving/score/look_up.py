@@ -59,6 +59,7 @@ class VersionLookup:
         version: the served version.
         cache: its rows.
         complete: False when a row may be missing, because Redis was down or may have lost keys.
+        prefetched: rows to add to the near-cache before the next batch is read.
     """
 
     def __init__(self, version: ModelVersion, cache: NearCache, reader: Reader) -> None:
@@ -66,17 +67,7 @@ class VersionLookup:
         self.complete = True
         self.cache = cache
         self._reader = reader
-        self._prefetched: PrefetchedRows | None = None
-        """Rows to add to the near-cache before the next batch is read."""
-
-    def add(self, prefetched: PrefetchedRows | None) -> None:
-        """Take rows that were prefetched at this version."""
-        self._prefetched = prefetched
-
-    @property
-    def prefetches(self) -> bool:
-        """There are rows to add to the near-cache before the next batch is read."""
-        return self._prefetched is not None
+        self.prefetched: PrefetchedRows | None = None
 
     def vectors(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch.
@@ -90,8 +81,8 @@ class VersionLookup:
             RefusedError: Redis refuses the read.
         """
         number, read = self.version.number, ReadRows()
-        if (prefetched := self._prefetched) is not None:
-            self._prefetched = None
+        if (prefetched := self.prefetched) is not None:
+            self.prefetched = None
             for table, (rows, status) in prefetched.rows.items():
                 if (status <= RowStatus.MISSING).all():
                     read.add(table, prefetched.keys[table], rows, status)

@@ -66,12 +66,13 @@ def score_candidates(
     """
     snapshot = rank_scorer(lookup.version).snapshot(lookup.version, lookup.cache, order)
     shared, own = features.shared, features.own
-    kept = None
+    store, kept = None, None
     if items is not None:
-        kept = Items(items.stage.partials(lookup).store, key_of(items.values))
+        store = items.stage.partials(lookup)
+        kept = Items(store.store, key_of(items.values))
     call = ScoreCall(snapshot, shared, own, own.dense, current_call().deadline, kept, revenues)
     batch = functools.partial(Batch.joined, order.fields, (), shared, own)
-    outcome, complete, looked_up = MISSING_ROWS, True, lookup.prefetches
+    outcome, complete, computed, looked_up = MISSING_ROWS, True, False, lookup.prefetched is not None
     if not looked_up:
         outcome = snapshot.score(call)
     while outcome != DONE:
@@ -83,14 +84,15 @@ def score_candidates(
             looked_up, vectors = True, lookup.vectors(batch())
             call.give_vectors(vectors.pooled, vectors.once)
         else:
-            assert items is not None and kept is not None
+            assert items is not None and store is not None and kept is not None
             found, complete = items.stage.completed(
-                lookup, items.values, kept.keys, call.kept, items.row_name
+                lookup, store, items.values, kept.keys, call.kept, items.row_name
             )
             call.give_kept(found)
+            computed = True
         outcome = snapshot.score(call)
     if not looked_up:
         lookup.cache.count_look(batch)
-    if kept is not None and not call.kept_is_given:
+    if kept is not None and not computed:
         metrics.ITEM_PARTIALS.labels("kept").inc(len(kept.keys))
     return call, complete

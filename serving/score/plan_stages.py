@@ -150,7 +150,7 @@ class PlanStages:
         """
         prefetch = self._users.missing(columns, lookup.version.manifest, lookup.cache)
         enriched = self._enricher.enrich(columns, prefetch)
-        lookup.add(enriched.prefetched)
+        lookup.prefetched = enriched.prefetched
         ended("enrich")
         features = self._features.extract(enriched, self._model(lookup.version).statistics, row_name)
         ended("extract")

@@ -10,14 +10,14 @@ are looked up and pooled once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.reply import ReplyPacker, probabilities
-from livectr.kernels.request.score import Revenues
+from livectr.kernels.request.score import Packed, Revenues
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.limits import RequestLimits
@@ -75,7 +75,7 @@ class RankScores:
         logits: f32[n].
         complete: False if a row may be missing.
         inputs: of the model, all of them; None: they were not asked for.
-        reply: click probabilities f64[n] and the reply's fields on the wire; None: they are not packed yet.
+        reply: packed reply; None: it is not packed yet.
     """
 
     version: int
@@ -83,19 +83,12 @@ class RankScores:
     logits: F32
     complete: bool
     inputs: ModelInputs | None
-    reply: tuple[F64, bytes] | None = None
+    reply: Packed | None = None
 
     @property
     def pctr(self) -> F64:
         """Click probabilities f64[n]."""
-        return probabilities(self.logits) if self.reply is None else self.reply[0]
-
-
-class StageEnd(Protocol):
-    """Listener that is told the end of each stage."""
-
-    def __call__(self, stage: str, at: float | None = None, /) -> object:
-        """Take the end of a stage, at an instant of time.perf_counter(); None: it is now."""
+        return probabilities(self.logits) if self.reply is None else self.reply.pctr
 
 
 class Ranker:
@@ -162,7 +155,7 @@ class Ranker:
         whole = logged or explain > 0
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
-            scores = self.scores(lookup, query, clock.ended, bids, whole=whole)
+            scores = self.scores(lookup, query, clock, bids, whole=whole)
             if not explain:
                 return scores, None
             best = np.argsort(-bids * scores.pctr, kind="stable")[:explain].tolist()
@@ -184,7 +177,7 @@ class Ranker:
         self,
         lookup: VersionLookup,
         query: RankQuery,
-        ended: StageEnd,
+        stages: metrics.Stages,
         bids: F64 | None = None,
         *,
         whole: bool,
@@ -194,7 +187,7 @@ class Ranker:
         Args:
             lookup: version that answers.
             query: parsed request.
-            ended: told the end of every stage.
+            stages: told the end of every stage.
             bids: f64[n], for a packed reply; None: no reply is packed.
             whole: the inputs are needed, too, with those of the items: their partial results are not enough.
 
@@ -203,36 +196,36 @@ class Ranker:
             SupersededError: a row is newer than the version.
         """
         if whole or not rank_scorer(lookup.version).in_one_call:
-            return self._in_stages(lookup, query, ended, whole=whole)
+            return self._in_stages(lookup, query, stages, whole=whole)
         items = self._items_of(query)
-        stages = self._whole if items is None else self._rest
-        extracted = stages.extract(lookup, query.columns, query.row_name, ended)
-        order, features = stages.ordered(extracted.features)
-        revenues = None if bids is None else Revenues(self._pack, bids)
+        plan = self._whole if items is None else self._rest
+        extracted = plan.extract(lookup, query.columns, query.row_name, stages.ended)
+        order, features = plan.ordered(extracted.features)
+        revenues = None if bids is None else Revenues(self._pack, bids, metrics.SERVED_PCTR.bounds)
         call, complete = score_candidates(lookup, order, features, items, revenues)
-        ended("look_up", call.looked_up_at)
-        ended("score", call.scored_at)
+        looked_up_at, scored_at = call.ends
+        stages.passed(("look_up", looked_up_at), ("score", scored_at))
         version = lookup.version
         metrics.observe_live(ROLE, extracted.read_at, version.manifest.created_ms)
         complete = complete and extracted.complete and lookup.complete
-        reply = None if bids is None else (call.pctr, call.packed)
+        reply = None if bids is None else call.reply()
         return RankScores(version.number, self.model_of(version), call.logits, complete, None, reply)
 
     def _in_stages(
-        self, lookup: VersionLookup, query: RankQuery, ended: StageEnd, *, whole: bool
+        self, lookup: VersionLookup, query: RankQuery, stages: metrics.Stages, *, whole: bool
     ) -> RankScores:
         """Score with inputs that are kept, or by a model of which torch computes a part; as `scores`."""
         items = None if whole else self._items_of(query)
-        stages = self._whole if items is None else self._rest
-        inputs = stages.inputs(lookup, query.columns, query.content, query.row_name, ended)
+        plan = self._whole if items is None else self._rest
+        inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, stages.ended)
         kept, complete = None, inputs.complete
         if items is not None:
             kept, items_complete = items.stage.kept(lookup, items.values, items.row_name)
             complete = complete and items_complete
-        ended("look_up")
+        stages.ended("look_up")
         scorer = rank_scorer(lookup.version)
         logits = scorer.logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content, kept)
-        ended("score")
+        stages.ended("score")
         metrics.observe_live(ROLE, inputs.read_at, lookup.version.manifest.created_ms)
         model = self.model_of(lookup.version)
         return RankScores(lookup.version.number, model, logits, complete and lookup.complete, inputs)
@@ -271,15 +264,19 @@ class Ranker:
         return RankQuery(request.columns, parse_content(request.content, self._follower.contents.widths))
 
     def _reply(self, request_id: str, bids: F64, scores: RankScores, explained: Any) -> Reply:
-        pctr = scores.pctr
-        metrics.CANDIDATES.labels(ROLE).inc(len(pctr))
-        metrics.observe_pctr(ROLE, pctr)
+        metrics.CANDIDATES.labels(ROLE).inc(len(scores.logits))
+        if (packed := scores.reply) is not None:
+            metrics.count_pctr(ROLE, packed.counts, packed.total)
+            fields = packed.fields
+        else:
+            metrics.observe_pctr(ROLE, scores.pctr)
+            fields = self._pack(scores.pctr, bids)
         message = pb.RankResponse(
             request_id=request_id, version=scores.version, model=scores.model, explanations=explained
         )
         if not scores.complete:
             mark_degraded(message, ROLE, self._follower.reader.problem)
-        return Reply(message, self._pack(pctr, bids) if scores.reply is None else scores.reply[1])
+        return Reply(message, fields)
 
 
 def _answer(request: Request, query: RankQuery, scores: RankScores) -> Answer:

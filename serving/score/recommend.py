@@ -256,8 +256,7 @@ class Recommender:
         context = query.prerank.columns
         columns = RequestColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
         candidates = RankQuery(columns, query.prerank.content, "items")
-        check = current_call().check
-        return self._ranker.scores(lookup, candidates, lambda stage, at=None: check(stage), whole=whole)
+        return self._ranker.scores(lookup, candidates, metrics.Stages(), whole=whole)
 
     def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
         """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""

@@ -28,6 +28,7 @@ from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.protos import livectr_pb2 as pb
+from livectr.system.histograms import Buckets
 
 DIM = 4
 SHAPE = Shape(fields=3, dim=DIM, dense=(1, 1), layers=(8, 1), wide=True, pairs=True, prelu=False)
@@ -35,6 +36,7 @@ SHAPE = Shape(fields=3, dim=DIM, dense=(1, 1), layers=(8, 1), wide=True, pairs=T
 LAYOUT = RowLayout((Segment("rank.w", 1, SGD()), Segment("rank.v", DIM, SGD())))
 USERS, POSITIONS, ITEMS = np.arange(5), np.arange(100, 110), np.arange(1000, 1040)
 PACK = ReplyPacker(4, 5, 6)
+BOUNDS = np.linspace(0.05, 0.9, 13)
 F32 = np.float32
 
 
@@ -91,14 +93,20 @@ class Request:
 
     def whole(self, snapshot: Snapshot, deadline: float | None = None) -> ScoreCall:
         """Call with all features."""
-        keys, revenues = np.concatenate([self.positions, self.items]), Revenues(PACK, self.bids)
+        keys, revenues = np.concatenate([self.positions, self.items]), Revenues(PACK, self.bids, BOUNDS)
         return ScoreCall(snapshot, self.shared, Ragged(keys), self.dense, deadline, None, revenues)
 
     def apart(self, snapshot: Snapshot, partials: Partials) -> ScoreCall:
         """Call with kept partial results of the items."""
         dense, items = np.ascontiguousarray(self.dense[:, :1]), Items(partials, self.items)
         return ScoreCall(
-            snapshot, self.shared, Ragged(self.positions), dense, None, items, Revenues(PACK, self.bids)
+            snapshot,
+            self.shared,
+            Ragged(self.positions),
+            dense,
+            None,
+            items,
+            Revenues(PACK, self.bids, BOUNDS),
         )
 
     @property
@@ -138,10 +146,14 @@ def test_a_call_gives_what_its_stages_give(world: World, count: int) -> None:
     ):
         assert snapshot.score(call) == DONE
         assert np.array_equal(call.logits, logits)
-        assert np.array_equal(call.pctr, probabilities(logits))
-        assert call.packed == PACK(call.pctr, request.bids)
-        assert 0 < call.looked_up_at <= call.scored_at
-    assert len(pb.RankResponse.FromString(call.packed).index) == count
+        reply, buckets = call.reply(), Buckets(BOUNDS)
+        assert np.array_equal(reply.pctr, probabilities(logits))
+        assert reply.fields == PACK(reply.pctr, request.bids)
+        buckets.observe(reply.pctr)
+        assert np.array_equal(reply.counts.cumsum(), buckets.rising())
+        assert reply.total == pytest.approx(reply.pctr.sum())
+        assert 0 < call.ends[0] <= call.ends[1]
+    assert len(pb.RankResponse.FromString(reply.fields).index) == count
 
 
 def test_probabilities_are_the_logistic_function() -> None:
@@ -244,7 +256,7 @@ class Swapping:
                 np.empty((20, 0), F32),
                 None,
                 Items(partials, items),
-                Revenues(PACK, np.ones(20)),
+                Revenues(PACK, np.ones(20), BOUNDS),
             )
             while (outcome := snapshot.score(call)) == MISSING_ITEMS:
                 sources = Sources(FLAT)

@@ -4,7 +4,7 @@
 //     item keys ─► kept partial results ──────┴─► network ─► probabilities ─► order ─► bytes of the reply
 //
 // A call does no I/O. Where a row or a partial result is missing it says so; the caller reads or computes it, and calls
-// again with what it found. Its memory is one block, which ends with it.
+// again with what it found. Its arrays are one block of memory, which ends with it.
 #include "network/forward.hpp"
 #include "network/reply.hpp"
 #include "request/partials.hpp"
@@ -52,9 +52,10 @@ struct Snapshot {
 // Arguments and results; score.py's `_Call`.
 struct Call {
     const int32_t* shared_offsets;  // [shared + 1]
-    const int64_t* shared_keys;
-    const int32_t* own_offsets;  // [own * rows + 1]
-    const int64_t* own_keys;
+    const int64_t* shared_keys;     // [shared_count]
+    const int32_t* own_offsets;     // [own * rows + 1]
+    const int64_t* own_keys;        // [own_count]
+    int64_t shared_count, own_count;
     const float* dense;  // [rows, width]
     int64_t rows, width;
     double deadline;              // instant of the steady clock in seconds
@@ -109,22 +110,22 @@ struct Vectors {
 };
 
 // Reads the rows of all keys at the snapshot's version into out[rows * own + shared, dim].
-Outcome look_up(const Snapshot& of, const Call& call, float* out) {
-    const int64_t own = of.own * call.rows, cells = of.shared + own;
+Outcome look_up(const Snapshot& of, const Call& call, Arena& arena, float* out) {
+    const int64_t own = of.own * call.rows, cells = of.shared + own, keys = call.shared_count + call.own_count;
+    const int64_t rows[] = {call.rows, 1};
     const int32_t first = call.shared_offsets[of.shared];
-    const int64_t keys = int64_t{first} + call.own_offsets[own], rows[] = {call.rows, 1};
+    if (first != call.shared_count || call.own_offsets[own] != call.own_count) return BAD_OFFSETS;
     const int32_t* offsets = call.shared_offsets;
     const int64_t* all = call.shared_keys;
-    std::unique_ptr<Arena> joined;
-    if (!of.shared) offsets = call.own_offsets, all = call.own_keys;
-    else if (of.own) {
-        joined = std::make_unique<Arena>(Arena::bytes<int32_t>(cells + 1) + Arena::bytes<int64_t>(keys));
-        int32_t* const to = joined->take<int32_t>(cells + 1);
-        int64_t* const of_all = joined->take<int64_t>(keys);
+    if (!of.shared) {
+        offsets = call.own_offsets, all = call.own_keys;
+    } else if (of.own) {
+        int32_t* const to = arena.take<int32_t>(cells + 1);
+        int64_t* const of_all = arena.take<int64_t>(keys);
         std::copy_n(call.shared_offsets, of.shared, to);
         for (int64_t i = 0; i <= own; ++i) to[of.shared + i] = first + call.own_offsets[i];
         std::copy_n(call.shared_keys, first, of_all);
-        std::copy_n(call.own_keys, keys - first, of_all + first);
+        std::copy_n(call.own_keys, call.own_count, of_all + first);
         offsets = to, all = of_all;
     }
     if (!of.lock->read(call.deadline)) return LATE;
@@ -169,14 +170,16 @@ Outcome score(const Snapshot& of, Call& call) {
     const int64_t rows = call.rows, size = forward_partial_size(of.network), numbers = rows * call.width;
     const bool computes = of.items && !call.kept_is_given && !call.partials;
     const int64_t most = of.of_own.size() + of.of_shared.size() + of.of_items.size() + 2;
-    Arena arena(Arena::bytes<float>((rows * of.own + of.shared) * of.dim) + Arena::bytes<float>(2 * numbers) +
+    const int64_t cells = rows * of.own + of.shared;
+    Arena arena(Arena::bytes<float>(cells * of.dim) + Arena::bytes<int32_t>(cells + 1) +
+                Arena::bytes<int64_t>(call.shared_count + call.own_count) + Arena::bytes<float>(2 * numbers) +
                 2 * Arena::bytes<Source>(most) + Arena::bytes<float>(computes ? rows * size : 0) +
                 Arena::bytes<livectr::reply::Candidate>(call.bids ? 2 * rows : 0));
 
     Vectors vectors{call.own_vectors, call.shared_vectors};
     if (!vectors.own) {
-        float* const out = arena.take<float>((rows * of.own + of.shared) * of.dim);
-        if (const Outcome outcome = look_up(of, call, out)) return outcome;
+        float* const out = arena.take<float>(cells * of.dim);
+        if (const Outcome outcome = look_up(of, call, arena, out)) return outcome;
         vectors = {out, out + rows * of.own * of.dim};
     }
     float* const dense = arena.take<float>(2 * numbers);

@@ -102,7 +102,6 @@ class Snapshot:
             raise ValueError(f"rows of {tables.dim} values have no {shape.dim} from {reads.first} on")
         self.shared, self.own, self.dense = shared, own, len(reads.dense) + len(reads.dense_of_items)
         self._parts = lock, tables, network
-        self.lock = lock
         self._score = _library().snapshot_score
         lists = reads.shared, reads.own, reads.items, reads.dense, reads.dense_of_items
         sizes = (shared, own, tables.dim, reads.first, shape.fields, *map(len, lists), reads.has_items)
@@ -139,6 +138,8 @@ class _Words(ctypes.Structure):
         ("shared_keys", ctypes.c_void_p),
         ("own_offsets", ctypes.c_void_p),
         ("own_keys", ctypes.c_void_p),
+        ("shared_count", ctypes.c_int64),
+        ("own_count", ctypes.c_int64),
         ("dense", ctypes.c_void_p),
         ("rows", ctypes.c_int64),
         ("width", ctypes.c_int64),
@@ -270,7 +271,7 @@ class ScoreCall:
             self._reply = _Reply(rows, revenues.bounds)
             arrays += [(revenues.bids, _F64, rows), *self._reply.arrays]
         at = addresses(arrays)
-        self.words = words = _Words(*at[:5], rows, snapshot.dense)
+        self.words = words = _Words(*at[:4], len(shared.keys), len(own.keys), at[4], rows, snapshot.dense)
         words.logits, words.kept = at[5:7]
         words.deadline = np.inf if deadline is None else deadline
         if items is not None:

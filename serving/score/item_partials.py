@@ -28,15 +28,15 @@ class ItemPartials:
         before: store of the previous version; None: the first version.
 
     Attributes:
-        store: partial results by key.
+        partials: by key.
         made_at: instant of time.monotonic() of the oldest partial result.
     """
 
     def __init__(self, size: int, max_bytes: int, before: ItemPartials | None = None) -> None:
-        self.store = Partials(max_bytes // (4 * size), size)
+        self.partials = Partials(max_bytes // (4 * size), size)
         self._items: list[pa.Array] = []
         self._count = 0
-        self._lock = threading.Lock()  # a store and `_items` have one order
+        self._lock = threading.Lock()  # `partials` and `_items` have one order
         self._before = before
         if before is not None:
             before._before = None  # nobody asks it any more, and a chain of stores would never end
@@ -56,7 +56,7 @@ class ItemPartials:
             asked: a request asked for them.
         """
         with self._lock:
-            taken = self.store.add(keys, partials, int(asked))
+            taken = self.partials.add(keys, partials, int(asked))
             if len(taken):
                 self._items.append(items.take(pa.array(taken)))
                 self._count += len(taken)
@@ -69,6 +69,6 @@ class ItemPartials:
     def used(self) -> pa.Array | None:
         """Items that were asked for, most first; None: none."""
         with self._lock:
-            items, uses = list(self._items), self.store.uses(self._count)
+            items, uses = list(self._items), self.partials.uses(self._count)
         order = np.argsort(-uses.astype(np.int64), kind="stable")[: np.count_nonzero(uses)]
         return pa.concat_arrays(items).take(pa.array(order)) if len(order) else None

@@ -91,7 +91,7 @@ class ItemStage:
             AnswerError: the status that the client receives.
         """
         keys, store = key_of(items), self.partials(lookup)
-        return self.completed(lookup, store, items, keys, store.store.find(keys), row_name)
+        return self.completed(lookup, store, items, keys, store.partials.find(keys), row_name)
 
     def completed(
         self,
@@ -120,7 +120,7 @@ class ItemStage:
         """
         if addresses.all():
             metrics.ITEM_PARTIALS.labels("kept").inc(len(keys))
-            return Kept(addresses, (store.store.values,)), True
+            return Kept(addresses, (store.partials.values,)), True
         missing = np.flatnonzero(addresses == 0)
         metrics.ITEM_PARTIALS.labels("kept").inc(len(keys) - len(missing))
         metrics.ITEM_PARTIALS.labels("computed").inc(len(missing))
@@ -130,7 +130,7 @@ class ItemStage:
             lookup, store, items.take(pa.array(chosen)), unique, lambda i: row_name(int(chosen[i]))
         )
         addresses[missing] = values.addresses[places]
-        return Kept(addresses, (store.store.values, *values.arrays)), complete
+        return Kept(addresses, (store.partials.values, *values.arrays)), complete
 
     def _computed(
         self,
@@ -188,7 +188,7 @@ class ItemStage:
                 return
             part = items[start : start + _PART]
             keys = key_of(part)
-            absent = np.flatnonzero(store.store.find(keys) == 0)
+            absent = np.flatnonzero(store.partials.find(keys) == 0)
             if len(absent):
                 try:
                     self._computed(lookup, store, part.take(pa.array(absent)), keys[absent], None)

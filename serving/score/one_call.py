@@ -69,7 +69,7 @@ def score_candidates(
     store, kept = None, None
     if items is not None:
         store = items.stage.partials(lookup)
-        kept = Items(store.store, key_of(items.values))
+        kept = Items(store.partials, key_of(items.values))
     call = ScoreCall(snapshot, shared, own, own.dense, current_call().deadline, kept, revenues)
     batch = functools.partial(Batch.joined, order.fields, (), shared, own)
     outcome, complete, computed, looked_up = MISSING_ROWS, True, False, lookup.prefetched is not None

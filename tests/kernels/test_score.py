@@ -209,13 +209,12 @@ def test_arrays_that_do_not_fit_are_refused(world: World) -> None:
     with pytest.raises(ValueError, match="dense numbers"):
         request.whole(snapshot)
     request = Request.drawn(2, 4)
-    call = request.whole(snapshot)
-    wrong = np.array([0, 1, 2, 3, 4, 5, 6, 3, 8], np.int32)
-    own = Ragged(np.concatenate([request.positions, request.items]))
-    own.offsets = wrong
-    call = ScoreCall(snapshot, request.shared, own, request.dense, None)
-    with pytest.raises(ValueError, match="offsets"):
-        snapshot.score(call)
+    for wrong in ([0, 1, 2, 3, 4, 5, 6, 3, 8], [0, 1, 2, 3, 4, 5, 6, 7, 9]):
+        own = Ragged(np.concatenate([request.positions, request.items]))
+        own.offsets = np.array(wrong, np.int32)
+        call = ScoreCall(snapshot, request.shared, own, request.dense, None)
+        with pytest.raises(ValueError, match="offsets"):
+            snapshot.score(call)
 
 
 VERSIONS = 12

@@ -193,21 +193,21 @@ def test_a_full_store_takes_no_more_and_knows_what_was_asked_for() -> None:
     store.add(keys[:2], pa.array(["a", "b"]), rows[:2], asked=False)
     assert store.used() is None
     store.add(keys[1:], pa.array(["b", "c", "d", "e"]), np.concatenate([rows[:1], rows[2:]]))
-    assert len(store) == 3 and np.array_equal(store.store.values, rows[:3])
-    assert (store.store.find(keys) == 0).tolist() == [False, False, False, True, True]
-    store.store.find(np.array([2, 0, 2]))
-    store.store.find(np.array([2]))
+    assert len(store) == 3 and np.array_equal(store.partials.values, rows[:3])
+    assert (store.partials.find(keys) == 0).tolist() == [False, False, False, True, True]
+    store.partials.find(np.array([2, 0, 2]))
+    store.partials.find(np.array([2]))
     used = store.used()
     assert used is not None and used.to_pylist() == ["c", "a", "b"]
-    memory = weakref.ref(store.store.values)
+    memory = weakref.ref(store.partials.values)
     following = ItemPartials(16, 1024, ItemPartials(16, 1024, store))
     del store
     assert memory() is None, "a store keeps the store before it alone"
     store = ItemPartials(16, 1024)
     store.add(keys[:3], pa.array(["a", "b", "c"]), rows[:3], asked=False)
-    store.store.find(np.array([2, 0, 1, 2]))
-    store.store.find(np.array([2, 0]))
-    store.store.find(np.array([2]))
+    store.partials.find(np.array([2, 0, 1, 2]))
+    store.partials.find(np.array([2, 0]))
+    store.partials.find(np.array([2]))
     following = ItemPartials(16, 1024, store)
     first = following.wanted()
     assert first is not None and first.to_pylist() == ["c", "a", "b"]

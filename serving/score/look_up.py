@@ -21,6 +21,7 @@ from livectr.serving.version.reader import U8, Reader
 from livectr.store.layout import F32, I64, RowStatus
 
 T = TypeVar("T")
+_FOUND, _MISSING = int(RowStatus.FOUND), int(RowStatus.MISSING)
 
 
 class ReadRows:
@@ -41,13 +42,12 @@ class ReadRows:
         A small cache may have dropped rows of the answer before, so that a table is read twice.
         """
         metrics.NEAR_CACHE_READ.labels().inc(len(keys))
-        found, absent = status == RowStatus.FOUND, status == RowStatus.MISSING
+        found, absent = status == _FOUND, status == _MISSING
         if found.any():
-            before = self.rows.get(table, (keys[:0], rows[:0]))
-            self.rows[table] = (
-                np.concatenate([before[0], keys[found]]),
-                np.concatenate([before[1], rows[found]]),
-            )
+            of_keys, of_rows = keys[found], rows[found]
+            if (before := self.rows.get(table)) is not None:
+                of_keys, of_rows = np.concatenate([before[0], of_keys]), np.concatenate([before[1], of_rows])
+            self.rows[table] = of_keys, of_rows
         if absent.any():
             self.absent[table] = np.concatenate([self.absent.get(table, keys[:0]), keys[absent]])
 
@@ -69,6 +69,20 @@ class VersionLookup:
         self._reader = reader
         self.prefetched: PrefetchedRows | None = None
 
+    def add_prefetched(self) -> int:
+        """Add prefetched rows to the near-cache, and return their number. Raises SupersededError."""
+        read = self._take_prefetched()
+        return self.cache.add(read.rows, read.absent, self.version.number)
+
+    def _take_prefetched(self) -> ReadRows:
+        """Prefetched rows that are known to be there, or absent; they are taken once."""
+        read, prefetched, self.prefetched = ReadRows(), self.prefetched, None
+        if prefetched is not None:
+            for table, (rows, status) in prefetched.rows.items():
+                if (status <= _MISSING).all():
+                    read.add(table, prefetched.keys[table], rows, status)
+        return read
+
     def vectors(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch.
 
@@ -80,12 +94,7 @@ class VersionLookup:
             DeadlineError: the deadline passed while rows were added for other requests.
             RefusedError: Redis refuses the read.
         """
-        number, read = self.version.number, ReadRows()
-        if (prefetched := self.prefetched) is not None:
-            self.prefetched = None
-            for table, (rows, status) in prefetched.rows.items():
-                if (status <= RowStatus.MISSING).all():
-                    read.add(table, prefetched.keys[table], rows, status)
+        number, read = self.version.number, self._take_prefetched()
         while True:
             values, missing = self.cache.infer(batch, read.rows, number, read.absent)
             if values is not None:

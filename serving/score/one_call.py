@@ -72,10 +72,9 @@ def score_candidates(
         kept = Items(store.partials, key_of(items.values))
     call = ScoreCall(snapshot, shared, own, own.dense, current_call().deadline, kept, revenues)
     batch = functools.partial(Batch.joined, order.fields, (), shared, own)
-    outcome, complete, computed, looked_up = MISSING_ROWS, True, False, lookup.prefetched is not None
-    if not looked_up:
-        outcome = snapshot.score(call)
-    while outcome != DONE:
+    complete, computed, looked_up = True, False, False
+    read = 0 if lookup.prefetched is None else lookup.add_prefetched()
+    while (outcome := snapshot.score(call)) != DONE:
         if outcome == SUPERSEDED:
             raise SupersededError
         if outcome == LATE:
@@ -90,9 +89,8 @@ def score_candidates(
             )
             call.give_kept(found)
             computed = True
-        outcome = snapshot.score(call)
     if not looked_up:
-        lookup.cache.count_look(batch)
+        lookup.cache.count_look(batch, read)
     if kept is not None and not computed:
         metrics.ITEM_PARTIALS.labels("kept").inc(len(kept.keys))
     return call, complete

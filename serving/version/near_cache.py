@@ -50,6 +50,11 @@ def late() -> DeadlineError:
     return DeadlineError("the deadline passed while a new version was being swapped in")
 
 
+def _count(read: Mapping[str, tuple[I64, F32]], absent: Mapping[str, I64]) -> int:
+    """Number of rows to add."""
+    return sum(len(keys) for keys, _ in read.values()) + sum(len(keys) for keys in absent.values())
+
+
 class NearCache:
     """Embedding rows of several tables at a single version.
 
@@ -116,16 +121,11 @@ class NearCache:
             DeadlineError: the deadline of the thread's call passed first.
         """
         absent = absent or {}
-        coming = sum(len(keys) for keys in (*(k for k, _ in read.values()), *absent.values()))
+        coming = _count(read, absent)
         with self.lock.write() if coming else self._reading():
             self._check(version)
             if coming:
-                self._make_room(coming)
-                for table, (keys, rows) in read.items():
-                    self._assign(table, keys, rows)
-                for table, keys in absent.items():
-                    self._begin(table, keys)
-                metrics.NEAR_CACHE_ROWS.labels().set(len(self))
+                self._add(coming, read, absent)
             tables = self._tables_of(batch)
             vectors, missing = batch.infer(tables)
             if missing:
@@ -133,6 +133,16 @@ class NearCache:
             if next(self._looks) % COUNTED_LOOKUPS == 0:
                 self._count(batch, tables, coming)
             return vectors, {}
+
+    def add(
+        self, read: Mapping[str, tuple[I64, F32]], absent: Mapping[str, I64], version: int | None = None
+    ) -> int:
+        """Add rows, and return their number; arguments as those of `infer`. Raises SupersededError."""
+        if coming := _count(read, absent):
+            with self.lock.write():
+                self._check(version)
+                self._add(coming, read, absent)
+        return coming
 
     def infer_cold(self, batch: Batch, version: int | None = None) -> Vectors:
         """Read the vectors of a batch, with initial values for missing rows; nothing is cached.
@@ -158,12 +168,17 @@ class NearCache:
             tables = self._field_tables[shape] = field_tables(self.tables, *shape)
         return tables
 
-    def count_look(self, batch: Callable[[], Batch]) -> None:
-        """Count a look-up without a missing row in the metrics, if it is one of those that are counted."""
+    def count_look(self, batch: Callable[[], Batch], read: int) -> None:
+        """Count a look-up in the metrics, if it is one of those that are counted.
+
+        Args:
+            batch: that was looked up, without a missing row.
+            read: its unique keys that were read from Redis.
+        """
         if next(self._looks) % COUNTED_LOOKUPS == 0:
             with self._reading():
                 looked_up = batch()
-                self._count(looked_up, self._tables_of(looked_up), 0)
+                self._count(looked_up, self._tables_of(looked_up), read)
 
     def cached(self, table: str, keys: I64) -> I64:
         """Cached keys among keys i64[n]."""
@@ -200,6 +215,15 @@ class NearCache:
     def _check(self, version: int | None) -> None:
         if version is not None and version != self.lock.version:
             raise SupersededError
+
+    def _add(self, coming: int, read: Mapping[str, tuple[I64, F32]], absent: Mapping[str, I64]) -> None:
+        """Add `coming` rows, and make room for them; the caller holds the lock of writers."""
+        self._make_room(coming)
+        for table, (keys, rows) in read.items():
+            self._assign(table, keys, rows)
+        for table, keys in absent.items():
+            self._begin(table, keys)
+        metrics.NEAR_CACHE_ROWS.labels().set(len(self))
 
     def _assign(self, table: str, keys: I64, rows: F32) -> None:
         """Add published rows."""

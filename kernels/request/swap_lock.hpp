@@ -17,6 +17,18 @@ class SwapLock {
 
     SwapLock(int64_t version, double longest_s) : version(version), longest_s_(longest_s) {}
 
+    // Returns false where a reader or a writer would have to wait.
+    bool try_read() {
+        std::lock_guard<std::mutex> hold(mutex_);
+        if (!writers_) ++readers_;
+        return !writers_;
+    }
+    bool try_write() {
+        std::lock_guard<std::mutex> hold(mutex_);
+        if (readers_ || writers_) return false;
+        ++writers_;
+        return writing_ = true;
+    }
     // Waits until `deadline`, an instant of the steady clock in seconds, or for the longest wait. Returns false if that
     // passed first.
     bool read(double deadline) {

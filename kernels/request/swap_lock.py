@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from livectr.kernels.runtime.arrays import address
-from livectr.kernels.runtime.library import kernel_library
+from livectr.kernels.runtime.library import kernel_library, quick_library
 
 
 class LateError(Exception):
@@ -39,7 +39,7 @@ class SwapLock:
     """
 
     def __init__(self, longest_wait_s: float, version: int = 0) -> None:
-        self._calls = _library()
+        self._calls, self._quick = _library(), _quick_calls()
         handle = self._calls.swap_lock_new(version, longest_wait_s)
         if not handle:
             raise MemoryError("no memory for a lock")
@@ -49,17 +49,17 @@ class SwapLock:
     @property
     def version(self) -> int:
         """Version of what the lock guards. Readers may ask for it; a writer may change it."""
-        return int(self._calls.swap_lock_version(self.handle))
+        return int(self._quick.swap_lock_version(self.handle))
 
     @version.setter
     def version(self, version: int) -> None:
-        self._calls.swap_lock_set_version(self.handle, version)
+        self._quick.swap_lock_set_version(self.handle, version)
 
     @property
     def holders(self) -> Holders:
         """Threads that hold the lock or wait for it."""
         counts = np.empty(3, np.int64)
-        self._calls.swap_lock_counts(self.handle, address(counts))
+        self._quick.swap_lock_counts(self.handle, address(counts))
         return Holders(*counts.tolist())
 
     @contextmanager
@@ -72,33 +72,47 @@ class SwapLock:
         Raises:
             LateError: the deadline, or the longest wait, passed first.
         """
-        if not self._calls.swap_lock_read(self.handle, float("inf") if deadline is None else deadline):
+        end = float("inf") if deadline is None else deadline
+        if not (self._quick.swap_lock_try_read(self.handle) or self._calls.swap_lock_read(self.handle, end)):
             raise LateError
         try:
             yield
         finally:
-            self._calls.swap_lock_end_read(self.handle)
+            self._quick.swap_lock_end_read(self.handle)
 
     @contextmanager
     def write(self) -> Iterator[None]:
         """Hold the lock exclusively."""
-        self._calls.swap_lock_write(self.handle)
+        if not self._quick.swap_lock_try_write(self.handle):
+            self._calls.swap_lock_write(self.handle)
         try:
             yield
         finally:
-            self._calls.swap_lock_end_write(self.handle)
+            self._quick.swap_lock_end_write(self.handle)
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
+    """Calls that may wait, without the interpreter's lock."""
     library = kernel_library()
     handle, number, instant = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     library.swap_lock_new.restype, library.swap_lock_new.argtypes = handle, [number, instant]
+    library.swap_lock_delete.restype, library.swap_lock_delete.argtypes = None, [handle]
     library.swap_lock_read.restype, library.swap_lock_read.argtypes = ctypes.c_bool, [handle, instant]
-    library.swap_lock_version.restype, library.swap_lock_version.argtypes = number, [handle]
-    library.swap_lock_set_version.restype, library.swap_lock_set_version.argtypes = None, [handle, number]
-    library.swap_lock_counts.restype, library.swap_lock_counts.argtypes = None, [handle, handle]
-    for name in ("delete", "end_read", "write", "end_write"):
-        function = getattr(library, f"swap_lock_{name}")
-        function.restype, function.argtypes = None, [handle]
+    library.swap_lock_write.restype, library.swap_lock_write.argtypes = None, [handle]
     return library
+
+
+@functools.cache
+def _quick_calls() -> ctypes.PyDLL:
+    """Calls that do not wait."""
+    quick = quick_library()
+    handle, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
+    quick.swap_lock_try_read.restype, quick.swap_lock_try_read.argtypes = flag, [handle]
+    quick.swap_lock_try_write.restype, quick.swap_lock_try_write.argtypes = flag, [handle]
+    quick.swap_lock_end_read.restype, quick.swap_lock_end_read.argtypes = None, [handle]
+    quick.swap_lock_end_write.restype, quick.swap_lock_end_write.argtypes = None, [handle]
+    quick.swap_lock_version.restype, quick.swap_lock_version.argtypes = number, [handle]
+    quick.swap_lock_set_version.restype, quick.swap_lock_set_version.argtypes = None, [handle, number]
+    quick.swap_lock_counts.restype, quick.swap_lock_counts.argtypes = None, [handle, handle]
+    return quick

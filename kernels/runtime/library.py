@@ -70,6 +70,15 @@ def kernel_library() -> ctypes.CDLL:
     return ctypes.CDLL(str(_found() or build(own_levels()[0], _compiled_folder(), progress=True)))
 
 
+@functools.cache
+def quick_library() -> ctypes.PyDLL:
+    """`kernel_library` for calls of less than a microsecond: they keep the interpreter's lock.
+
+    Another thread would take it from a request, which then waits to get it again.
+    """
+    return ctypes.PyDLL(kernel_library()._name)
+
+
 def build(level: Level, folder: Path, *, progress: bool = False) -> Path:
     """Compile the library for a level of CPUs into FOLDER/LEVEL, unless it is there.
 

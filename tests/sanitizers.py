@@ -82,6 +82,7 @@ KINDS = {
                 "tests/kernels/test_layers.py",
                 "tests/ingest/test_features.py",
                 "tests/ingest/test_staging.py",
+                "tests/serving/test_request_parser.py",
             ),
         ),
     ),
@@ -138,13 +139,14 @@ def compile_library(kind: Kind) -> None:
 
 
 def main() -> int:
-    """Run the tests of each kind; words after `--` go to pytest in place of the kind's own."""
+    """Run the tests of each kind; words behind the kinds go to pytest in place of the kind's own."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("kinds", nargs="*", choices=[[], *KINDS], help="kinds of sanitizers [all]")
+    parser.add_argument("words", nargs="*", help=f"kinds ({', '.join(KINDS)}) [all], and words of pytest")
     parser.add_argument("--workers", default="3", help="processes of pytest")
-    given, words = parser.parse_known_args()
+    given, options = parser.parse_known_args()
+    words = [*(word for word in given.words if word not in KINDS), *options]
     failed = 0
-    for name in given.kinds or KINDS:
+    for name in [word for word in given.words if word in KINDS] or KINDS:
         kind = KINDS[name]
         print(f"sanitizers: {kind.flags}", flush=True)
         compile_library(kind)

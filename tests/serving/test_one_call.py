@@ -30,6 +30,7 @@ def test_a_request_whose_rows_are_in_memory_takes_few_calls_of_python(redis_url:
         context=[column_of(name, [value]) for name, value in CONTEXT.items()],
         candidates=[column_of("ad_id", ADS), column_of("position", POSITIONS)],
     )
+    raw = request.SerializeToString()
 
     def hook(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
@@ -37,7 +38,7 @@ def test_a_request_whose_rows_are_in_memory_takes_few_calls_of_python(redis_url:
 
     for profile in (None, hook):  # the first reads rows and computes partial results
         sys.setprofile(profile)
-        reply = ranker.rank(request, None).serialized()
+        reply = ranker.rank(ranker.schema.reader.read(raw), None).serialized()
         sys.setprofile(None)
     follower.close()
 

@@ -269,8 +269,9 @@ class Ranker:
             metrics.count_pctr(ROLE, packed.counts, packed.total)
             fields = packed.fields
         else:
-            metrics.observe_pctr(ROLE, scores.pctr)
-            fields = self._pack(scores.pctr, bids)
+            pctr = scores.pctr
+            metrics.observe_pctr(ROLE, pctr)
+            fields = self._pack(pctr, bids)
         message = pb.RankResponse(
             request_id=request_id, version=scores.version, model=scores.model, explanations=explained
         )

@@ -73,7 +73,7 @@ class RankScorer:
         self._model = loaded_role(model, dense, champion)
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
         self.in_one_call = self._forward is not None and not self._gathers
-        self._snapshots: dict[FieldOrder, tuple[NearCache, Snapshot]] = {}
+        self._snapshots: tuple[NearCache | None, dict[FieldOrder, Snapshot]] = None, {}
         self.statistics = published_statistics(pipeline, dense)
 
     @property
@@ -90,13 +90,20 @@ class RankScorer:
             cache: its rows.
             order: of the batches' fields.
         """
-        held = self._snapshots.get(order)
-        if held is not None and held[0] is cache:
-            return held[1]
+        of, snapshots = self._snapshots
+        if of is not cache:  # it was emptied: nothing keeps the rows of the one before
+            snapshots = {}
+            self._snapshots = cache, snapshots
+        snapshot = snapshots.get(order)
+        if snapshot is None:
+            if len(snapshots) >= MOST_ORDERS:  # clients choose which fields are shared
+                snapshots.clear()
+            snapshot = snapshots[order] = self._snapshot_of(version, cache, order)
+        return snapshot
+
+    def _snapshot_of(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
         assert self._forward is not None
-        if len(self._snapshots) >= MOST_ORDERS:  # clients choose which fields are shared
-            self._snapshots.clear()
-        made = Snapshot(
+        return Snapshot(
             cache.lock,
             version.number,
             cache.field_tables(order.fields, (), len(order.shared)),
@@ -104,8 +111,6 @@ class RankScorer:
             self._forward.network,
             self._forward.reads(order.own, order.shared, self._slice.start),
         )
-        self._snapshots[order] = cache, made
-        return made
 
     def item_partials(self, vectors: FieldVectors, dense: F32) -> F32:
         """Partial results f32[m, S] of m items (DES's M_j). There are items.

@@ -1,15 +1,21 @@
-"""Look up → score → reply of a rank request: few calls of Python."""
+"""Look up → score → reply of a rank request: few calls of Python, and no memory of an emptied near-cache."""
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from livectr.client.clients import column_of
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.followers import version_follower
 from livectr.serving.score.rank import Ranker
+from livectr.serving.version.follower import VersionFollower
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS
 from tests.serving.display_world import World, publication
@@ -19,29 +25,59 @@ MOST_CALLS = 64
 """Calls of Python functions, libraries' own included, from the features of a request to its reply's bytes."""
 
 
-def test_a_request_whose_rows_are_in_memory_takes_few_calls_of_python(redis_url: str, world: World) -> None:
-    world.publish(publication(redis_url))
-    options, calls = ServeOptions(redis_url), list[str]()
+@contextmanager
+def ranking(redis_url: str) -> Iterator[tuple[Ranker, VersionFollower]]:
+    options = ServeOptions(redis_url)
     follower = version_follower("rank", pipeline, options)
     follower.start()
-    assert follower.wait_ready(left_s())
-    ranker = Ranker(pipeline, follower, options)
-    request = pb.RankRequest(
-        context=[column_of(name, [value]) for name, value in CONTEXT.items()],
-        candidates=[column_of("ad_id", ADS), column_of("position", POSITIONS)],
+    try:
+        assert follower.wait_ready(left_s())
+        yield Ranker(pipeline, follower, options), follower
+    finally:
+        follower.close()
+
+
+def request(context: dict[str, Any], candidates: dict[str, list[Any]]) -> bytes:
+    message = pb.RankRequest(
+        context=[column_of(name, [value]) for name, value in context.items()],
+        candidates=[column_of(name, values) for name, values in candidates.items()],
     )
-    raw = request.SerializeToString()
+    return message.SerializeToString()
+
+
+def answer(ranker: Ranker, raw: bytes) -> bytes:
+    return ranker.rank(ranker.schema.reader.read(raw), None).serialized()
+
+
+def test_a_request_whose_rows_are_in_memory_takes_few_calls_of_python(redis_url: str, world: World) -> None:
+    world.publish(publication(redis_url))
+    asked, calls = request(CONTEXT, {"ad_id": ADS, "position": POSITIONS}), list[str]()
 
     def hook(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
             calls.append(frame.f_code.co_qualname)
 
-    for profile in (None, hook):  # the first reads rows and computes partial results
-        sys.setprofile(profile)
-        reply = ranker.rank(ranker.schema.reader.read(raw), None).serialized()
-        sys.setprofile(None)
-    follower.close()
+    with ranking(redis_url) as (ranker, _):
+        for profile in (None, hook):  # the first reads rows and computes partial results
+            sys.setprofile(profile)
+            reply = answer(ranker, asked)
+            sys.setprofile(None)
 
     assert len(pb.RankResponse.FromString(reply).index) == len(ADS)
+    print(len(calls)); print("\n".join(calls))
     after = calls[calls.index("PlanStages.ordered") :]
     assert len(after) <= MOST_CALLS, "\n".join(after)
+
+
+def test_an_emptied_near_cache_is_freed_by_the_next_request(redis_url: str, world: World) -> None:
+    """Also where the next request shares other columns: its snapshot is another."""
+    world.publish(publication(redis_url))
+    with ranking(redis_url) as (ranker, follower):
+        answer(ranker, request(CONTEXT, {"ad_id": ADS, "position": POSITIONS}))
+        version, cache = follower.served()
+        emptied = weakref.ref(cache)
+        follower._empty_cache(version.manifest)
+        answer(ranker, request(CONTEXT | {"position": 1}, {"ad_id": ADS}))
+        del cache
+        gc.collect()
+        assert emptied() is None

@@ -67,15 +67,14 @@ class Request:
         reader: that has parsed them.
         parsed: its fields.
         since: instant of time.perf_counter() at which parsing began.
+
+    Attributes:
+        request_id: name of the request, as the client gives it.
     """
 
     def __init__(self, raw: bytes, reader: RequestReader, parsed: ParsedRequest, since: float) -> None:
         self.raw, self.reader, self.parsed, self.since = raw, reader, parsed, since
-
-    @property
-    def request_id(self) -> str:
-        """Name of the request, as the client gives it."""
-        return self.parsed.request_id
+        self.request_id = parsed.request_id
 
     @property
     def side(self) -> str:

@@ -64,7 +64,6 @@ def test_a_request_whose_rows_are_in_memory_takes_few_calls_of_python(redis_url:
             sys.setprofile(None)
 
     assert len(pb.RankResponse.FromString(reply).index) == len(ADS)
-    print(len(calls)); print("\n".join(calls))
     after = calls[calls.index("PlanStages.ordered") :]
     assert len(after) <= MOST_CALLS, "\n".join(after)
 

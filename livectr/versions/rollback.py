@@ -62,6 +62,8 @@ from livectr.trainer.quality.champion import CONTEST, champion_of
 FOLLOW_S = 120.0
 """Longest wait for a trainer to follow: its step may be long, and it looks once a second."""
 POLL_S = 0.1
+SEEN_AFTER_S = 60
+"""Time from the begin of trouble until somebody sees it: a younger generation has most of it already."""
 
 if TYPE_CHECKING:
     from livectr.ingest.join.examples import ExampleSource
@@ -123,8 +125,8 @@ def chosen(root: Path, generation: int | None, served: VersionManifest) -> Manif
 
     Args:
         root: the checkpoint.
-        generation: its number; None: the newest that is kept for rollbacks, passed the publish gate, and has
-            learned less than what is served.
+        generation: its number; None: the newest that is kept for rollbacks, passed the publish gate, has
+            learned less than what is served and is SEEN_AFTER_S older; of a younger run the oldest.
         served: version in Redis.
 
     Raises:
@@ -143,7 +145,8 @@ def chosen(root: Path, generation: int | None, served: VersionManifest) -> Manif
             f"{root} keeps no generation that has learned less than what is served (keep_ages, keep_bytes) "
             f"and passed the publish gate; say --generation, one of {numbers}"
         )
-    return older[-1]
+    seen_ms = served.created_ms - 1000 * SEEN_AFTER_S
+    return next((m for m in reversed(older) if m.created_ms <= seen_ms), older[0])
 
 
 def _measured(manifest: Manifest) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -39,6 +40,7 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.telemetry import LOST_VERSIONS, PUBLISHED_VERSION
 from livectr.trainer.run import Training, train
 from livectr.versions import listing
+from livectr.versions.rollback import chosen
 from tests.metrics_page import metric_value
 from tests.trainer.planted_log import CARDINALITY, PARTITIONS, contest_pipeline, write_log
 from tests.waiting import until
@@ -169,7 +171,7 @@ def operator(
     listed = world.says("list", "--checkpoint", str(world.checkpoint))
     assert f"│ Redis │ {before.version} │" in listed and listed.count("kept for rollback") == 2
     assert len(world.generations) == 4
-    kept, newest = world.generations[1], world.generations[-1]
+    kept, newest = world.generations[0], world.generations[-1]
     of_kept = expected(pipeline, world.checkpoint, kept)
     assert f"has no generation 999; it has {', '.join(map(str, world.generations))}" in world.rolls_back(
         "--generation", "999", code=2
@@ -268,6 +270,29 @@ def test_a_trainer_that_starts_after_a_rollback_waits_for_the_release(
     assert world.served.run_id == before.run_id and world.served.row_set != held.row_set
 
 
+@pytest.mark.parametrize(
+    ("ages_s", "chosen_s"),
+    [
+        ((3600, 300, 70, 20, 5), 70),  # whoever sees trouble has seen it for longer than some seconds
+        ((40, 20, 5), 40),
+        ((3600, 300), 300),
+    ],
+)
+def test_a_rollback_goes_back_by_a_minute(tmp_path: Path, ages_s: tuple[int, ...], chosen_s: int) -> None:
+    """Of a run that is younger than that by as much as there is."""
+    now_ms, two_newest = 1_764_000_000_000, (1, 0)
+    for number, age_s in enumerate((*ages_s, *two_newest), start=1):
+        made = Manifest(
+            number, 1, number, 10_000 - age_s, 0, {}, None, (), (), {}, {}, {}, "",
+            created_ms=now_ms - 1000 * age_s,
+        )  # fmt: skip
+        (tmp_path / f"gen-{number:08d}").mkdir()
+        (tmp_path / f"gen-{number:08d}" / "MANIFEST.json").write_bytes(made.to_json())
+    served = SimpleNamespace(examples=10_000, created_ms=now_ms)
+    manifest = chosen(tmp_path, None, cast(VersionManifest, served))
+    assert (now_ms - manifest.created_ms) / 1000 == chosen_s
+
+
 def test_a_rollback_of_another_run_or_of_nothing_is_refused(world: World) -> None:
     pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
     source = f"file:{world.root / 'logs'}"
@@ -345,6 +370,7 @@ def test_the_trainer_goes_on_from_a_rollback(world: World, monkeypatch: pytest.M
 
     unbroken = world.root / "unbroken"
     alone = run | {"checkpoint": str(unbroken), "publish": None, "until_end": True}
+    alone["order_of"] = str(world.checkpoint)  # a partition is idle where the machine is busy
     train(pipeline, TrainOptions(source, **alone))
 
     def state(root: Path) -> dict[str, bytes]:

@@ -1,7 +1,7 @@
 """Prometheus metrics of `ingest`.
 
-Sources count `events`, set `events_per_second` and `consumer_lag_records`, dead letters count `dead_letters`; the join sets the
-others.
+Sources count `events`, set `events_per_second` and `consumer_lag_records`, dead letters count
+`dead_letters`; the join sets the others.
 """
 
 from __future__ import annotations

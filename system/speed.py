@@ -1,4 +1,4 @@
-"""Speed of a count that grows in bursts: the mean of the last seconds, for gauges that several readers share."""
+"""Speed of a count that grows in bursts: the mean of the last seconds, for gauges that many read."""
 
 from __future__ import annotations
 

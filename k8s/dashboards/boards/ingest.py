@@ -70,7 +70,7 @@ BOARD = Board(
                 ),
                 areas(
                     "Records read",
-                    "Records that the sources deliver in a second, mean of 10 s. `livectr status` has the same number.",
+                    "Records that the sources deliver in a second, mean of 10 s, as in `livectr status`.",
                     "cps",
                     ("sum by (topic) (livectr_events_per_second{@})", "{{topic}}"),
                 ),

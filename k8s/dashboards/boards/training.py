@@ -24,7 +24,7 @@ BOARD = Board(
             [
                 lines(
                     "Examples learned",
-                    "Examples that all ranks learn in a second, mean of 10 s. `livectr status` has the same number.",
+                    "Examples that all ranks learn in a second, mean of 10 s, as in `livectr status`.",
                     "cps",
                     (
                         "sum by (namespace) (livectr_examples_per_second{@})",

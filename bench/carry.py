@@ -5,6 +5,7 @@ Logs of the simulated market, and a cross of user and ad that brings much, or li
     old        without the cross
     relearned  with the cross, from the log's beginning
     carried    with the cross, from the old run's checkpoint at LEARNED examples (`warm_parts=run`)
+    other      as relearned, from other initial weights: a yardstick for small differences
     again S    the same from an earlier checkpoint, so that a share S of LEARNED is learned again (`relearn`)
 
 Batches depend on the log alone, so all learn the same examples in the same order, and score each before they
@@ -73,7 +74,7 @@ def rows(cross: str, found: Sequence[Scores], learned: int, every: int) -> list[
     ahead = len(found[0]["label"])
 
     def beside(
-        run: str, peer: str, start: int, end: int, worse: float | None, again: float = 0.0
+        run: str, peer: str, start: int, end: int, worse: float | None, since: str = ""
     ) -> dict[str, object]:
         pairs = [
             [auc(scores[name][start:end], scores["label"][start:end]) for name in (run, peer)]
@@ -81,7 +82,6 @@ def rows(cross: str, found: Sequence[Scores], learned: int, every: int) -> list[
         ]
         ours, theirs = map(statistics.mean, zip(*pairs, strict=True))
         more = [a - b for a, b in pairs]
-        since = f", {again_of(again, learned) * BATCH:,} of them learned again" if again else ""
         return row(
             f"AUC of examples {start + 1:,} to {end:,}",
             f"cross of {cross}, added after {learned:,} examples of a market{since}, {len(found)} seeds, "
@@ -93,16 +93,19 @@ def rows(cross: str, found: Sequence[Scores], learned: int, every: int) -> list[
             goal=None if worse is None else 1 - worse / theirs,
         )
 
+    def since(share: float) -> str:
+        return f", {again_of(share, learned) * BATCH:,} of them learned again"
+
     ends = range(every, ahead + 1, every)
     lines = []
-    for run, again in (("carried", 0.0), (again_name(HALF), HALF)):
-        lines += [beside(run, "old", 0, end, WORSE, again) for end in ends]
+    for run, words in (("carried", ""), (again_name(HALF), since(HALF))):
+        lines += [beside(run, "old", 0, end, WORSE, words) for end in ends]
         lines += [
-            beside(run, "relearned", end - every, end, 0.0 if end == ahead else None, again) for end in ends
+            beside(run, "relearned", end - every, end, 0.0 if end == ahead else None, words) for end in ends
         ]
-    for share in (share for share in AGAIN if share != HALF):
-        for end in (every, ahead):
-            lines.append(beside(again_name(share), "relearned", end - every, end, None, share))
+    fewer = {again_name(share): since(share) for share in AGAIN if share != HALF}
+    for run, words in {**fewer, "other": ", all learned again from other initial weights"}.items():
+        lines += [beside(run, "relearned", end - every, end, None, words) for end in (every, ahead)]
     return lines
 
 
@@ -138,6 +141,7 @@ def compared(cross: str, seed: int, learned: int, ahead: int) -> Scores:
         runs = {
             "old": learn("old", None, max_steps=last),
             "relearned": learn("relearned", cross, max_steps=last),
+            "other": learn("other", cross, max_steps=last, seed=seed + SEEDS),
         }
         for share in sorted({0.0, *AGAIN}, reverse=True):
             name, batches = again_name(share) if share else "carried", learned // BATCH

@@ -28,6 +28,7 @@ from livectr.rollout.plan import Asked, planned
 from livectr.rollout.record import Phase, Record, RolloutFolder, lives
 from livectr.rollout.share import LEASE_S, published, share_of
 from livectr.store.layout import Keyspace
+from livectr.trainer.checkpoint.keeping import readable
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.up.folder import RunFolder
@@ -201,6 +202,12 @@ def test_a_rollout_is_promoted_and_taken_back(world: World, capsys: pytest.Captu
 
 def test_what_is_learned_again_comes_before_the_comparison(world: World) -> None:
     """From an older generation, and with the whole log: pairs and the share begin after it."""
+
+    def grown() -> bool:
+        kept = readable(world.folder / "old-run")
+        return len(kept) > 2 and kept[-1].examples - kept[0].examples > 500
+
+    until(grown, turn=world.feed)
     for checkpoint, relearn in (("again", "1h"), ("all", "all")):
         names = ("--namespace", checkpoint, "--canary", "0.1", "--promote", SURE, "--relearn", relearn)
         old_run = newest_manifest(world.folder / "old-run")

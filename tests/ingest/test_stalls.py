@@ -172,7 +172,7 @@ def test_lags_are_those_of_the_event_times_that_were_read(tmp_path: Path) -> Non
 def test_gauges_move_while_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer that has enough examples does not poll; its lag falls as it takes them."""
     monkeypatch.setattr("livectr.ingest.join.examples.TELL_EVERY_S", 0.0)
-    monkeypatch.setattr("livectr.ingest.sources.background._LAG_EVERY_S", 0.0)
+    monkeypatch.setattr("livectr.ingest.sources.background._TELL_EVERY_S", 0.0)
     log = logs(3)
     for topic, rows in zip(("impressions", "clicks"), log, strict=True):
         (tmp_path / topic).mkdir()

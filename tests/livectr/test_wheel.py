@@ -83,7 +83,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(installed: Path, work: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Python outside of the checkout, with the unpacked wheel before all other packages."""
-    variables = {**os.environ, "PYTHONPATH": str(installed), "LIVECTR_CACHE_DIR": str(work / "cache")}
+    own = {"PYTHONPATH": str(installed), "LIVECTR_CACHE_DIR": str(work / "cache")}
+    variables = {**os.environ, **own, "PYTHONDONTWRITEBYTECODE": "1"}  # another test lists the wheel's files
     return subprocess.run(
         [sys.executable, *arguments], cwd=work, env=variables, capture_output=True, text=True
     )

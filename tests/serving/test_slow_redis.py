@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,27 +127,42 @@ def test_a_connect_keeps_the_deadline(stage: Stage) -> None:
     client.close()
 
 
-def test_cancelled_requests_stop_at_the_end_of_their_stage(stage: Stage) -> None:
+def test_cancelled_requests_stop_at_the_end_of_their_stage(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cancelled = counted("livectr_requests_total", code="CANCELLED")
-    stage.redis.hold(LOOKUP, times=99)
-    with ExitStack() as stack:
-        client = stack.enter_context(RankClient(stage.app.server.address))
-        types = client.column_types()
-        context = [column_of(name, [value], types[name]) for name, value in CONTEXT.items()]
-        candidates = [column_of(name, values, types[name]) for name, values in ADS.items()]
-        request = pb.RankRequest(context=context, candidates=candidates)
-        extracted = counted("livectr_request_stage_seconds_count", stage="extract")
-        channel = stack.enter_context(grpc.insecure_channel(stage.app.server.address))
-        calls = [rpc.RankStub(channel).Rank.future(request) for _ in range(4)]  # type: ignore[no-untyped-call]
-        until(lambda: stage.app.admission.active == 4 and stage.redis.held.is_set())
-        for call in calls:
-            call.cancel()
-        until(lambda: counted("livectr_requests_total", code="CANCELLED") == cancelled + 4)
-        assert stage.app.admission.active == 0
-        assert counted("livectr_request_stage_seconds_count", stage="extract") == extracted
+    app = started(f"{stage.redis.url}?socket_timeout=600")
+    place, clients = app.admission.place, list[Callable[[], bool]]()
+
+    def noted(deadline: float | None, size: int, waits: Callable[[], bool]) -> AbstractContextManager[None]:
+        clients.append(waits)
+        return place(deadline, size, waits)
+
+    monkeypatch.setattr(app.admission, "place", noted)
+    try:
+        stage.redis.hold(LOOKUP, times=99)
+        with ExitStack() as stack:
+            client = stack.enter_context(RankClient(app.server.address, 60))
+            types = client.column_types()
+            context = [column_of(name, [value], types[name]) for name, value in CONTEXT.items()]
+            candidates = [column_of(name, values, types[name]) for name, values in ADS.items()]
+            request = pb.RankRequest(context=context, candidates=candidates)
+            extracted = counted("livectr_request_stage_seconds_count", stage="extract")
+            channel = stack.enter_context(grpc.insecure_channel(app.server.address))
+            stub = rpc.RankStub(channel)  # type: ignore[no-untyped-call]
+            calls = [stub.Rank.future(request) for _ in range(4)]
+            until(lambda: app.admission.active == 4 and stage.redis.held.is_set())
+            for call in calls:
+                call.cancel()
+            until(lambda: not any(waits() for waits in clients), "the server to know")
+            stage.redis.release()
+            until(lambda: counted("livectr_requests_total", code="CANCELLED") == cancelled + 4)
+            assert app.admission.active == 0
+            assert counted("livectr_request_stage_seconds_count", stage="extract") == extracted
+            assert not client.rank(CONTEXT, ADS).degraded
+    finally:
         stage.redis.release()
-        stage.app.follower.reader.resume()
-        assert not client.rank(CONTEXT, ADS).degraded
+        app.stop()
 
 
 def ask_rank(address: str) -> Any:

@@ -119,6 +119,7 @@ def _kubernetes() -> None:
 
 def _kubectl() -> None:
     """Link the machine's kubectl, or compile one."""
+    (BIN / "kubectl").unlink(missing_ok=True)  # a link to a virtual environment that is gone
     found = shutil.which("kubectl")
     if found:
         (BIN / "kubectl").symlink_to(found)

@@ -1,9 +1,13 @@
-"""The lab's enforcer of NetworkPolicies: its rules for nftables."""
+"""Parts of the lab that need no cluster: the rules of its enforcer of NetworkPolicies, and its programs."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import k8s.lab
 from k8s.lab.netpol import State, matches, render
 
 
@@ -98,3 +102,16 @@ def test_selectors_select() -> None:
     ]:  # fmt: skip
         selector = {"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}
         assert matches(selector, labels) is selects
+
+
+def test_a_kubectl_that_is_gone_is_linked_again(tmp_path: Path) -> None:
+    """It was that of a checkout's virtual environment."""
+    own, kept = tmp_path / "kubectl", tmp_path / "bin"
+    own.touch(0o755)
+    kept.mkdir()
+    (kept / "kubectl").symlink_to(tmp_path / "gone")
+    link = "import binaries, pathlib, sys; binaries.BIN = pathlib.Path(sys.argv[1]); binaries._kubectl()"
+    (lab,) = k8s.lab.__path__  # its programs import each other by their bare names
+    command = [sys.executable, "-c", link, str(kept)]
+    subprocess.run(command, cwd=lab, env={"PATH": str(tmp_path)}, check=True)
+    assert (kept / "kubectl").resolve() == own

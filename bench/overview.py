@@ -28,7 +28,6 @@ class Chosen(NamedTuple):
 
 
 ADDED = "age, gender, category, added after 61,440 examples of a market, 3 seeds"
-AGAIN = "age, gender, category, added after 61,440 examples of a market, 30,720"
 """Parts of the workloads of runs that continue the newest checkpoint, and an older one."""
 
 CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
@@ -36,9 +35,6 @@ CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
         "carry": (
             Chosen("AUC with an added feature", "AUC of examples 1 to 50,000", ADDED, "old run"),
             Chosen("the same, beside relearning", "AUC of examples 40,001 to 50,000", ADDED, "relearned"),
-            Chosen(
-                "the same, half of it learned again", "AUC of examples 40,001 to 50,000", AGAIN, "relearned"
-            ),
         ),
         "day": (
             Chosen(

@@ -39,6 +39,34 @@ def kill_somewhere(process: Processes, root: Path, rng: random.Random, sudden: C
     return True
 
 
+def kill_up_to(
+    times: int,
+    begin: Callable[[], Processes],
+    kill: Callable[[Processes], bool],
+    *left: Callable[[], object],
+) -> int:
+    """Begin a run until it has been killed so often or has ended; returns the number of kills, at least 1.
+
+    A busy machine may look after the end of a run that it has not killed yet: then the run begins anew.
+
+    Args:
+        times: most kills.
+        begin: starts the trainer.
+        kill: as `kill_somewhere`.
+        left: removes what a run has left.
+    """
+    kills = 0
+    while kills < times:
+        if kill(begin()):
+            kills += 1
+        elif kills:
+            break
+        else:
+            for remove in left:
+                remove()
+    return kills
+
+
 def kill_group(pid: int) -> None:
     os.killpg(pid, signal.SIGKILL)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from livectr.trainer.run import TrainOptions, train
 from tests.metrics_page import metric_value
 from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files
-from tests.trainer.kills import kill_group, kill_one_rank, kill_somewhere
+from tests.trainer.kills import kill_group, kill_one_rank, kill_somewhere, kill_up_to
 from tests.trainer.planted_log import WINDOW, contest_pipeline, write_log
 from tests.trainer.processes import finish
 
@@ -105,11 +107,10 @@ def test_any_number_of_ranks_changes_at_the_same_step(
 
 def test_killed_anywhere_it_changes_at_the_same_step(tmp_path: Path, source: str, unbroken: Result) -> None:
     """Bit for bit on one rank."""
-    rng, root, kills = random.Random(), tmp_path / "checkpoint", 0
-    while kills < 2 and kill_somewhere(start(1, root, source), root, rng, kill_group):
-        kills += 1
+    root = tmp_path / "checkpoint"
+    kill = functools.partial(kill_somewhere, root=root, rng=random.Random(), sudden=kill_group)
+    kill_up_to(2, lambda: start(1, root, source), kill, lambda: shutil.rmtree(root))
     finish(start(1, root, source))
-    assert kills
     result = Result.of(root)
     assert result.report == unbroken.report
     assert result.state.keys() == unbroken.state.keys()

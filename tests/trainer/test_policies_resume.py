@@ -1,6 +1,8 @@
 """kill -9 while keys enter, age and leave: the resumed run keeps and publishes what an unbroken one keeps."""
 
+import functools
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import redis
 from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
 from tests.redis_values import manifest_in, values
 from tests.trainer.ad_logs import ADS, USERS, write_files
-from tests.trainer.kills import kill_group, kill_somewhere
+from tests.trainer.kills import kill_group, kill_somewhere, kill_up_to
 from tests.trainer.processes import finish, start
 from tests.trainer.run_result import Result, assert_close, assert_same
 
@@ -40,16 +42,19 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, source: str) -> Result:
 def test_killed_anywhere_tables_and_redis_hold_what_stays(
     tmp_path: Path, source: str, unbroken: Result, redis_url: str
 ) -> None:
-    rng = random.Random()
     root = tmp_path / "checkpoint"
     options = {**OPTIONS, "source": source, "checkpoint": str(root), "publish": redis_url}
     client = redis.Redis.from_url(redis_url)
     client.flushall()
-    kills = 0
-    while kills < 2 and kill_somewhere(start(1, options, policy=POLICY), root, rng, kill_group):
-        kills += 1
+    kill = functools.partial(kill_somewhere, root=root, rng=random.Random(), sudden=kill_group)
+    kill_up_to(
+        2,
+        lambda: start(1, options, policy=POLICY),
+        kill,
+        lambda: shutil.rmtree(root),
+        client.flushall,
+    )
     finish(start(1, options, policy=POLICY))
-    assert kills
     assert_same(Result(root), unbroken)
     manifest = manifest_in(client)
     assert manifest.step == unbroken.step

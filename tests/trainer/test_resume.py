@@ -1,5 +1,6 @@
 """kill -9 at any moment: the resumed run's tables, networks and predictions are those of an unbroken run."""
 
+import functools
 import json
 import random
 import shutil
@@ -26,7 +27,15 @@ from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import train
 from tests.redis_values import manifest_in, values
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
-from tests.trainer.kills import IMPRESSIONS, OPTIONS, generation, kill_group, kill_one_rank, kill_somewhere
+from tests.trainer.kills import (
+    IMPRESSIONS,
+    OPTIONS,
+    generation,
+    kill_group,
+    kill_one_rank,
+    kill_somewhere,
+    kill_up_to,
+)
 from tests.trainer.processes import finish, start
 from tests.trainer.run_result import Result, assert_close, assert_same
 from tests.waiting import until
@@ -49,19 +58,16 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, source: str) -> Result:
 def test_killed_anywhere_it_ends_as_if_nothing_had_been(
     tmp_path: Path, source: str, unbroken: Result, redis_url: str
 ) -> None:
-    rng = random.Random()
     root = tmp_path / "checkpoint"
     options = {**OPTIONS, "source": source, "checkpoint": str(root), "publish": redis_url}
-    redis.Redis.from_url(redis_url).flushall()
-    kills = 0
-    while kills < 3 and kill_somewhere(start(1, options), root, rng, kill_group):
-        kills += 1
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    kill = functools.partial(kill_somewhere, root=root, rng=random.Random(), sudden=kill_group)
+    kill_up_to(3, lambda: start(1, options), kill, lambda: shutil.rmtree(root), client.flushall)
     finish(start(1, options))
-    assert kills
     result = Result(root)
     assert_same(result, unbroken)
     # what servers read is the model that was trained
-    client = redis.Redis.from_url(redis_url)
     manifest = manifest_in(client)
     assert manifest.step == unbroken.step
     for name, (keys, rows) in unbroken.tables.items():

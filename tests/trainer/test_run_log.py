@@ -3,8 +3,10 @@ killed and resumes writes every window once."""
 
 from __future__ import annotations
 
+import functools
 import json
 import random
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from livectr.trainer.quality.seen import is_cold
 from livectr.trainer.quality.windows import BIN_WIDTH, FIRST_LOGIT, Windows, auc_error, window_size
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ad_pipeline, write_files
-from tests.trainer.kills import kill_group, kill_somewhere
+from tests.trainer.kills import kill_group, kill_somewhere, kill_up_to
 from tests.trainer.processes import finish, start
 
 ROLES = ("rank", "shadow")
@@ -178,11 +180,9 @@ def test_killed_and_resumed_it_writes_every_window_once(tmp_path: Path, source: 
     finish(start(1, {**options, "checkpoint": str(tmp_path / "whole"), "run_log": str(whole)}))
     broken, root = tmp_path / "broken.log", tmp_path / "broken"
     again: dict[str, object] = {**options, "checkpoint": str(root), "run_log": str(broken)}
-    kills = 0
-    while kills < 2 and kill_somewhere(start(1, again), root, random.Random(), kill_group):
-        kills += 1
+    kill = functools.partial(kill_somewhere, root=root, rng=random.Random(), sudden=kill_group)
+    kills = kill_up_to(2, lambda: start(1, again), kill, lambda: shutil.rmtree(root), broken.unlink)
     finish(start(1, again))
-    assert kills
     windows = of_kind(whole, "window")
     assert of_kind(broken, "window") == windows and windows[-1]["examples"] == 5_000
     assert 1 <= len(of_kind(broken, "start")) <= kills + 1 and len(of_kind(broken, "run")) == 1

@@ -33,7 +33,7 @@ from tests.metrics_page import metric_value
 from tests.ranks import Processes
 from tests.s3_server import BUCKET, S3Server
 from tests.trainer.ad_logs import ad_pipeline, write_files
-from tests.trainer.kills import IMPRESSIONS, OPTIONS, kill_group, kill_one_rank
+from tests.trainer.kills import IMPRESSIONS, OPTIONS, kill_group, kill_one_rank, kill_up_to
 from tests.trainer.processes import finish, start
 from tests.trainer.redis_proxy import Proxy
 from tests.trainer.run_result import Result, assert_close, assert_same
@@ -108,12 +108,15 @@ def test_killed_anywhere_it_resumes_from_an_empty_disk(
 ) -> None:
     copy, rng = tmp_path / "copy", random.Random()
     options = {**OPTIONS, "source": source, "checkpoint": address, "checkpoint_copy": str(copy)}
-    kills = 0
-    while kills < 2 and kill_after_a_commit(start(1, options), address, rng, kill_group):
-        kills += 1
+
+    def kill(process: Processes) -> bool:
+        killed = kill_after_a_commit(process, address, rng, kill_group)
         shutil.rmtree(copy)
+        return killed
+
+    where = address.removeprefix("s3://")
+    kill_up_to(2, lambda: start(1, options), kill, lambda: server.files.delete_dir_contents(where))
     finish(start(1, options))
-    assert kills
     assert_same(downloaded(address, tmp_path / "downloaded"), unbroken)
     # objects that no kept generation names are gone, as are those that a kill left unfinished
     stored = Stored(ObjectStore(address), tmp_path)

@@ -83,11 +83,15 @@ class VersionLookup:
                     read.add(table, prefetched.keys[table], rows, status)
         return read
 
-    def vectors(self, batch: Batch) -> Vectors:
+    def vectors(self, batch: Batch, added: int = 0) -> Vectors:
         """Read the vectors of a batch.
 
         A row that was never published has its initial values, and so has a row that may be lost; only the
         first is cached.
+
+        Args:
+            batch: ragged keys.
+            added: prefetched rows that `add_prefetched` has added for it.
 
         Raises:
             SupersededError: a row is newer than the version, or the near-cache moved on to a newer one.
@@ -96,7 +100,7 @@ class VersionLookup:
         """
         number, read = self.version.number, self._take_prefetched()
         while True:
-            values, missing = self.cache.infer(batch, read.rows, number, read.absent)
+            values, missing = self.cache.infer(batch, read.rows, number, read.absent, added)
             if values is not None:
                 return values
             try:
@@ -112,7 +116,7 @@ class VersionLookup:
                 read.add(table, missing[table], rows, status)
             if lost:
                 self.complete = False
-                values, _ = self.cache.infer(batch, read.rows, number, read.absent)
+                values, _ = self.cache.infer(batch, read.rows, number, read.absent, added)
                 return values if values is not None else self.cache.infer_cold(batch, number)
 
     def absent(self, keys: Mapping[str, I64]) -> dict[str, I64] | None:

@@ -80,7 +80,7 @@ def score_candidates(
         if outcome == LATE:
             raise late()
         if outcome == MISSING_ROWS:
-            looked_up, vectors = True, lookup.vectors(batch())
+            looked_up, vectors = True, lookup.vectors(batch(), read)
             call.give_vectors(vectors.pooled, vectors.once)
         else:
             assert items is not None and store is not None and kept is not None

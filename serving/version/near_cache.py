@@ -103,6 +103,7 @@ class NearCache:
         read: Mapping[str, tuple[I64, F32]],
         version: int | None = None,
         absent: Mapping[str, I64] | None = None,
+        added: int = 0,
     ) -> tuple[Vectors | None, dict[str, I64]]:
         """Read the vectors of a batch.
 
@@ -112,6 +113,7 @@ class NearCache:
                 the vectors are read.
             version: number of the version that the request began with; None: any.
             absent: keys i64[m] to add with their initial values, by table: they have no row at the version.
+            added: rows that were read from Redis for the batch and added before; for the metrics.
 
         Returns:
             The vectors and {}; or None and the unique missing keys of each table.
@@ -131,7 +133,7 @@ class NearCache:
             if missing:
                 return None, self._missing(batch, tables)
             if next(self._looks) % COUNTED_LOOKUPS == 0:
-                self._count(batch, tables, coming)
+                self._count(batch, tables, added + coming)
             return vectors, {}
 
     def add(
@@ -181,8 +183,8 @@ class NearCache:
                 self._count(looked_up, self._tables_of(looked_up), read)
 
     def cached(self, table: str, keys: I64) -> I64:
-        """Cached keys among keys i64[n]."""
-        with self.lock.read():
+        """Cached keys among keys i64[n]. Raises DeadlineError, as `infer`."""
+        with self._reading():
             cached: I64 = keys[self.tables[table].find(keys) != MISSING_ROW]
             return cached
 

@@ -116,8 +116,13 @@ def test_rows_of_another_version_are_not_read() -> None:
 
 def test_a_reader_waits_for_a_writer_no_longer_than_its_call() -> None:
     cache = filled(10)
-    with cache.lock.write(), answering(Call(0.0)), pytest.raises(DeadlineError):
-        cache.infer(batch(1), {})
+    for look in (
+        lambda: cache.infer(batch(1), {}),
+        lambda: cache.infer_cold(batch(1)),
+        lambda: cache.cached("ad", np.arange(3)),
+    ):
+        with cache.lock.write(), answering(Call(0.0)), pytest.raises(DeadlineError):
+            look()
 
 
 def test_readers_for_the_columns_that_clients_choose_are_bounded() -> None:

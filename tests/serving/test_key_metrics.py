@@ -80,9 +80,10 @@ def test_rows_with_initial_values_are_counted_by_field(redis_url: str, world: Wo
     app = serve("rank", item_partials_mb=0)
     with RankClient(app.server.address, 60) as client:
         ask = asking(client)
-        before = keys("user")
+        before, (hits, misses, read) = keys("user"), cache()
         assert rise(lambda: keys("ad"), ask) == (2, 2), "987654321 and 5 were never trained"
         assert keys("user") == (before[0], before[1] + 1)
+        assert cache()[0] == hits and cache()[1] - misses == cache()[2] - read, "a prefetched row is no hit"
         for _ in range(COUNTED_LOOKUPS - 1):
             ask()
         assert rise(lambda: keys("ad"), ask) == (2, 2), "negative entries of the near-cache count"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -257,7 +258,10 @@ def _rows(messages: list[_Message], account: Account) -> _Found:
         _add_paths(row, "", "", False, found)
         found.places.append(texts[line - 1])
     if rows:
-        batch = batch_of(rows, dict.fromkeys(name for row in rows for name in row))
+        names = dict.fromkeys(name for row in rows for name in row)
+        for name in names:
+            _leave_strays(rows, name)
+        batch = batch_of(rows, names)
         for name in batch.schema.names:
             if pa.types.is_string(batch.column(name).type) and not all(
                 isinstance(row.get(name), str | None) for row in rows
@@ -280,6 +284,23 @@ def _rows(messages: list[_Message], account: Account) -> _Found:
             if not is_plain(kind) and not pa.types.is_null(kind):
                 found.left_out[name] = f"holds {kind}, which is no number, text or list"
     return found
+
+
+def _leave_strays(rows: list[dict[str, Any]], name: str) -> None:
+    """Take the few values of another type out of a column: their records are dead letters in training."""
+    kinds = Counter(_kind(row[name]) for row in rows if row.get(name) is not None)
+    if len(kinds) < 2:
+        return
+    most, count = kinds.most_common(1)[0]
+    if kinds.total() - count <= STRAY * kinds.total():
+        for row in rows:
+            if row.get(name) is not None and _kind(row[name]) is not most:
+                row[name] = None
+
+
+def _kind(value: Any) -> type:
+    """Type of a JSON value; all numbers have one."""
+    return float if type(value) is int else type(value)
 
 
 def _add_paths(row: dict[str, Any], column: str, path: str, dotted: bool, found: _Found) -> None:

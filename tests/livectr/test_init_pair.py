@@ -41,10 +41,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return said.err
 
 
-def learned(pipeline: Pipeline | Path, source: str, views: int, clicks: int) -> None:
-    """Training learns every impression, and every click is a label."""
+def learned(pipeline: Pipeline | Path, source: str, views: int, clicks: int, dead: int = 0) -> None:
+    """Training learns every impression but the dead letters, and every click is a label."""
     report = livectr.train(pipeline, source=source, batch_size=512).report
-    assert (report.examples_trained, report.dead_letters) == (views, 0)
+    assert (report.examples_trained, report.dead_letters) == (views, dead)
     assert report.stream["clicked"] == clicks
 
 
@@ -246,7 +246,8 @@ def test_two_topics_become_a_label_join(
     here: Path, kafka_url: str, topic_name: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     views, clicks = feed(VIEWS)
-    shown = send(kafka_url, here / "views.jsonl", views, topic_name("views"), "visitor")
+    broken = {"view_id": "broken", "visitor": 3, "at": "yesterday"}
+    shown = send(kafka_url, here / "views.jsonl", [*views, broken], topic_name("views"), "visitor")
     clicked = send(kafka_url, here / "clicks.jsonl", clicks, topic_name("clicks"), "visitor")
     other = send(kafka_url, here / "clicks.jsonl", clicks, topic_name("other"), "view_id")
     capsys.readouterr()
@@ -261,7 +262,7 @@ def test_two_topics_become_a_label_join(
     assert pipeline.log.on == ("view_id",) and pipeline.log.impressions.key == "visitor"
     assert '"context_device_os": "context.device.os"' in Path("made/pipeline.py").read_text()
     assert main(["check", "--pipeline", "made/pipeline.py", "--source", kafka_url]) == 0
-    learned(pipeline, kafka_url, VIEWS, len(clicks))
+    learned(pipeline, kafka_url, VIEWS, len(clicks), dead=1)
     Path("made").rename("first")
     capsys.readouterr()
     said = refused(capsys, "--impressions", shown, "--clicks", other)

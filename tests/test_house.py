@@ -234,6 +234,20 @@ def test_nothing_forks() -> None:
             assert not re.search(r"preexec_fn=|\bos\.fork|multiprocessing", text), source
 
 
+def test_no_address_is_of_a_temporary() -> None:
+    """An array without a name is freed before compiled code reads it, and other threads may take its memory."""
+    wrong = [
+        f"{source.relative_to(ROOT)}:{node.lineno}"
+        for folder in MAY_IMPORT
+        for source in sources(folder)
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("address", "addresses")
+        and any(isinstance(argument, ast.Call) for argument in node.args)
+    ]
+    assert not wrong, wrong
+
+
 def test_no_test_module_is_imported() -> None:
     """Helpers that tests share lie beside them; programs that tests start as text import from there, too."""
     pattern = re.compile(r"\b(?:from|import) tests(?:\.\w+)*(?:\.| import (?:\(\s*)?(?:\w+,\s*)*)test_\w+")

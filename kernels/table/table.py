@@ -130,7 +130,8 @@ class DynamicTable(Tracked, Admission):
 
     def _send_hyper(self) -> None:
         self.hyper_changes += 1
-        self.library.table_hyper(self.handle, address(self.hyper()))
+        hyper = self.hyper()  # alive until the table has copied it
+        self.library.table_hyper(self.handle, address(hyper))
 
     def find(self, keys: npt.ArrayLike) -> Rows:
         """Row numbers uint32[n] of keys int64[n]; MISSING_ROW for a missing key."""

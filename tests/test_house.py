@@ -235,7 +235,7 @@ def test_nothing_forks() -> None:
 
 
 def test_no_address_is_of_a_temporary() -> None:
-    """An array without a name is freed before compiled code reads it, and other threads may take its memory."""
+    """An array without a name is freed before compiled code reads it, and a thread may take its memory."""
     wrong = [
         f"{source.relative_to(ROOT)}:{node.lineno}"
         for folder in MAY_IMPORT

@@ -34,9 +34,9 @@ def up(options: UpOptions | None, folder: RunFolder) -> int:
     check_down(folder)
     with folder.owned(), stop_signals() as asked, closing(_loading(options, folder)) as pipeline:
         folder.forget()
-        has_prerank = pipeline.has_prerank()
+        has_prerank, before = pipeline.has_prerank(), folder.parts()
         if options is not None:
-            parts = plan(options, from_here(folder.path), folder.parts(), has_prerank=has_prerank)
+            parts = plan(options, from_here(folder.path), before, has_prerank=has_prerank)
             folder.write_parts(parts)
         run = _Run(folder, pipeline, asked)
         try:
@@ -44,6 +44,8 @@ def up(options: UpOptions | None, folder: RunFolder) -> int:
         finally:
             folder.forget()
         if run.failed is not None:
+            if before:
+                folder.write_parts([*before.values()])  # `livectr up` alone goes on as the run was left
             name, reason = run.failed
             kind = DataError if "exit code 3" in reason else ConfigError
             raise kind(f"the {name} {reason}; {word_of(folder)}/{name}.log has more.")

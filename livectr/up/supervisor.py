@@ -34,6 +34,8 @@ MISTAKES = (2, 3)
 LONGEST_PAUSE_S = 30.0
 STABLE_S = 60.0
 """Life after which an end counts as the first one again."""
+LEFT_BEHIND_S = 10.0
+"""Longest wait for ports that children of a killed process still have."""
 GRACE_S: Mapping[Kind, float] = {Kind.TRAINER: 120.0, Kind.SERVER: 40.0, Kind.REDIS: 10.0, Kind.KAFKA: 30.0}
 """Time to end after SIGTERM."""
 _STAMP = re.compile(r"^[-\d]+ [\d:,]+( rank \d+)? [A-Z]+ [\w.]+: ")
@@ -188,7 +190,7 @@ class _Life:
         if self._process is None:
             if self.leaving:
                 self.gone = True
-            elif self.phase is Phase.WAITING and now >= self._due:
+            elif self.phase is Phase.WAITING and now >= self._due and self._has_ports(now):
                 self._start()
             return
         code = self._process.exit_code
@@ -235,6 +237,17 @@ class _Life:
         self._starts += 1
         self._started, self._started_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.phase = Phase.STARTING
+
+    def _has_ports(self, now: float) -> bool:
+        """Tell if the ports are free; after a while others are drawn.
+
+        A killed trainer's ranks commit before they end, and would pass for its successor.
+        """
+        if self._starts and not self._are_free():
+            if now < self._due + LEFT_BEHIND_S:
+                return False
+            self._draw_ports()
+        return True
 
     def _are_free(self) -> bool:
         """Tell if nothing listens on the ports of the metrics."""

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from livectr.cli import main
-from livectr.local.ports import free_ports, listens
+from livectr.local.ports import free_ports, is_free, listens
 from livectr.system.errors import InternalError, InUseError
 from livectr.up.folder import Kind, Part, Phase, RunFolder, Running, State
 from livectr.up.supervisor import Supervisor
@@ -130,6 +130,16 @@ def test_what_answers_on_a_taken_port_is_not_the_part(run: Run, tmp_path: Path) 
             parts["trainer"] = Part("trainer", Kind.TRAINER, words, metrics=1, metrics_port=port)
         ready = run.until("trainer", Phase.READY)
     assert ready.metrics != (f"127.0.0.1:{port}",) and not ready.restarts
+    os.kill(ready.pid, signal.SIGKILL)
+    place = "127.0.0.1", int(ready.metrics[0].rpartition(":")[2])
+    until(lambda: is_free(*place), "its ranks have ended")
+    with socket.create_server(place):  # stands for a rank that still commits
+        run.until("trainer", Phase.WAITING)
+        for _ in range(10):
+            run.turn()
+        state = run.folder.state()
+        assert state is not None and state.parts[0].phase is Phase.WAITING, state
+    assert run.until("trainer", Phase.READY, restarts=1).metrics == ready.metrics
 
 
 def test_parts_run_on_while_the_disk_is_full(run: Run) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from livectr.cli import build_parser, main
 from livectr.local.ports import free_ports
-from livectr.up.folder import RunFolder, Running, State
+from livectr.up.folder import Kind, Part, RunFolder, Running, State
 from tests.waiting import left_s, until
 
 ROWS = 1500
@@ -263,12 +263,18 @@ def test_ctrl_c_ends_in_order_and_detached_goes_on(changed: Shop, capsys: pytest
 
 
 def test_a_wrong_start_ends_with_a_sentence(tmp_path: Path) -> None:
+    """It leaves the parts of the run before, with which `livectr up` alone goes on."""
     write_shop(tmp_path)
+    run = RunFolder(tmp_path / ".livectr" / "shop")
+    run.path.mkdir(parents=True)
+    run.write_parts([Part("trainer-new", Kind.TRAINER, ("train", "--pipeline", "shop/new.py"))])
+    before = run.parts()
     words = [str(PROGRAM), "up", "shop/pipeline.py", "--source", "file:nowhere"]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=left_s(), check=False)
     assert ended.returncode == 2
     (said,) = [line for line in ended.stderr.splitlines() if line.startswith("livectr: ")]
     assert "the trainer ended with exit code 2: " in said and "nowhere" in said, ended.stderr
+    assert run.parts() == before
 
 
 def test_printed_commands_are_commands(

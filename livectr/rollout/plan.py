@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.config.settings import SECRET, Settings
-from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.rollout.in_run import InRun, OldRun, with_value
 from livectr.rollout.record import Phase, RolloutFolder
+from livectr.rollout.requests import refused_requests
 from livectr.rollout.rollout import RolloutOptions
 from livectr.rollout.rule import Rule
 from livectr.rollout.stage import Alone, Stage
 from livectr.secrets import has_password
 from livectr.system.errors import ConfigError, InUseError
+from livectr.system.logs import tell
 from livectr.system.object_store import is_object_address
 from livectr.trainer.checkpoint.manifest import Folder, identity_of, newest_manifest
 from livectr.trainer.warm_parts import ALL
@@ -119,6 +121,11 @@ def _in_run(asked: Asked, pipeline: Pipeline, old: OldRun) -> tuple[RolloutOptio
             f"{asked.new} is the file of the pipeline that runs, and a part that starts again reads it. Undo "
             "the change, and make it in a copy."
         )
+    if refused := "; ".join(refused_requests(load_pipeline(was), pipeline)):
+        said = f"{asked.new} does not take the requests of {was}: {refused}. Give a new column a `fill`, or "
+        if asked.share:
+            raise ConfigError(f"{said}leave --canary out and change the requests with the promotion.")
+        tell(f"{said}change the requests with the promotion.")
     stable = asked.stable or old.value("namespace") or asked.settings.namespace
     url = old.value("publish")
     if url is None:

@@ -367,6 +367,11 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(
                     rollout.kill()
                 assert namespace in str(run.parts()["rank"].command)
 
+            wide = OLD.replace('"ad": "int64",', '"ad": "int64", "slot": "int32",')
+            (tmp_path / "wide.py").write_text(wide.replace('"ad": log.ad', '"ad": log.ad, "slot": log.slot'))
+            with world.command("rollout", "wide.py", "--canary", "10%", out="wide.txt") as refused:
+                assert refused.wait(left_s()) == 2 and run.parts() == before
+            assert "does not take the requests of old.py: it needs slot (int32)" in world.said("wide.txt")
             killed("new.py", "livectr-new", "--relearn", "1h")
             assert "learns again: " in world.said("killed.txt")
             with world.command("rollout", "twin/new.py", out="twin.txt") as twin:

@@ -124,6 +124,7 @@ class Trainer:
         checkpoint_ms: time of the newest checkpoint, or of the start while there is none.
         checkpoint: what is in it.
         dead_letters: rows that could not be used, by reason.
+        skipped: batches that were scored and not learned, since gradients were not finite.
         silent: ranks whose metrics do not answer.
     """
 
@@ -145,6 +146,7 @@ class Trainer:
     gate: Gate
     contest: list[Contest]
     dead_letters: dict[str, float]
+    skipped: float | None = None
     silent: list[str] = field(default_factory=list)
 
 

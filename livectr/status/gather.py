@@ -106,17 +106,20 @@ class Gatherer:
         parts = [part for folder in places.folders for part in _parts(folder)]
         processes = list(self._processes())
         with ThreadPoolExecutor(_THREADS) as pool:
+            # First: a trainer that has committed rows has counted them, too.
+            checkpoints = self._all(pool, self._checkpoints(), _checkpoint, silent)
+            for address in places.checkpoints:  # that of a run comes with its first commit
+                if address in checkpoints and checkpoints[address] is None:
+                    there = Path(address).is_dir()
+                    silent.append(
+                        Silent(address, "holds no checkpoint" if there else "there is no such folder")
+                    )
+            published = self._all(pool, self._redis(), _published, silent)
             endpoints = {address for process in processes for address in process.metrics}
             scraped = self._all(pool, endpoints, self._scrape, silent)
             servers = {process.address for process in processes if process.address} | {*places.servers}
             described = self._all(pool, servers, self._describe, silent)
-            published = self._all(pool, self._redis(), _published, silent)
-            checkpoints = self._all(pool, self._checkpoints(), _checkpoint, silent)
         found = [one for one in checkpoints.values() if one is not None]
-        for address in places.checkpoints:  # that of a run comes with its first commit
-            if address in checkpoints and checkpoints[address] is None:
-                there = Path(address).is_dir()
-                silent.append(Silent(address, "holds no checkpoint" if there else "there is no such folder"))
         trainers, seen = [], []
         for process in _joined(processes, scraped):
             samples = [scraped[address] for address in process.metrics if address in scraped]
@@ -229,6 +232,7 @@ class Gatherer:
             gate=_gate(first),
             contest=_contest(first),
             dead_letters={reason: count for reason, count in sorted(dead.items()) if count},
+            skipped=value(first, "livectr_skipped_batches_total"),
             silent=[address for address in process.metrics if address not in scraped],
         )
 

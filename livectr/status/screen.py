@@ -56,6 +56,8 @@ def _trainer(trainer: Trainer, status: Status) -> Iterator[Table]:
     facts.add_row("gate", _gate(trainer))
     dead = ", ".join(f"{_count(n)} {reason}" for reason, n in trainer.dead_letters.items())
     facts.add_row("dead letters", dead or "none")
+    if trainer.skipped:
+        facts.add_row("NOT LEARNED", f"{_count(trainer.skipped)} batches: their gradients are not finite")
     for contender in trainer.contest:
         word = "champion" if contender.champion else "challenger"
         over = f"over {_count(contender.examples)} examples"

@@ -253,3 +253,27 @@ def test_a_folder_without_a_checkpoint_is_said(tmp_path: Path, capsys: pytest.Ca
         {"address": str(tmp_path / "empty"), "why": "holds no checkpoint"},
     ]
     assert "nothing of what was named answers" in said.err
+
+
+def test_checkpoints_are_read_before_what_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else a trainer would have committed more than it has learned."""
+    later = tmp_path / "later"
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            later.mkdir(exist_ok=True)
+            self.send_response(200)
+            self.end_headers()
+            page = b"livectr_pending_joins 0\nlivectr_examples_total 5\nlivectr_skipped_batches_total 3\n"
+            self.wfile.write(page)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            words = ["status", "--prometheus", f"127.0.0.1:{server.server_port}", "--checkpoint", str(later)]
+            assert main(words) == 0
+        finally:
+            server.shutdown()
+    said = capsys.readouterr().out
+    assert "there is no such folder" in said, said
+    assert "NOT LEARNED" in said and "3 batches: their gradients are not finite" in said, said

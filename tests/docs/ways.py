@@ -80,11 +80,6 @@ def append(folder: Path, topic: str, partition: int, *records: dict[str, object]
         log.write("".join(json.dumps(record) + "\n" for record in records))
 
 
-def version_of(app: Any) -> int:
-    """Number of the version that an app serves."""
-    return int(app.follower.current.manifest.version)
-
-
 def trained(hook: Hook, publish: str, then: Callable[[Any, Path], None]) -> None:
     """Train on a small log that does not end, and call `then` in a thread once it has been learned."""
     import livectr.trainer.run as run
@@ -160,13 +155,18 @@ def row() -> list[str]:
             app = App("rank", ad_pipeline(), ServeOptions(server.url))
             app.start()
             app.wait_ready(600)
-            version = version_of(app)
-            time.sleep(1)
+
+            def serves_all() -> bool:
+                """All that was learned is served."""
+                served = app.follower.current
+                return served is not None and served.manifest.examples == parts.progress.examples
+
+            until(serves_all)
             hook.on = True
             one_more(parts, logs)
-            until(lambda: version_of(app) != version)
+            until(serves_all)
+            app.stop()  # the follower ends what it does after a swap
             hook.on = False
-            app.stop()
 
         trained(hook, server.url, then)
     return [name for name in hook.modules() if not name.startswith("trainer/checkpoint")]

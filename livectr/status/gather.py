@@ -36,6 +36,7 @@ from livectr.store.manifest import VersionManifest
 from livectr.store.redis_client import connected
 from livectr.system.errors import ConnectError, LiveCTRError
 from livectr.system.object_store import is_object_address
+from livectr.trainer.checkpoint.keeping import readable
 from livectr.up.folder import Kind, RunFolder, Running
 from livectr.up.runs import from_here
 
@@ -438,8 +439,6 @@ def _published(place: tuple[str, str]) -> Published:
 
 def _checkpoint(address: str) -> Checkpoint | None:
     """Newest generation of a checkpoint; None before the first."""
-    from livectr.trainer.checkpoint.keeping import readable  # it loads torch
-
     if is_object_address(address):
         raise ConnectError(f"{address} is in an object store, where status does not look")
     manifests = readable(Path(address))

@@ -7,13 +7,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.store.plain import from_plain, read_json
 from livectr.system.errors import CheckpointError, MismatchError
 from livectr.system.object_store import refuse_objects
-from livectr.trainer.comm.control import Control
+
+if TYPE_CHECKING:
+    from livectr.trainer.comm.control import Control  # it loads torch, and `livectr status` reads a manifest
+
 
 LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
@@ -269,7 +272,7 @@ class Place(Protocol):
     def manifest(self, generation: int) -> Manifest:
         """Parse a manifest. Raises CheckpointError, MismatchError or FileNotFoundError."""
 
-    def share(self, manifest: Manifest, control: Control) -> Sequence[FileEntry]:
+    def share(self, manifest: Manifest, control: "Control") -> Sequence[FileEntry]:
         """Files that this rank verifies; each file is in the share of one rank."""
 
     def ensure(self, entry: FileEntry) -> Path:
@@ -298,7 +301,7 @@ class Folder:
         """Parse a manifest. Raises CheckpointError, MismatchError or FileNotFoundError."""
         return Manifest.from_json((folder_of(self.root, generation) / MANIFEST).read_bytes())
 
-    def share(self, manifest: Manifest, control: Control) -> Sequence[FileEntry]:
+    def share(self, manifest: Manifest, control: "Control") -> Sequence[FileEntry]:
         """Every N-th file, beginning with the rank's number."""
         return manifest.files[control.rank :: control.world]
 
@@ -309,7 +312,11 @@ class Folder:
 
 
 def newest_whole(
-    place: Place | Path, control: Control, help: str, *, predictions: Callable[[int, str], str] | None = None
+    place: Place | Path,
+    control: "Control",
+    help: str,
+    *,
+    predictions: Callable[[int, str], str] | None = None,
 ) -> Manifest | None:
     """Find the newest whole generation; None if there is no generation. Collective.
 
@@ -340,7 +347,7 @@ def newest_whole(
 
 
 def _verified(
-    place: Place, generation: int, control: Control, predictions: Callable[[int, str], str] | None
+    place: Place, generation: int, control: "Control", predictions: Callable[[int, str], str] | None
 ) -> tuple[Manifest | None, str]:
     """Verify all files of a generation, which the ranks share: (manifest, "") or (None, reason)."""
     reason = ""

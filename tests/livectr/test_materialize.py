@@ -1,8 +1,10 @@
 """`livectr features materialize` and `train --set materialized=DIR`: the same model, out of fewer bytes."""
 
+import functools
 import json
 import os
 import random
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from livectr.ingest.materialized.writer import choose
 from livectr.ingest.pipeline import load_pipeline
 from tests.commands import run
 from tests.trainer.ad_logs import write_files
-from tests.trainer.kills import OPTIONS, kill_group, kill_somewhere
+from tests.trainer.kills import OPTIONS, kill_group, kill_somewhere, kill_up_to
 from tests.trainer.processes import finish, start
 from tests.trainer.run_result import Result, assert_close, assert_same
 
@@ -166,12 +168,9 @@ def test_killed_anywhere_it_resumes(desk: Path, materialized: Path) -> None:
         "checkpoint": str(root),
         "materialized": str(materialized),
     }
-    rng = random.Random()
-    kills = 0
-    while kills < 2 and kill_somewhere(start(1, options), root, rng, kill_group):
-        kills += 1
+    kill = functools.partial(kill_somewhere, root=root, rng=random.Random(), sudden=kill_group)
+    kill_up_to(2, lambda: start(1, options), kill, lambda: shutil.rmtree(root))
     finish(start(1, options))
-    assert kills
     assert_same(Result(root), Result(desk / "computed"))
 
 

@@ -279,7 +279,7 @@ def test_a_trainer_that_starts_after_a_rollback_waits_for_the_release(
     ],
 )
 def test_a_rollback_goes_back_by_a_minute(tmp_path: Path, ages_s: tuple[int, ...], chosen_s: int) -> None:
-    """Of a run that is younger than that by as much as there is."""
+    """A younger run goes back by as much as there is."""
     now_ms, two_newest = 1_764_000_000_000, (1, 0)
     for number, age_s in enumerate((*ages_s, *two_newest), start=1):
         made = Manifest(

@@ -45,7 +45,7 @@ def kill_up_to(
     kill: Callable[[Processes], bool],
     *left: Callable[[], object],
 ) -> int:
-    """Begin a run until it has been killed so often or has ended; returns the number of kills, at least 1.
+    """Begin a run until it has been killed so often, or once and has then ended; returns how often it began.
 
     A busy machine may look after the end of a run that it has not killed yet: then the run begins anew.
 
@@ -55,16 +55,18 @@ def kill_up_to(
         kill: as `kill_somewhere`.
         left: removes what a run has left.
     """
-    kills = 0
+    begun = kills = 0
     while kills < times:
+        begun += 1
         if kill(begin()):
             kills += 1
         elif kills:
             break
         else:
+            begun = 0
             for remove in left:
                 remove()
-    return kills
+    return begun
 
 
 def kill_group(pid: int) -> None:

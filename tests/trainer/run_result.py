@@ -63,14 +63,24 @@ def assert_same(got: Result, want: Result, *, statistics: int = 3) -> None:
         assert got.dense[name].tobytes() == tensor.tobytes(), name
 
 
-def assert_close(got: Result, want: Result) -> None:
-    """The same examples, keys and statistics; values up to the order in which floats are added."""
+def assert_same_examples(got: Result, want: Result) -> None:
+    """The same examples in the same order and steps; so keys and statistics are equal too."""
     assert got.step == want.step
     assert got.statistics == want.statistics and len(want.statistics) == 3
     for column in ("instance", "user", "item", "time_ms", "seen", "label"):
         assert (got.predictions[column] == want.predictions[column]).all()
+    for name, (keys, _) in want.tables.items():
+        assert (got.tables[name][0] == keys).all(), name
+
+
+def assert_close(got: Result, want: Result) -> None:
+    """The same examples, keys and statistics; values up to the order in which floats are added.
+
+    It is for logs that are the same in every run of the test. A rounding can move an example over the kink of
+    a relu, and then networks part: of runs in an order that the clock decides, a few would.
+    """
+    assert_same_examples(got, want)
     # fp32 sums over ranks are added in another order; 100 steps carry the difference on
     np.testing.assert_allclose(got.predictions["rank"], want.predictions["rank"], atol=2e-3)
-    for name, (keys, rows) in want.tables.items():
-        assert (got.tables[name][0] == keys).all(), name
+    for name, (_, rows) in want.tables.items():
         np.testing.assert_allclose(got.tables[name][1], rows, atol=2e-2, rtol=2e-2)

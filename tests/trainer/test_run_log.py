@@ -181,11 +181,11 @@ def test_killed_and_resumed_it_writes_every_window_once(tmp_path: Path, source: 
     broken, root = tmp_path / "broken.log", tmp_path / "broken"
     again: dict[str, object] = {**options, "checkpoint": str(root), "run_log": str(broken)}
     kill = functools.partial(kill_somewhere, root=root, rng=random.Random(), sudden=kill_group)
-    kills = kill_up_to(2, lambda: start(1, again), kill, lambda: shutil.rmtree(root), broken.unlink)
+    begun = kill_up_to(2, lambda: start(1, again), kill, lambda: shutil.rmtree(root), broken.unlink)
     finish(start(1, again))
     windows = of_kind(whole, "window")
     assert of_kind(broken, "window") == windows and windows[-1]["examples"] == 5_000
-    assert 1 <= len(of_kind(broken, "start")) <= kills + 1 and len(of_kind(broken, "run")) == 1
+    assert 1 <= len(of_kind(broken, "start")) <= begun + 1 and len(of_kind(broken, "run")) == 1
     steps = [line["step"] for line in lines(broken)]
     assert steps == sorted(steps)
     (end,), (other,) = of_kind(broken, "end"), of_kind(whole, "end")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from livectr.ingest.pipeline import Field, Pipeline
 from livectr.kernels.table.layout import RowLayout
 from livectr.models import DNN, FM, LR, DeepFM
 from livectr.system.errors import CheckpointError, ConfigError, MismatchError
+from livectr.trainer.carry.carry import EarlierRun, carry
 from livectr.trainer.checkpoint.manifest import Folder, newest_manifest, number
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.quality.predictions import Records, read_predictions
@@ -270,6 +272,27 @@ def test_a_generation_that_is_replaced_while_it_is_read(
     begun = min((tmp_path / "new").glob("gen-*/MANIFEST.json"))
     assert Folder(tmp_path / "new").manifest(number(begun.parent)).step == STEPS
     assert begun.parent.name == f"gen-{newest_manifest(root).generation:08d}"  # type: ignore[union-attr]
+
+
+def test_a_checkpoint_that_can_only_be_read_is_carried(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that can make no links there has open files, and the new checkpoint no links to them."""
+    old, root, new = ad_pipeline(), tmp_path / "old", tmp_path / "new"
+    run(old, source, root, max_steps=2)
+    link = os.link
+
+    def writable(a: Path, b: Path, **_: bool) -> None:
+        if Path(b).is_relative_to(root):
+            raise OSError(errno.EROFS, "read-only")
+        link(a, b)
+
+    with monkeypatch.context() as only_read:
+        only_read.setattr(os, "link", writable)
+        carry(EarlierRun(str(root), source), added(old), 1, new)
+    files = [path for path in new.rglob("*") if not path.is_dir()]
+    assert files and not [path for path in files if path.is_symlink()]
+    assert run(added(old), source, new, max_steps=STEPS).steps == STEPS
 
 
 def test_a_torn_checkpoint_is_not_written_over(tmp_path: Path, source: str) -> None:

@@ -424,7 +424,9 @@ class _Carrier:
             source, target = self._path(entry), self.root / entry.path
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(source, target, follow_symlinks=True)
+                if source.is_symlink():  # to an open file of this process (trainer.checkpoint.lease)
+                    raise OSError
+                os.link(source, target)
             except OSError:  # another disk, or a file system without links
                 shutil.copyfile(source, target)
             yield entry

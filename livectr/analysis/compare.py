@@ -81,7 +81,7 @@ def compare(
     Raises:
         ConfigError: a file is no report and no prediction log, or the logs share no example.
     """
-    logs = [found for found in map(_log_of, runs) if found is not None]
+    logs = [found for found in map(log_of, runs) if found is not None]
     if len(logs) == 1:
         raise ConfigError(f"{logs[0]} is a log of predictions; name another one, or a report of each run.")
     if not logs and runs:
@@ -106,7 +106,7 @@ def compare(
     return 0
 
 
-def _log_of(run: Path) -> Path | None:
+def log_of(run: Path) -> Path | None:
     """Prediction log of a checkpoint folder, or the file itself if it is one; None: another file."""
     if run.is_dir():
         return run / "predictions"

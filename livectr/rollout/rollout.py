@@ -21,14 +21,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from livectr.analysis.paired_runs import PairedRuns
 from livectr.ingest.pipeline import Pipeline
 from livectr.rollout.catching_up import CatchingUp
+from livectr.rollout.comparison import LINE_EVERY_S, NOT_PROMOTED, Comparison
 from livectr.rollout.defaults import DEFAULT
-from livectr.rollout.measures import Measures, measured
 from livectr.rollout.record import Phase, Record, RolloutFolder
-from livectr.rollout.rule import Outcome, Rule, Verdict
-from livectr.rollout.screen import progress, show
+from livectr.rollout.rule import Outcome, Rule
+from livectr.rollout.screen import show
 from livectr.rollout.share import LEASE_S, published, set_share, take_share
 from livectr.rollout.stage import Stage
 from livectr.store.layout import without_password
@@ -43,10 +42,8 @@ from livectr.trainer.process import stop_signals
 from livectr.trainer.warm_parts import parse_relearn
 
 LOOK_S = 0.5
-LINE_EVERY_S = 10.0
-MEASURE_EVERY_S = 3.0
-NOT_PROMOTED, STOPPED = 1, 130
-"""Exit codes: not promoted, and Ctrl-C."""
+STOPPED = 130
+"""Exit code after Ctrl-C."""
 PROMOTE, ABORT = "promote", "abort"
 """Wishes of another shell."""
 
@@ -186,17 +183,16 @@ class _Rollout:
     ) -> None:
         self._options, self._folder, self._stage, self._say = options, folder, stage, say
         self._again, self._taken_up = again, taken_up
-        self._paired = PairedRuns(options.old_log, options.new_log, passed=record.passed)
+        rule = options.rule or Rule.parse(DEFAULT)
+        self._compared = Comparison(options.old_log, options.new_log, rule, say, passed=record.passed)
+        self._paired = self._compared.paired
         self._catching_up, self._fresh_only = CatchingUp(record.again), record.again > 0
-        self._rule = options.rule or Rule.parse(DEFAULT)
-        self._seen: Measures | None = None
-        self._verdict = Verdict(Outcome.WAIT, "")
-        self._asked = self._version = 0
+        self._version = 0
         self._version_before: int | None = None
         self._offered = self._away = False
         self._share = 0.0
         self._first: tuple[int, int] | None = None
-        self._next_lease = self._next_measure = 0.0
+        self._next_lease = 0.0
         self._next_line = time.monotonic() + LINE_EVERY_S
 
     def run(self, record: Record, stopped: Callable[[], bool]) -> int:
@@ -217,7 +213,7 @@ class _Rollout:
         except BaseException as error:
             self._withdraw(record, str(error) or type(error).__name__, NOT_PROMOTED)
             raise
-        show(self._seen)
+        show(self._compared.seen)
         self._say(f"promoted {options.pipeline}: {reason}.")
         for line in told:
             self._say(line)
@@ -242,10 +238,13 @@ class _Rollout:
             self._follow(ended=ended == "")
             record = replace(record, again=self._catching_up.left)
             over = ended == "" and not is_running(self._options.old)
-            self._judge(over=over)
+            self._compared.judge(over=over)
+            verdict = self._compared.verdict
             learns = ended == "" or self._learns()
-            line = self._catching_up.line(self._paired.read[1]) or progress(
-                self._seen, self._paired.count, self._paired.alone, self._share, self._version
+            served = f"version {self._version}" if self._version else "no version yet"
+            line = (
+                self._catching_up.line(self._paired.read[1])
+                or f"{self._compared.line()}; {served}, canary {self._share:.4g}"
             )
             if time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + LINE_EVERY_S
@@ -257,11 +256,11 @@ class _Rollout:
                 since = " since it has learned all again" if record.passed[0] else " so far"
                 self._say(f"not yet: the new trainer has published nothing to {self._options.canary}{since}")
             if self._options.rule is not None:
-                if self._verdict.outcome is Outcome.REFUSE:
-                    return NOT_PROMOTED, self._verdict.reason
-                if self._verdict.outcome is Outcome.PROMOTE and self._version and learns:
-                    return 0, self._verdict.reason
-                if self._verdict.outcome is Outcome.PROMOTE and over:
+                if verdict.outcome is Outcome.REFUSE:
+                    return NOT_PROMOTED, verdict.reason
+                if verdict.outcome is Outcome.PROMOTE and self._version and learns:
+                    return 0, verdict.reason
+                if verdict.outcome is Outcome.PROMOTE and over:
                     return NOT_PROMOTED, f"nothing was published in the namespace {self._options.canary}"
             time.sleep(LOOK_S)
 
@@ -273,29 +272,6 @@ class _Rollout:
         state = self._paired.read[1], self._version
         self._first = self._first or state
         return state != self._first
-
-    def _judge(self, *, over: bool) -> None:
-        """Ask the rule at multiples of its examples, and measure all pairs now and then."""
-        paired, count = self._paired, self._paired.count
-        if paired.left is None or paired.right is None or not count:
-            if over and self._verdict.outcome is Outcome.WAIT:
-                self._verdict = Verdict(Outcome.REFUSE, "no example is in both prediction logs")
-            return
-        at = count if over and count < self._rule.last else self._rule.asked_at(count)
-        if (at > self._asked or over) and self._verdict.outcome is Outcome.WAIT:
-            self._asked = at
-            asked, dropped = at or count, count - len(paired.left)
-            end = max(1, asked - dropped)
-            newer = slice(min(max(0, asked // 2 - dropped), end - 1), end)
-            self._seen = measured(paired.left[newer], paired.right[newer])
-            self._verdict = self._rule.judge(self._seen, asked, end=over)
-            if at:
-                self._say(f"{self._verdict.outcome}: {self._verdict.reason}")
-        elif time.monotonic() >= self._next_measure and (self._seen is None or self._seen.examples < count):
-            began = time.monotonic()
-            self._seen = measured(paired.left, paired.right)
-            # Trainers want the cores, too: at most a tenth of the time is spent here.
-            self._next_measure = time.monotonic() + max(MEASURE_EVERY_S, 10 * (time.monotonic() - began))
 
     def _follow(self, *, ended: bool) -> None:
         """Step 4: look at the new namespace, and renew the lease of the share."""
@@ -347,8 +323,7 @@ class _Rollout:
         left = self._catching_up.left
         ended = replace(record, phase=Phase.ENDED, said=f"not promoted: {reason}", pid=0, born=0, again=left)
         self._folder.write(ended)
-        if self._seen is not None:
-            show(self._seen)
+        show(self._compared.seen)
         tell(
             f"{options.pipeline} was not promoted: {reason}. {answers} The new trainer has ended; its "
             f"checkpoint is {options.checkpoint}."

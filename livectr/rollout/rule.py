@@ -82,7 +82,7 @@ class Rule:
         for part in re.split(r"\s+and\s+", text.strip()):
             found = _CONDITION.fullmatch(part.strip())
             if found is None:
-                raise ConfigError(f"--promote {text!r}: {part!r} is no condition; a rule is {FORM}")
+                raise ConfigError(f"rule {text!r}: {part!r} is no condition; a rule is {FORM}")
             if found["least"]:
                 least[found["least"]] = float(found["of"])
             elif found["above"]:
@@ -93,7 +93,7 @@ class Rule:
                 calibration = float(found["low"]), float(found["high"])
         examples = int(least["examples"])
         if examples < 1:
-            raise ConfigError(f"--promote {text!r}: examples must be at least 1")
+            raise ConfigError(f"rule {text!r}: examples must be at least 1")
         if most and most < examples:
             raise ConfigError(f"--most {most} is less than the {examples} examples of the rule; say more")
         return Rule(examples, least["hours"], bounds, calibration, most)

@@ -9,25 +9,22 @@ from livectr.console import make_console
 from livectr.rollout.measures import MEASURES, Measures
 
 
-def progress(seen: Measures | None, count: int, alone: tuple[int, int], share: float, version: int) -> str:
-    """Line on how a rollout stands.
+def progress(seen: Measures | None, count: int, alone: tuple[int, int]) -> str:
+    """Line on how a comparison stands.
 
     Args:
         seen: measures; None: nothing is in both runs yet.
         count: examples in both.
         alone: examples of the old and of the new run without a partner yet.
-        share: of the canary.
-        version: newest of the new namespace; 0: none.
     """
-    served = f"version {version}" if version else "no version yet"
     if seen is None:
         old, new = alone
-        return f"no example is in both yet ({old:,} of the old trainer, {new:,} of the new one); {served}"
+        return f"no example is in both yet ({old:,} of the old trainer, {new:,} of the new one)"
     auc = seen.differences["auc"]
     old_rate, new_rate = seen.calibration
     return (
         f"{count:,} examples in both, ΔAUC {auc.difference:+.4f} ± {Z95 * auc.standard_error:.4f}, "
-        f"calibration {new_rate:.3f} (old {old_rate:.3f}); {served}, canary {share:.4g}"
+        f"calibration {new_rate:.3f} (old {old_rate:.3f})"
     )
 
 

@@ -219,6 +219,51 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert says in capsys.readouterr().err
 
 
+def learn(log: PredictionLog, logits: F32, label: NDArray[np.bool_], at: slice) -> None:
+    """Let a run score the examples `at`."""
+    ids = np.arange(len(logits))[at]
+    none = np.zeros(len(ids), np.int64)
+    held = dict(instance=ids, user=ids % 10, item=none, time_ms=ids)
+    seen, clicked = none.astype(np.uint32), label[at].astype(np.float32)
+    log.append(records(**held, seen=seen, logits={"rank": logits[at]}, label=clicked))
+
+
+def test_a_rule_says_if_a_run_may_take_the_place_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once of what there is, and with --watch of runs that go on; the last line begins with the answer."""
+    a, b, label = scores(500, noise=0.1)
+    folders = [tmp_path / "old", tmp_path / "new"]
+    for folder in folders:
+        folder.mkdir()
+    with PredictionLog(folders[0] / "predictions") as old, PredictionLog(folders[1] / "predictions") as new:
+        learn(old, a, label, slice(0, 500))
+        learn(new, b, label, slice(0, 150))
+        flags = ["experiment", "compare", *map(str, folders)]
+        for rule, code, says in (
+            (
+                "examples >= 100 and auc > -0.5",
+                0,
+                "promote: after 150 examples, in the newer half of them AUC",
+            ),
+            ("examples >= 100 and auc > 0.5", 1, "refuse: after 150 examples, in the newer half of them AUC"),
+            ("examples >= 200", 1, "refuse: 150 examples are in both, and the rule asks at 200"),
+        ):
+            assert main([*flags, "--rule", rule]) == code
+            assert capsys.readouterr().out.splitlines()[-1].startswith(says)
+        assert main([*flags, "--rule", "better"]) == 2
+        assert main([*flags, "--rule", "examples >= 1", "--json"]) == 2
+
+        watch = [sys.executable, "-m", "livectr", *flags, "--watch", "10ms"]
+        late = "examples >= 100 and hours >= 0.00005"  # 180 of the examples, which are 1 ms apart
+        with subprocess.Popen([*watch, "--rule", late], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("wait: after 100 examples")
+            learn(new, b, label, slice(150, 500))
+            assert process.stdout.read().splitlines()[-1].startswith("promote: after")
+            assert process.wait(left_s()) == 0
+
+
 def test_runs_that_go_on_are_compared_by_their_logs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -230,28 +275,21 @@ def test_runs_that_go_on_are_compared_by_their_logs(
         folder.mkdir()
         logs.append(PredictionLog(folder / "predictions", keep=keep))
 
-    def learn(log: PredictionLog, logits: F32, at: slice) -> None:
-        ids = np.arange(500)[at]
-        none = np.zeros(len(ids), np.int64)
-        held = dict(instance=ids, user=ids % 10, item=none, time_ms=ids)
-        seen, clicked = none.astype(np.uint32), label[at].astype(np.float32)
-        log.append(records(**held, seen=seen, logits={"rank": logits[at]}, label=clicked))
-
     paired = PairedRuns(*(folder / "predictions" for folder in folders))
     assert paired.look() == 0 and main(["experiment", "compare", *map(str, folders)]) == 2
     assert "have no example in common" in capsys.readouterr().err
-    learn(logs[0], a, slice(0, 100))
+    learn(logs[0], a, label, slice(0, 100))
     assert (paired.look(), paired.alone) == (0, (100, 0))
-    learn(logs[1], b, slice(10, 60))
+    learn(logs[1], b, label, slice(10, 60))
     assert (paired.look(), paired.alone) == (50, (50, 0))
     assert main(["experiment", "compare", *map(str, folders), "--json"]) == 0
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert notes[0] == "50 examples are in both prediction logs."
     logs[0].truncate(80)  # its trainer was killed, and is back at its checkpoint
-    learn(logs[0], a, slice(80, 300))
-    learn(logs[1], b, slice(60, 200))  # which drops what is before 140
+    learn(logs[0], a, label, slice(80, 300))
+    learn(logs[1], b, label, slice(60, 200))  # which drops what is before 140
     assert (logs[1].read()["instance"][0], paired.look(), paired.count) == (140, 60, 110)
-    learn(logs[1], b, slice(200, 230))
+    learn(logs[1], b, label, slice(200, 230))
     assert paired.look() == 30 and paired.left is not None and paired.right is not None
     ids = paired.left["instance"]
     assert np.array_equal(ids, paired.right["instance"]) and len(np.unique(ids)) == len(ids) == paired.count
@@ -264,7 +302,7 @@ def test_runs_that_go_on_are_compared_by_their_logs(
     with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["notes"][0].startswith("90 examples are in both")
-        learn(logs[1], b, slice(230, 240))
+        learn(logs[1], b, label, slice(230, 240))
         assert json.loads(process.stdout.readline())["notes"][0].startswith("100 examples are in both")
         process.send_signal(signal.SIGINT)
         assert process.wait(left_s()) == 130

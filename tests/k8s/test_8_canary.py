@@ -54,9 +54,27 @@ def beside(deployed: Cluster) -> Iterator[Cluster]:
     began = time.monotonic()
     deployed.apply(OVERLAY)
     deployed.wait(600)
-    note("a canary has learned the log and serves", time.monotonic() - began)
+    note("a canary has continued the stable run and serves", time.monotonic() - began)
     yield deployed
     deployed.kubectl("delete", "--ignore-not-found", f"--kustomize={OVERLAY}", "--timeout=120s")
+
+
+def test_it_continues_the_stable_run(beside: Cluster) -> None:
+    """Its first generation is the stable trainer's, of which it reads the disk."""
+    logs = beside.kubectl("logs", "trainer-canary-0", "--container=trainer")
+    assert "continues /stable/run after step" in logs
+
+
+def test_a_rule_rolls_back_or_promotes(beside: Cluster) -> None:
+    """By what both trainers predict for the same examples while users go on."""
+    canary(beside, "share", "1")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        canary(beside, "promote", "examples >= 500 and auc > 0.9")
+    assert refused.value.returncode == 1
+    until_tracks(beside, "stable")
+    canary(beside, "promote", "examples >= 500 and auc > -0.9")
+    until_tracks(beside, "canary")
+    canary(beside, "rollback")
 
 
 def test_a_canary_is_promoted_and_rolled_back(beside: Cluster) -> None:

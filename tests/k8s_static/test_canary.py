@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.k8s_static.rendering import K8S, manifests, matches, of_kind, pods, render
+from tests.k8s_static.rendering import K8S, manifests, matches, of_kind, pods, render, settings
 
 ROLES = ("rank", "prerank")
 SCRIPT = K8S / "canary.sh"
@@ -85,6 +85,31 @@ def test_it_has_its_own_model(tmp_path: Path) -> None:
     assert claims == {"checkpoint-canary"}
 
 
+def test_its_trainer_continues_the_stable_one(tmp_path: Path) -> None:
+    """From the claim that the stable trainer writes, which it only reads, with the changed pipeline."""
+    found = settings("canary", tmp_path)
+    template = dict(pods("canary"))["StatefulSet/trainer-canary"]
+    claims = {
+        v["name"]: v["persistentVolumeClaim"]["claimName"]
+        for v in template["spec"]["volumes"]
+        if "persistentVolumeClaim" in v
+    }
+    mounts = {m["mountPath"]: m for m in template["spec"]["containers"][0]["volumeMounts"]}
+    theirs = settings("local", tmp_path).checkpoint
+    assert theirs is not None and theirs.startswith("/checkpoint/")
+    assert (found.warm_start, found.warm_parts) == (theirs.replace("/checkpoint", "/stable"), "run")
+    stable, own = mounts["/stable"], mounts["/checkpoint"]
+    assert stable["readOnly"] is True and "readOnly" not in own
+    assert (claims[stable["name"]], claims[own["name"]]) == ("checkpoint", "checkpoint-canary")
+    assert f"runs=${{RUNS:-{found.warm_start} {found.checkpoint}}}" in SCRIPT.read_text()
+
+
+def test_no_job_of_it_writes_the_stable_checkpoint() -> None:
+    for title, template in pods("canary"):
+        claims = [v.get("persistentVolumeClaim", {}).get("claimName") for v in template["spec"]["volumes"]]
+        assert "checkpoint" not in claims or title == "StatefulSet/trainer-canary"
+
+
 def test_with_tls_it_shows_the_certificates_of_the_stable_track(tmp_path: Path) -> None:
     """Certificates of its own would fill the same Secrets, and cert-manager issue them in turn for ever."""
     base, *components = (
@@ -104,19 +129,28 @@ def test_with_tls_it_shows_the_certificates_of_the_stable_track(tmp_path: Path) 
     assert secrets == {f"{part}-canary": f"{part}-tls" for part in ("trainer", *ROLES)}
 
 
+KUBECTL = """\
+#!/bin/sh
+echo "$@" >> "$0.log"
+case "$*" in *jsonpath*) echo 4 ;; *" exec "*) echo 'wait: few'; cat "$0.answer" ;; esac
+"""
+"""Knows 4 stable pods, and what a comparison says at last."""
+
+
 @pytest.fixture
 def told(tmp_path: Path) -> Path:
-    """File with the words of every call of a `kubectl` that knows 4 stable pods."""
+    """File with the words of every call of a stand-in of kubectl."""
     program = tmp_path / "kubectl"
-    program.write_text('#!/bin/sh\necho "$@" >> "$0.log"\ncase "$*" in *jsonpath*) echo 4 ;; esac\n')
+    program.write_text(KUBECTL)
     program.chmod(0o755)
     return tmp_path / "kubectl.log"
 
 
-def run(told: Path, *words: str) -> list[str]:
-    told.unlink(missing_ok=True)
+def run(told: Path, *words: str, code: int = 0, answer: str = "") -> list[str]:
+    told.write_text("")
+    told.with_suffix(".answer").write_text(f"{answer}\n")
     environment = os.environ | {"PATH": f"{told.parent}:{os.environ['PATH']}"}
-    subprocess.run([SCRIPT, *words], env=environment, check=True)
+    assert subprocess.run([SCRIPT, *words], env=environment, check=False).returncode == code
     return told.read_text().splitlines()
 
 
@@ -139,6 +173,26 @@ def test_a_rollback_moves_requests_first(told: Path) -> None:
 
 def test_a_share_is_a_number(told: Path) -> None:
     assert sum("--replicas=3" in call for call in run(told, "share", "3")) == 2
-    with pytest.raises(subprocess.CalledProcessError) as failure:
-        run(told, "share", "some")
-    assert failure.value.returncode == 2
+    assert not run(told, "share", "some", code=2)
+
+
+RULE = "examples >= 9 and auc > 0"
+
+
+def test_a_rule_is_asked_in_the_pod_that_has_both_checkpoints(told: Path) -> None:
+    asked, *calls = run(told, "promote", RULE, answer="promote: after 9 examples")
+    words = "livectr experiment compare /stable/run /checkpoint/run --watch --rule"
+    assert (
+        asked == f"--namespace livectr exec statefulset/trainer-canary --container trainer -- {words} {RULE}"
+    )
+    assert calls == run(told, "promote")
+
+
+def test_a_rule_that_says_no_rolls_back(told: Path) -> None:
+    _, *calls = run(told, "promote", RULE, answer="refuse: after 9 examples", code=1)
+    assert calls == run(told, "rollback")
+
+
+def test_a_comparison_that_is_cut_off_changes_nothing(told: Path) -> None:
+    """An exit code does not tell: kubectl's own is that of a refusal when it loses the connection."""
+    assert len(run(told, "promote", RULE, answer="error: lost connection to pod", code=3)) == 1

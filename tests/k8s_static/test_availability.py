@@ -160,8 +160,12 @@ def test_everything_that_listens_has_probes(name: str) -> None:
 def test_services_find_pods_and_their_ports(name: str) -> None:
     for service in of_kind(name, "Service"):
         title, wanted = service["metadata"]["name"], service["spec"]["selector"]
-        near = [*pods(name), *pods("canary")]  # a Service of `local` may be for the canary beside it
-        found = [t for _, t in near if matches({"matchLabels": wanted}, t["metadata"]["labels"])]
+        found = [
+            template
+            for _, template in pods(name)
+            for beside in ({}, {"livectr.dev/track": "canary"})  # a Service may be for the canary beside it
+            if matches({"matchLabels": wanted}, template["metadata"]["labels"] | beside)
+        ]
         assert found, f"{title} selects nothing"
         for template in found:
             declared = [port for c in containers(template) for port in c.get("ports", [])]

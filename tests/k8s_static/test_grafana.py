@@ -118,7 +118,8 @@ def test_alerts_that_others_hide_exist() -> None:
 
 
 def test_monitors_and_rules_have_the_label_of_a_release() -> None:
-    for kind in RELEASED:
-        for manifest in of_kind(OPERATED, kind):
-            assert manifest["metadata"]["labels"]["release"] == "kube-prometheus-stack", kind
+    found = [*of_kind(OPERATED, *RELEASED), *of_kind("service-monitors", "ServiceMonitor", "PrometheusRule")]
+    for manifest in found:
+        assert manifest["metadata"]["labels"]["release"] == "kube-prometheus-stack", manifest["kind"]
+    assert {manifest["kind"] for manifest in found} == {*RELEASED, "ServiceMonitor"}
     assert "release" not in of_kind("production", "PodMonitor")[0]["metadata"]["labels"]

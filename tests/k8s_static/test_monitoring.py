@@ -83,6 +83,54 @@ def test_everything_with_a_metrics_port_is_scraped() -> None:
     assert monitor["spec"]["jobLabel"] == "app.kubernetes.io/name"
 
 
+def test_monitors_of_services_find_what_those_of_pods_do() -> None:
+    """Each pod with metrics is behind one Service with the port, of either track and ready or not."""
+    assert not of_kind("service-monitors", "PodMonitor")
+    monitor = only("service-monitors", "ServiceMonitor", "livectr")["spec"]
+    (pod_monitor,) = of_kind("production", "PodMonitor")
+    assert monitor["selector"] == pod_monitor["spec"]["selector"]
+    (endpoint,), (asked,) = monitor["endpoints"], pod_monitor["spec"]["podMetricsEndpoints"]
+    assert {name: endpoint[name] for name in asked} == asked
+    services = [
+        service
+        for service in of_kind("service-monitors", "Service")
+        if matches(monitor["selector"], service["metadata"]["labels"])
+        and endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    ]
+    assert all(service["spec"]["publishNotReadyAddresses"] is True for service in services)
+    found = set()
+    for title, template in pods("service-monitors"):
+        if not any(port["name"] == "metrics" for c in containers(template) for port in c.get("ports", [])):
+            continue
+        labels = template["metadata"]["labels"]
+        if labels["app.kubernetes.io/name"] == "redis":
+            continue
+        for track in ("stable", "canary"):
+            if (track, labels["app.kubernetes.io/name"]) == ("canary", "trainer"):
+                continue  # its Service is the canary's
+            behind = [
+                s
+                for s in services
+                if matches({"matchLabels": s["spec"]["selector"]}, labels | {"livectr.dev/track": track})
+            ]
+            assert len(behind) == 1, (title, track)
+            found.add(behind[0]["metadata"]["labels"][monitor["jobLabel"]])
+    assert found == {"trainer", "rank", "prerank", "recommend"}
+
+
+def test_the_monitor_of_redis_is_of_a_port_of_its_pods() -> None:
+    monitor = only("service-monitors", "ServiceMonitor", "redis")["spec"]
+    (service,) = [
+        s
+        for s in of_kind("service-monitors", "Service")
+        if matches(monitor["selector"], s["metadata"]["labels"])
+    ]
+    template = dict(pods("service-monitors"))["StatefulSet/valkey"]
+    assert matches({"matchLabels": service["spec"]["selector"]}, template["metadata"]["labels"])
+    ports = {port["name"] for c in containers(template) for port in c.get("ports", [])}
+    assert monitor["endpoints"][0]["targetPort"] in ports
+
+
 def test_prometheus_finds_every_pod_with_metrics_by_dns() -> None:
     """The record _metrics._tcp.SERVICE of a job is of a Service that selects its pods, ready or not."""
     (config,) = [m for m in of_kind("local", "ConfigMap") if "prometheus.yml" in m["data"]]
@@ -132,13 +180,15 @@ def test_the_monitor_of_a_canary_has_jobs_of_its_own() -> None:
     assert only("canary", "Deployment", "rank-canary")
 
 
-def test_prometheus_finds_recommend_servers_where_there_are_some() -> None:
+@pytest.mark.parametrize("track", ["stable", "canary"])
+def test_prometheus_finds_recommend_servers_where_there_are_some(track: str) -> None:
     (config,) = [m for m in of_kind("recommend", "ConfigMap") if "prometheus.yml" in m["data"]]
     jobs = {
         job["job_name"]: job for job in yaml.safe_load(config["data"]["prometheus.yml"])["scrape_configs"]
     }
-    (name,) = jobs["recommend"]["dns_sd_configs"][0]["names"]
+    job = jobs["recommend" if track == "stable" else "recommend-canary"]
+    (name,) = job["dns_sd_configs"][0]["names"]
     service = only("recommend", "Service", name.removeprefix("_metrics._tcp."))["spec"]
-    template = dict(pods("recommend"))["Deployment/recommend"]
-    assert matches({"matchLabels": service["selector"]}, template["metadata"]["labels"])
+    labels = dict(pods("recommend"))["Deployment/recommend"]["metadata"]["labels"]
+    assert matches({"matchLabels": service["selector"]}, labels | {"livectr.dev/track": track})
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True

@@ -84,6 +84,8 @@ def test_the_operator_scrapes_by_https() -> None:
     secrets = {asked["ca"]["secret"]["name"], asked["cert"]["secret"]["name"], asked["keySecret"]["name"]}
     (secret,) = secrets
     assert certificates("strimzi-tls")[secret]["usages"] == ["client auth"]
+    (of_services,) = only("service-monitors", "ServiceMonitor", "livectr")["spec"]["endpoints"]
+    assert of_services == endpoint
     (plain,) = only("production", "PodMonitor", "livectr")["spec"]["podMetricsEndpoints"]
     assert "scheme" not in plain
 

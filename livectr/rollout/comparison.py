@@ -24,7 +24,6 @@ class Comparison:
         old: prediction log of the run that serves; it may not have begun its log yet.
         new: prediction log of the other one; likewise.
         rule: is asked at multiples of its examples.
-        say: prints each answer.
         passed: records of each log that are not compared, from its run's beginning.
 
     Attributes:
@@ -38,43 +37,51 @@ class Comparison:
         old: Path,
         new: Path,
         rule: Rule,
-        say: Callable[[str], None],
         *,
         passed: tuple[int, int] = (0, 0),
     ) -> None:
         self.paired = PairedRuns(old, new, passed=passed)
         self.seen: Measures | None = None
         self.verdict = Verdict(Outcome.WAIT, "")
-        self._rule, self._say = rule, say
-        self._asked = 0
+        self._rule = rule
+        self._begun = self._asked = 0
         self._next_measure = 0.0
 
-    def judge(self, *, over: bool) -> None:
+    def begin(self) -> None:
+        """Ask the rule anew, about the examples that come."""
+        self._begun, self._asked = self.paired.count, 0
+        self.verdict = Verdict(Outcome.WAIT, "")
+
+    def judge(self, *, over: bool) -> bool:
         """Ask the rule at multiples of its examples, and measure all pairs now and then.
 
         Args:
             over: there will be no more examples.
+
+        Returns:
+            Whether the rule was asked; `verdict` is its answer.
         """
         paired, count = self.paired, self.paired.count
         if paired.left is None or paired.right is None or not count:
             if over and self.verdict.outcome is Outcome.WAIT:
                 self.verdict = Verdict(Outcome.REFUSE, "no example is in both prediction logs")
-            return
-        at = count if over and count < self._rule.last else self._rule.asked_at(count)
+            return False
+        seen = count - self._begun
+        at = seen if over and seen < self._rule.last else self._rule.asked_at(seen)
         if (at > self._asked or over) and self.verdict.outcome is Outcome.WAIT:
             self._asked = at
-            asked, dropped = at or count, count - len(paired.left)
-            end = max(1, asked - dropped)
-            newer = slice(min(max(0, asked // 2 - dropped), end - 1), end)
+            asked, first = at or seen, self._begun - (count - len(paired.left))
+            end = max(1, first + asked)
+            newer = slice(min(max(0, first + asked // 2), end - 1), end)
             self.seen = measured(paired.left[newer], paired.right[newer])
             self.verdict = self._rule.judge(self.seen, asked, end=over)
-            if at:
-                self._say(f"{self.verdict.outcome}: {self.verdict.reason}")
-        elif time.monotonic() >= self._next_measure and (self.seen is None or self.seen.examples < count):
+            return at > 0
+        if time.monotonic() >= self._next_measure and (self.seen is None or self.seen.examples < count):
             began = time.monotonic()
             self.seen = measured(paired.left, paired.right)
             # Trainers want the cores, too: at most a tenth of the time is spent here.
             self._next_measure = time.monotonic() + max(MEASURE_EVERY_S, 10 * (time.monotonic() - began))
+        return False
 
     def line(self) -> str:
         """Line on how it stands."""
@@ -97,19 +104,18 @@ def judge_runs(old: Path, new: Path, rule: Rule, say: Callable[[str], None], *, 
     Raises:
         ConfigError: a file is no prediction log.
     """
-    compared, told = Comparison(old, new, rule, lambda _: None), ""
+    compared = Comparison(old, new, rule)
     next_line = time.monotonic() + LINE_EVERY_S
     while True:
         compared.paired.look()
-        compared.judge(over=every_s is None)
+        asked = compared.judge(over=every_s is None)
         verdict = compared.verdict
         if verdict.outcome is not Outcome.WAIT:
             show(compared.seen)
             say(f"{verdict.outcome}: {verdict.reason}")
             return 0 if verdict.outcome is Outcome.PROMOTE else NOT_PROMOTED
-        if verdict.reason not in ("", told):
-            told = verdict.reason
-            say(f"{verdict.outcome}: {told}")
+        if asked:
+            say(f"{verdict.outcome}: {verdict.reason}")
         elif time.monotonic() >= next_line:
             next_line = time.monotonic() + LINE_EVERY_S
             say(compared.line())

@@ -45,7 +45,7 @@ class Asked:
         stable: namespace of the old run; None: likewise.
         old_log: prediction log of the old run; None: the one in its checkpoint.
         run: folder of `livectr up`; None: the only one that is up.
-        share: of the canary while both learn.
+        shares: of the canary while both learn, step by step; (): none.
         rule: promotes; None: by hand.
         flags: settings of the new trainer that were given, as text.
         settings: all settings, without its namespace and checkpoint.
@@ -57,7 +57,7 @@ class Asked:
     stable: str | None
     old_log: str | None
     run: str | None
-    share: float
+    shares: tuple[float, ...]
     rule: Rule | None
     flags: Mapping[str, str]
     settings: Settings
@@ -123,7 +123,7 @@ def _in_run(asked: Asked, pipeline: Pipeline, old: OldRun) -> tuple[RolloutOptio
         )
     if refused := "; ".join(refused_requests(load_pipeline(was), pipeline)):
         said = f"{asked.new} does not take the requests of {was}: {refused}. Give a new column a `fill`, or "
-        if asked.share:
+        if asked.shares:
             raise ConfigError(f"{said}leave --canary out and change the requests with the promotion.")
         tell(f"{said}change the requests with the promotion.")
     stable = asked.stable or old.value("namespace") or asked.settings.namespace
@@ -150,7 +150,7 @@ def _in_run(asked: Asked, pipeline: Pipeline, old: OldRun) -> tuple[RolloutOptio
         old_log=Path(old_log),
         checkpoint=ours,
         new_log=new_log,
-        share=asked.share,
+        shares=asked.shares,
         rule=asked.rule,
         seed=seed,
         source=old.value("source") or asked.settings.source,
@@ -207,7 +207,7 @@ def _alone(asked: Asked, pipeline: Pipeline) -> tuple[RolloutOptions, Stage, str
         redis=settings.publish,
         stable=stable,
         canary=canary,
-        share=asked.share,
+        shares=asked.shares,
         rule=asked.rule,
         seed=settings.seed,
         source=settings.source,

@@ -4,7 +4,8 @@
        pipeline: what cannot continue is refused here, before anything is started
     2  start the new trainer: it publishes into a namespace of its own. What it learns again comes first
     3  pair what both score before they learn it, and ask the rule (livectr.rollout.rule)
-    4  give the canary its share once the new namespace has a version: a lease, renewed while this runs
+    4  give the canary its share once the new namespace has a version: a lease, renewed while this runs. Of
+       several shares each is a step, and 3 begins again with it
     5  promote: the share is 1 for good, then the stage changes hands; or
     6  withdraw: the share is gone, the new trainer ends, the old side is what it was
 
@@ -61,7 +62,7 @@ class RolloutOptions:
         redis: URL that both publish to, with its password.
         stable: namespace of the old run.
         canary: namespace of the new one.
-        share: of the requests while both are compared; 0: none.
+        shares: of the requests while both are compared; the rule has to hold at each. (): none.
         rule: promotes; None: by hand.
         seed: of both runs.
         source: URL of the log.
@@ -76,7 +77,7 @@ class RolloutOptions:
     redis: str
     stable: str
     canary: str
-    share: float = 0.0
+    shares: tuple[float, ...] = ()
     rule: Rule | None = None
     seed: int = 1
     source: str = ""
@@ -184,13 +185,13 @@ class _Rollout:
         self._options, self._folder, self._stage, self._say = options, folder, stage, say
         self._again, self._taken_up = again, taken_up
         rule = options.rule or Rule.parse(DEFAULT)
-        self._compared = Comparison(options.old_log, options.new_log, rule, say, passed=record.passed)
+        self._compared = Comparison(options.old_log, options.new_log, rule, passed=record.passed)
         self._paired = self._compared.paired
         self._catching_up, self._fresh_only = CatchingUp(record.again), record.again > 0
         self._version = 0
         self._version_before: int | None = None
         self._offered = self._away = False
-        self._share = 0.0
+        self._share, self._step = 0.0, 0
         self._first: tuple[int, int] | None = None
         self._next_lease = 0.0
         self._next_line = time.monotonic() + LINE_EVERY_S
@@ -238,8 +239,10 @@ class _Rollout:
             self._follow(ended=ended == "")
             record = replace(record, again=self._catching_up.left)
             over = ended == "" and not is_running(self._options.old)
-            self._compared.judge(over=over)
+            asked_rule = self._compared.judge(over=over)
             verdict = self._compared.verdict
+            if asked_rule:
+                self._say(f"{self._at_step()}{verdict.outcome}: {verdict.reason}")
             learns = ended == "" or self._learns()
             served = f"version {self._version}" if self._version else "no version yet"
             line = (
@@ -257,10 +260,14 @@ class _Rollout:
                 self._say(f"not yet: the new trainer has published nothing to {self._options.canary}{since}")
             if self._options.rule is not None:
                 if verdict.outcome is Outcome.REFUSE:
-                    return NOT_PROMOTED, verdict.reason
+                    return NOT_PROMOTED, f"{self._at_step()}{verdict.reason}"
                 if verdict.outcome is Outcome.PROMOTE and self._version and learns:
-                    return 0, verdict.reason
-                if verdict.outcome is Outcome.PROMOTE and over:
+                    if self._step + 1 >= len(self._options.shares):
+                        return 0, verdict.reason
+                    if over:
+                        return NOT_PROMOTED, f"{self._at_step()}the log ended before the canary's next share"
+                    self._next_step()
+                elif verdict.outcome is Outcome.PROMOTE and over:
                     return NOT_PROMOTED, f"nothing was published in the namespace {self._options.canary}"
             time.sleep(LOOK_S)
 
@@ -272,6 +279,18 @@ class _Rollout:
         state = self._paired.read[1], self._version
         self._first = self._first or state
         return state != self._first
+
+    def _at_step(self) -> str:
+        """Beginning of an answer of the rule, which is asked at each step."""
+        steps = len(self._options.shares)
+        return f"step {self._step + 1} of {steps}: " if steps > 1 else ""
+
+    def _next_step(self) -> None:
+        """Let the canary have its next share, and ask the rule anew, once servers have that of this step."""
+        if self._share == self._options.shares[self._step]:
+            self._step += 1
+            self._compared.begin()
+            self._next_lease = 0.0
 
     def _follow(self, *, ended: bool) -> None:
         """Step 4: look at the new namespace, and renew the lease of the share."""
@@ -289,14 +308,15 @@ class _Rollout:
             fit = not self._fresh_only or version != self._version_before or ended
             self._version = version if fit else 0
             # A version that an earlier rollout has left in the namespace is not fit to answer.
-            if self._version and version != self._version_before and options.share:
+            if self._version and version != self._version_before and options.shares:
                 if not self._offered:
                     self._stage.offer()
                     self._offered = True
-                set_share(options.redis, options.stable, options.canary, options.share, lease=True)
-                if not self._share:
-                    self._say(f"the canary gets {options.share:.4g} of the requests")
-                self._share = options.share
+                share = options.shares[self._step]
+                set_share(options.redis, options.stable, options.canary, share, lease=True)
+                if share != self._share:
+                    self._say(f"the canary gets {share:.4g} of the requests")
+                self._share = share
             self._away = False
         except ConnectError as error:
             if not self._away:

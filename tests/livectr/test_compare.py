@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from livectr.analysis.paired_auc import Difference, paired_auc, paired_gauc
 from livectr.analysis.paired_runs import PairedRuns
 from livectr.cli import main
+from livectr.rollout.comparison import Comparison
+from livectr.rollout.rule import Outcome, Rule
 from livectr.trainer.quality.metrics import auc, gauc, gauc_error, logloss
 from livectr.trainer.quality.predictions import PredictionLog, records
 from livectr.trainer.report import Report
@@ -226,6 +228,30 @@ def learn(log: PredictionLog, logits: F32, label: NDArray[np.bool_], at: slice) 
     held = dict(instance=ids, user=ids % 10, item=none, time_ms=ids)
     seen, clicked = none.astype(np.uint32), label[at].astype(np.float32)
     log.append(records(**held, seen=seen, logits={"rank": logits[at]}, label=clicked))
+
+
+def test_a_rule_that_begins_anew_is_about_the_examples_that_come(tmp_path: Path) -> None:
+    """Both runs are alike until example 200, where the second one becomes worse."""
+    a, _, label = scores(400, noise=0)
+    b = np.where(np.arange(400) < 200, a, -a).astype(np.float32)
+    logs = tmp_path / "old", tmp_path / "new"
+    compared = Comparison(*logs, Rule.parse("examples >= 100 and auc > -0.2"))
+    with PredictionLog(logs[0]) as old, PredictionLog(logs[1]) as new:
+        for until, asked, outcome in (
+            (199, True, Outcome.PROMOTE),
+            (200, False, Outcome.PROMOTE),
+            (250, False, Outcome.WAIT),
+            (310, True, Outcome.REFUSE),
+        ):
+            at = slice(compared.paired.count, until)
+            learn(old, a, label, at)
+            learn(new, b, label, at)
+            compared.paired.look()
+            assert (compared.judge(over=False), compared.verdict.outcome) == (asked, outcome), until
+            if until == 200:
+                compared.begin()
+        assert compared.verdict.reason.startswith("after 100 examples") and compared.seen is not None
+        assert compared.seen.examples == 50
 
 
 def test_a_rule_says_if_a_run_may_take_the_place_of_another(

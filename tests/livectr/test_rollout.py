@@ -151,7 +151,7 @@ def gone(record: Any) -> bool:
 
 
 def test_a_rollout_is_promoted_and_taken_back(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """A server follows the share from 0 to a half, to 1 and back; users keep their side; no request fails."""
+    """A server follows the share from 0 in two steps to 1, and back; users keep their side, none fails."""
     serve = ("serve", "rank", "--pipeline", "old.py", "--redis", world.url, "--listen", "127.0.0.1:0")
     canary = ("--set", "canary=ns=livectr-new,share=0,pipeline=new.py")
     where = ("--checkpoint", str(world.folder / "new-run"), "--publish", world.url)
@@ -161,7 +161,7 @@ def test_a_rollout_is_promoted_and_taken_back(world: World, capsys: pytest.Captu
         stdout=subprocess.PIPE,
         text=True,
     )
-    with server, world.rollout("new-run", "--canary", "50 %", "--promote", SURE) as rollout:
+    with server, world.rollout("new-run", "--canary", "25 %,50%", "--promote", SURE) as rollout:
         address, _ = ready(server)
         drawn = set[int]()
         with RankClient(address) as client:
@@ -179,7 +179,10 @@ def test_a_rollout_is_promoted_and_taken_back(world: World, capsys: pytest.Captu
             assert client_of(world).ttl(Keyspace().canary) == -1, "for good"
             until(lambda: len(drawn) == USERS - 1, turn=ask)
             said = world.said()
-            assert "new: user_x_ad" in said and "the canary gets 0.5 of the requests" in said
+            assert "new: user_x_ad" in said
+            first, second = (said.index(f"the canary gets {share} of") for share in ("0.25", "0.5"))
+            assert first < second < said.index("step 2 of 2: promote:")
+            assert said.index("step 1 of 2: promote:") < second
             assert re.search(
                 r"promoted new.py: after [\d,]+ examples, in the .* AUC is [+-]0\.\d+ to [+-]0\.\d+ off",
                 said,
@@ -302,6 +305,8 @@ def test_what_cannot_continue_is_refused_before_anything_starts(
         (["rollout", "other.py", *source], "say --from: no `livectr up` runs here"),
         (["rollout", "other.py", "--from", "nowhere", *source], "nowhere holds no checkpoint"),
         ([*begin, "--canary", "120%"], "a share is '120%'"),
+        ([*begin, "--canary", "25%,5%"], "each share must be larger than the one before"),
+        ([*begin, "--canary", "5%,25%", "--promote", "by-hand"], "a rule goes from one share to the next"),
         ([*begin, "--promote", "auc is good"], "'auc is good' is no condition"),
         ([*begin, "--promote", "examples >= 50", "--most", "20"], "--most 20 is less than the 50 examples"),
         (["rollout", "status", "--checkpoint", "nowhere"], "there is no rollout in nowhere"),
@@ -321,7 +326,7 @@ def test_a_folder_of_another_runs_rollout_is_left_alone(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.py").write_text(OLD)
     settings = resolve({"source": "file:logs", "publish": "redis://127.0.0.1:9"})
-    asked = Asked("new.py", "run", None, None, None, 0.0, None, {}, settings, None)
+    asked = Asked("new.py", "run", None, None, None, (), None, {}, settings, None)
     for old, checkpoint in ("run", "run-new"), ("run-of-before", "run-new-2"):
         record = Record("new.py", old, "redis://127.0.0.1:9", "livectr", "livectr-new", phase=Phase.ENDED)
         RolloutFolder(tmp_path / "run-new").write(record)

@@ -82,5 +82,6 @@ def run(given: argparse.Namespace) -> int:
             raise ConfigError(
                 "--rule is about two checkpoint folders or prediction logs, and prints no JSON."
             )
-        return judge_runs(*logs, rule, lambda line: print(line, flush=True), every_s=given.watch)
+        old, new = logs
+        return judge_runs(old, new, rule, lambda line: print(line, flush=True), every_s=given.watch)
     return compare(runs, predictions, as_json=given.json, every_s=given.watch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ EXAMPLES = """\
   livectr rollout v2.py --relearn 1h    # what is new learns the last hour before it is compared
   livectr rollout v2.py --from /data/c --source kafka://b:9092 --publish redis://r:6379
   livectr rollout v2.py … --canary 10% --promote 'examples >= 50000 and auc > 0'
+  livectr rollout v2.py … --canary 5%,25%,50%    # the rule has to hold at each
   livectr rollout v2.py … --promote by-hand
   livectr rollout status    # from another shell; or promote, abort
   livectr rollout share 25% --from-namespace livectr --namespace livectr-v2 --publish redis://r:6379"""
@@ -63,7 +65,11 @@ def add(commands: Any) -> None:
         "--from-predictions", metavar="FILE", help="log of the old trainer [CHECKPOINT/predictions]"
     )
     parser.add_argument(
-        "--canary", default="0", metavar="SHARE", help="share of the requests while both learn, as 10%% [0]"
+        "--canary",
+        default="0",
+        metavar="SHARE[,SHARE…]",
+        help="share of the requests while both learn, as 10%%; several are steps: the rule has to hold at each "
+        "[0]",
     )
     parser.add_argument(
         "--promote", default=DEFAULT, metavar=f"RULE|{BY_HAND}", help=f"promote by a rule [{DEFAULT}]"
@@ -103,6 +109,23 @@ def parse_share(text: str) -> float:
             f"a share is {text!r}, but must be a number from 0 to 1, or a percentage such as 10%"
         )
     return share
+
+
+def parse_steps(text: str, *, by_hand: bool) -> tuple[float, ...]:
+    """Shares of "5%,25%"; () of "0". Raises ConfigError: they do not grow, or there is no rule."""
+    shares = tuple(map(parse_share, text.split(",")))
+    if shares == (0.0,):
+        return ()
+    if not shares[0] or any(a >= b for a, b in pairwise(shares)):
+        raise ConfigError(
+            f"--canary {text}: each share must be larger than the one before, as in 5%,25%,50%."
+        )
+    if by_hand and len(shares) > 1:
+        raise ConfigError(
+            f"--canary {text}: a rule goes from one share to the next. Say one with --promote, or one share: "
+            "`livectr rollout share` moves it by hand."
+        )
+    return shares
 
 
 def _settings(given: argparse.Namespace, pipeline: Mapping[str, Any] | None = None) -> Settings:
@@ -172,7 +195,7 @@ def _roll_out(given: argparse.Namespace) -> int:
         stable=given.from_namespace,
         old_log=given.from_predictions,
         run=given.dir,
-        share=parse_share(given.canary),
+        shares=parse_steps(given.canary, by_hand=rule is None),
         rule=rule,
         flags={name: str(value) for name, value in given_settings(given).items()},
         settings=_settings(given, pipeline.settings),

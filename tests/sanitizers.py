@@ -79,6 +79,7 @@ KINDS = {
             *(
                 "tests/kernels/test_retrieval.py",
                 "tests/kernels/test_score.py",
+                "tests/kernels/test_select.py",
                 "tests/kernels/test_layers.py",
                 "tests/ingest/test_features.py",
                 "tests/ingest/test_staging.py",

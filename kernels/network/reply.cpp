@@ -1,24 +1,15 @@
 #include "network/reply.hpp"
+#include "protobuf/packed.hpp"
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
 
 using livectr::reply::Candidate;
+using namespace livectr::protobuf;
 
 namespace {
-
-uint8_t* put_varint(uint8_t* at, uint64_t value) {
-    for (; value >= 128; value >>= 7) *at++ = static_cast<uint8_t>(value | 128);
-    *at++ = static_cast<uint8_t>(value);
-    return at;
-}
-
-uint8_t* begin_packed(uint8_t* at, int64_t field, uint64_t bytes) {
-    return put_varint(put_varint(at, static_cast<uint64_t>(field << 3 | 2)), bytes);
-}
 
 // Key that rises where a revenue falls; 0 and -0 are equal, and NaN comes last.
 uint64_t descending(double ecpm) {
@@ -61,15 +52,15 @@ int64_t pack(const double* pctr, const double* bids, int64_t n, const int64_t* f
     }
     const Candidate* const order = sorted(memory, memory + n, n);
     uint64_t bytes = 0;
-    for (int64_t i = 0; i < n; ++i) bytes += 1 + (i >= 1 << 7) + (i >= 1 << 14) + (i >= 1 << 21) + (i >= 1 << 28);
-    uint8_t* at = begin_packed(out, fields[0], bytes);
+    for (int64_t i = 0; i < n; ++i) bytes += varint_bytes(static_cast<uint64_t>(i));
+    uint8_t* at = put_head(out, fields[0], bytes);
     for (int64_t i = 0; i < n; ++i) at = put_varint(at, order[i].index);
-    at = begin_packed(at, fields[1], 4 * uint64_t(n));
+    at = put_head(at, fields[1], 4 * uint64_t(n));
     for (int64_t i = 0; i < n; ++i, at += 4) {
         const float value = static_cast<float>(pctr[order[i].index]);
         std::memcpy(at, &value, 4);
     }
-    at = begin_packed(at, fields[2], 8 * uint64_t(n));
+    at = put_head(at, fields[2], 8 * uint64_t(n));
     for (int64_t i = 0; i < n; ++i, at += 8) std::memcpy(at, &order[i].ecpm, 8);
     return at - out;
 }
@@ -84,5 +75,26 @@ void reply_probabilities(const float* logits, int64_t n, double* out) { livectr:
 int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int64_t* fields, uint8_t* out) {
     std::unique_ptr<Candidate[]> memory(new (std::nothrow) Candidate[size_t(2 * n)]);
     return memory ? livectr::reply::pack(pctr, bids, n, fields, memory.get(), out) : -1;
+}
+
+// Packs texts[n] (Arrow's offsets[n + 1] into bytes) as repeated field `inner` of a message, which is field `field`.
+// Returns the number of bytes; out: null, or room for them.
+int64_t pack_texts(const int32_t* offsets, const uint8_t* texts, int64_t n, int64_t field, int64_t inner,
+                   uint8_t* out) {
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const uint64_t size = uint64_t(offsets[i + 1] - offsets[i]);
+        bytes += varint_bytes(uint64_t(inner << 3 | 2)) + varint_bytes(size) + size;
+    }
+    const uint64_t head = varint_bytes(uint64_t(field << 3 | 2)) + varint_bytes(bytes);
+    if (!out) return int64_t(head + bytes);
+    uint8_t* at = put_head(out, field, bytes);
+    for (int64_t i = 0; i < n; ++i) {
+        const size_t size = size_t(offsets[i + 1] - offsets[i]);
+        at = put_head(at, inner, size);
+        if (size) std::memcpy(at, texts + offsets[i], size);
+        at += size;
+    }
+    return at - out;
 }
 }

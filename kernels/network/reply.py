@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from livectr.kernels.runtime.arrays import address, contiguous
 from livectr.kernels.runtime.library import kernel_library
@@ -60,6 +61,22 @@ def most_bytes(count: int) -> int:
     return _HEAD_BYTES + _NUMBER_BYTES * count
 
 
+def pack_texts(texts: pa.Array, field: int, inner: int) -> bytes:
+    """Message of texts as a field of a reply, on the wire.
+
+    Args:
+        texts: strings, of which none is null.
+        field: number of the message.
+        inner: number of its repeated field.
+    """
+    _, ends, chars = texts.buffers()
+    offsets = np.frombuffer(ends, np.int32)[texts.offset :]
+    arguments = address(offsets), 0 if chars is None else chars.address, len(texts), field, inner
+    out = np.empty(_library().pack_texts(*arguments, None), np.uint8)
+    _library().pack_texts(*arguments, address(out))
+    return out.tobytes()
+
+
 def probabilities(logits: F32) -> F64:
     """Click probabilities f64[n] of logits f32[n]: their logistic function, in float64."""
     logits, out = contiguous(logits, np.float32, (None,)), np.empty(len(logits))
@@ -73,6 +90,8 @@ def _library() -> ctypes.CDLL:
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.pack_reply.restype = number
     library.pack_reply.argtypes = [pointer, pointer, number, pointer, pointer]
+    library.pack_texts.restype = number
+    library.pack_texts.argtypes = [pointer, pointer, number, number, number, pointer]
     library.reply_probabilities.restype = None
     library.reply_probabilities.argtypes = [pointer, number, pointer]
     return library

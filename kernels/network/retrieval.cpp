@@ -5,6 +5,8 @@
 // order is that order, so that a selection compares integers.
 //
 // A sum runs over its terms in an order that depends on the width alone: equal rows have equal bits wherever they lie.
+#include "network/retrieval.hpp"
+
 #include "keys/numbers.hpp"
 #include "runtime/threads.hpp"
 
@@ -195,14 +197,13 @@ inline void fetch(const float* row, int64_t dim) {
     prefetch(row + dim - 1);
 }
 
-// Rows[n] of keys[n] and their scores[n]; NO_ROW and NaN for an unknown key. While a block is scored, the rows of the
-// next are on their way from memory, and so are the slots of the index of the block after it.
-inline void find(const Query& query, const IndexView& index, const int64_t* keys, int64_t n, const float* matrix,
-                 uint32_t* rows, float* scores) {
+// Rows[n] of keys[n] and their scores[n]. An unknown key has NO_ROW, and the next of the vectors `cold`; without them
+// NaN. Returns the number of unknown keys. While a block is scored, the rows of the next are on their way from memory,
+// and so are the slots of the index of the block after it.
+inline int64_t find(const Query& query, const IndexView& index, const int64_t* keys, int64_t n, const float* matrix,
+                    const float* cold, uint32_t* rows, float* scores) {
     const std::vector<float> zeros(static_cast<size_t>(query.dim));
-    const auto start = [&](int64_t i) {
-        return rows[i] == NO_ROW ? zeros.data() : matrix + int64_t{rows[i]} * query.dim;
-    };
+    int64_t unknown = 0;
     const Slot* slots[2][LANES];
     uint32_t homes[2][LANES];
     const int64_t blocks = (n + LANES - 1) / LANES;
@@ -216,36 +217,29 @@ inline void find(const Query& query, const IndexView& index, const int64_t* keys
         for (int64_t i = std::max<int64_t>(0, (block + 1) * LANES); i < std::min(n, (block + 2) * LANES); ++i) {
             const Slot* const segment = slots[(block + 1) & 1][i % LANES];
             rows[i] = segment[probe(segment, keys[i], homes[(block + 1) & 1][i % LANES])].row;
-            fetch(start(i), query.dim);
+            if (rows[i] != NO_ROW) fetch(matrix + int64_t{rows[i]} * query.dim, query.dim);
         }
         if (block < 0) continue;
         const int64_t first = block * LANES;
         const int count = static_cast<int>(std::min<int64_t>(LANES, n - first));
         const float* at[LANES];
-        for (int r = 0; r < LANES; ++r) at[r] = start(first + std::min(r, count - 1));
+        for (int r = 0; r < LANES; ++r) {
+            const uint32_t row = rows[first + std::min(r, count - 1)];
+            at[r] = row != NO_ROW ? matrix + int64_t{row} * query.dim : zeros.data();
+            if (row == NO_ROW && r < count && cold) at[r] = cold + unknown++ * query.dim;
+        }
         const Vec found = query.scores(at);
-        for (int r = 0; r < count; ++r) scores[first + r] = rows[first + r] == NO_ROW ? NAN : found[r];
+        for (int r = 0; r < count; ++r) scores[first + r] = found[r];
+        for (int r = 0; r < count && !cold; ++r)
+            if (rows[first + r] == NO_ROW) scores[first + r] = NAN, ++unknown;
     }
+    return unknown;
 }
 
 }  // namespace livectr::retrieval
 
 extern "C" {
 
-// Best k of scores[n] → positions[min(k, n)], best[min(k, n)]. Functions return a number of results, or −1 without
-// memory.
-int64_t retrieval_top(const float* scores, int64_t n, int64_t k, int64_t* positions, float* best) {
-    using namespace livectr::retrieval;
-    try {
-        Best selected(static_cast<size_t>(k));
-        offer_all(selected, scores, n);
-        return selected.write(positions, best);
-    } catch (const std::bad_alloc&) {
-        return -1;
-    }
-}
-
-// Best k of the products of vector[dim] with matrix[n, dim], plus a bias, without excluded[m], ascending.
 int64_t retrieval_scan(const float* matrix, int64_t n, int64_t dim, const float* vector, float bias,
                        const uint32_t* excluded, int64_t m, int64_t k, int64_t* positions, float* best) {
     using namespace livectr::retrieval;
@@ -271,16 +265,14 @@ int64_t retrieval_scan(const float* matrix, int64_t n, int64_t dim, const float*
     }
 }
 
-// Rows[n] of keys[n] and their scores[n], NaN for an unknown key. If all are known, also the best k of them. The
-// result is the number of unknown keys.
-int64_t retrieval_find(const Numbers* numbers, const int64_t* keys, int64_t n, const float* matrix, int64_t dim,
-                       const float* vector, float bias, int64_t k, uint32_t* rows, float* scores, int64_t* positions,
-                       float* best) {
+int64_t retrieval_find(const void* numbers, const int64_t* keys, int64_t n, const float* matrix, const float* cold,
+                       int64_t dim, const float* vector, float bias, int64_t k, uint32_t* rows, float* scores,
+                       int64_t* positions, float* best) {
     using namespace livectr::retrieval;
     try {
-        find(Query(vector, dim, bias), numbers->index.view(), keys, n, matrix, rows, scores);
-        const int64_t unknown = std::count(rows, rows + n, NO_ROW);
-        if (!unknown) {
+        const IndexView index = static_cast<const Numbers*>(numbers)->index.view();
+        const int64_t unknown = find(Query(vector, dim, bias), index, keys, n, matrix, cold, rows, scores);
+        if (!unknown || cold) {
             Best selected(static_cast<size_t>(k));
             offer_all(selected, scores, n);
             selected.write(positions, best);

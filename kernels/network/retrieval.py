@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.keys.keys import KeyNumbers
+from livectr.kernels.keys.keys import MISSING, KeyNumbers
 from livectr.kernels.runtime.arrays import address, contiguous
 from livectr.kernels.runtime.library import kernel_library
 
@@ -64,29 +64,6 @@ class Query:
         _check(self.k)
 
 
-def compile_retrieval() -> None:
-    """Compile the kernels, so that no request waits for the compiler."""
-    _library()
-
-
-def top(scores: F32, k: int) -> Selection:
-    """Select the best k of scores f32[n].
-
-    Raises:
-        ValueError: k is below 1.
-        MemoryError: no memory.
-    """
-    _check(k)
-    scores = contiguous(scores, np.float32, (None,))
-    found = Selection.empty(min(k, len(scores)))
-    _counted(
-        _library().retrieval_top(
-            address(scores), len(scores), k, address(found.positions), address(found.scores)
-        )
-    )
-    return found
-
-
 def best_rows(vectors: F32, query: Query, excluded: U32) -> Selection:
     """Scan a matrix f32[n, dim] for the best rows; LIVECTR_THREADS share them.
 
@@ -110,8 +87,8 @@ def best_rows(vectors: F32, query: Query, excluded: U32) -> Selection:
 
 
 def best_of_keys(
-    numbers: KeyNumbers, keys: I64, vectors: F32, query: Query
-) -> tuple[F32, npt.NDArray[np.bool_] | None, Selection | None]:
+    numbers: KeyNumbers, keys: I64, vectors: F32, query: Query, cold: F32 | None = None
+) -> tuple[F32, npt.NDArray[np.bool_], Selection | None]:
     """Score the rows of keys.
 
     Args:
@@ -119,10 +96,11 @@ def best_of_keys(
         keys: i64[n].
         vectors: f32[rows, dim].
         query: vector, bias and number of rows that are wanted.
+        cold: f32[m, dim], vectors of the m unknown keys; None: they are not known.
 
     Returns:
-        Scores f32[n], NaN for an unknown key; unknown bool[n], or None if every key is known; the best
-        positions in `keys`, or None if a key is unknown.
+        Scores f32[n], NaN for an unknown key without a vector; unknown bool[n]; the best positions in `keys`,
+        or None if a vector is missing.
 
     Raises:
         ValueError: arrays that do not fit.
@@ -135,14 +113,13 @@ def best_of_keys(
     n = len(keys)
     rows, scores, found = np.empty(n, np.uint32), np.empty(n, np.float32), Selection.empty(min(query.k, n))
     unknown = _library().retrieval_find(
-        *(numbers.handle, address(keys), n, address(vectors), vectors.shape[1], address(vector)),
+        *(numbers.handle, address(keys), n, address(vectors), None if cold is None else address(cold)),
+        *(vectors.shape[1], address(vector)),
         *(query.bias, query.k, address(rows), address(scores)),
         *(address(found.positions), address(found.scores)),
     )
-    return (scores, rows == _NO_ROW, None) if _counted(unknown) else (scores, None, found)
-
-
-_NO_ROW = 0xFFFFFFFF
+    missing = _counted(unknown) > 0 and cold is None
+    return scores, rows == MISSING, None if missing else found
 
 
 def _checked(vectors: F32, query: Query) -> tuple[F32, F32]:
@@ -166,14 +143,13 @@ def _library() -> ctypes.CDLL:
     # Fused multiply-adds: as BLAS's products.
     library = kernel_library()
     pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-    library.retrieval_top.restype = library.retrieval_scan.restype = library.retrieval_find.restype = number
-    library.retrieval_top.argtypes = [pointer, number, number, pointer, pointer]
+    library.retrieval_scan.restype = library.retrieval_find.restype = number
     library.retrieval_scan.argtypes = [
         *(pointer, number, number, pointer, real, pointer, number),
         *(number, pointer, pointer),
     ]
     library.retrieval_find.argtypes = [
-        *(pointer, pointer, number, pointer, number, pointer),
+        *(pointer, pointer, number, pointer, pointer, number, pointer),
         *(real, number, pointer, pointer),
         *(pointer, pointer),
     ]

@@ -7,25 +7,16 @@
 // again with what it found. Its arrays are one block of memory, which ends with it.
 #include "network/forward.hpp"
 #include "network/reply.hpp"
+#include "request/look_up.hpp"
 #include "request/partials.hpp"
-#include "request/swap_lock.hpp"
 
-#include <cstdlib>
-#include <memory>
 #include <numeric>
-#include <vector>
-
-extern "C" int64_t fields_infer(const void* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz,
-                                const int32_t* block_of, int64_t blocks, const int64_t* rows, int32_t zeros,
-                                float* out);
 
 namespace {
 
 using livectr::forward::Network;
 using livectr::forward::Source;
-
-// Results of a call besides 0; score.py's `Outcome`.
-enum Outcome : int64_t { DONE, MISSING_ROWS, MISSING_ITEMS, SUPERSEDED, LATE, NO_MEMORY, BAD_OFFSETS };
+using namespace livectr::request;
 
 // Place of a field among the shared fields or the rows' own, and its number in the network.
 struct Field {
@@ -34,12 +25,8 @@ struct Field {
 
 // What requests with the same shared fields read at a version. It refers to its parts, which outlive it.
 struct Snapshot {
-    livectr::SwapLock* lock;
-    int64_t version;
-    const void* tables;  // reads the shared fields, then the rows' own; null: there are no fields
+    const VersionTables tables;
     const Network* network;
-    std::vector<int32_t> blocks;           // of each field: 1 shared, 0 own
-    int64_t shared, own, dim;              // fields; values of a row
     int64_t first;                         // value of a row at which a field's vector begins
     std::vector<Field> of_shared, of_own;  // fields that the network reads, without the items' own ones
     std::vector<Field> of_items;           // the items' fields among the rows' own
@@ -51,13 +38,9 @@ struct Snapshot {
 
 // Arguments and results; score.py's `_Call`.
 struct Call {
-    const int32_t* shared_offsets;  // [shared + 1]
-    const int64_t* shared_keys;     // [shared_count]
-    const int32_t* own_offsets;     // [own * rows + 1]
-    const int64_t* own_keys;        // [own_count]
-    int64_t shared_count, own_count;
+    Keys keys;
     const float* dense;  // [rows, width]
-    int64_t rows, width;
+    int64_t width;
     double deadline;              // instant of the steady clock in seconds
     const float* own_vectors;     // [rows, own, dim]; null: they are looked up
     const float* shared_vectors;  // [shared, dim]
@@ -78,70 +61,16 @@ struct Call {
     double looked_up_at, scored_at;
 };
 
-// Memory of a call, dealt out from the front.
-class Arena {
-  public:
-    explicit Arena(size_t bytes) : memory_(static_cast<char*>(std::malloc(bytes))), at_(memory_.get()) {
-        if (!at_) throw std::bad_alloc();
-    }
-    template <class T>
-    T* take(int64_t count) {
-        char* const begin = at_;
-        at_ += bytes<T>(count);
-        return reinterpret_cast<T*>(begin);
-    }
-    // Bytes of an array, up to where the next may begin.
-    template <class T>
-    static size_t bytes(int64_t count) {
-        return (size_t(count) * sizeof(T) + 15) / 16 * 16;
-    }
-
-  private:
-    struct Free {
-        void operator()(char* memory) const { std::free(memory); }
-    };
-    std::unique_ptr<char, Free> memory_;
-    char* at_;
-};
-
 // Vectors of the rows' own fields and of the shared fields.
 struct Vectors {
     const float *own, *shared;
 };
 
-// Reads the rows of all keys at the snapshot's version into out[rows * own + shared, dim].
-Outcome look_up(const Snapshot& of, const Call& call, Arena& arena, float* out) {
-    const int64_t own = of.own * call.rows, cells = of.shared + own, keys = call.shared_count + call.own_count;
-    const int64_t rows[] = {call.rows, 1};
-    const int32_t first = call.shared_offsets[of.shared];
-    if (first != call.shared_count || call.own_offsets[own] != call.own_count) return BAD_OFFSETS;
-    const int32_t* offsets = call.shared_offsets;
-    const int64_t* all = call.shared_keys;
-    if (!of.shared) {
-        offsets = call.own_offsets, all = call.own_keys;
-    } else if (of.own) {
-        int32_t* const to = arena.take<int32_t>(cells + 1);
-        int64_t* const of_all = arena.take<int64_t>(keys);
-        std::copy_n(call.shared_offsets, of.shared, to);
-        for (int64_t i = 0; i <= own; ++i) to[of.shared + i] = first + call.own_offsets[i];
-        std::copy_n(call.shared_keys, first, of_all);
-        std::copy_n(call.own_keys, call.own_count, of_all + first);
-        offsets = to, all = of_all;
-    }
-    if (!of.lock->read(call.deadline)) return LATE;
-    const bool current = of.lock->version == of.version;
-    const int64_t missing =
-        current && of.tables ? fields_infer(of.tables, offsets, all, keys, of.blocks.data(), 2, rows, 0, out) : 0;
-    of.lock->end_read();
-    if (!current) return SUPERSEDED;
-    if (missing == -1) return NO_MEMORY;
-    return missing < 0 ? BAD_OFFSETS : missing ? MISSING_ROWS : DONE;
-}
-
 // Sources of some fields.
 Source* add_fields(const Snapshot& of, const std::vector<Field>& fields, const float* vectors, int64_t count,
                    Source* to) {
-    for (const Field field : fields) *to++ = {vectors + field.place * of.dim + of.first, count * of.dim, field.number};
+    for (const Field field : fields)
+        *to++ = {vectors + field.place * of.tables.dim + of.first, count * of.tables.dim, field.number};
     return to;
 }
 
@@ -149,7 +78,7 @@ Source* add_fields(const Snapshot& of, const std::vector<Field>& fields, const f
 Source* add_dense(const Call& call, const std::vector<int32_t>& columns, int32_t number, float* numbers, Source* to) {
     const int64_t count = columns.size();
     if (!count) return to;
-    for (int64_t row = 0; row < call.rows; ++row)
+    for (int64_t row = 0; row < call.keys.rows; ++row)
         for (int64_t i = 0; i < count; ++i) numbers[row * count + i] = call.dense[row * call.width + columns[i]];
     *to++ = {numbers, count, number};
     return to;
@@ -167,27 +96,26 @@ void count_values(const double* values, int64_t rows, const double* bounds, int6
 }
 
 Outcome score(const Snapshot& of, Call& call) {
-    const int64_t rows = call.rows, size = forward_partial_size(of.network), numbers = rows * call.width;
+    const int64_t rows = call.keys.rows, size = forward_partial_size(of.network), numbers = rows * call.width;
     const bool computes = of.items && !call.kept_is_given && !call.partials;
     const int64_t most = of.of_own.size() + of.of_shared.size() + of.of_items.size() + 2;
-    const int64_t cells = rows * of.own + of.shared;
-    Arena arena(Arena::bytes<float>(cells * of.dim) + Arena::bytes<int32_t>(cells + 1) +
-                Arena::bytes<int64_t>(call.shared_count + call.own_count) + Arena::bytes<float>(2 * numbers) +
-                2 * Arena::bytes<Source>(most) + Arena::bytes<float>(computes ? rows * size : 0) +
-                Arena::bytes<livectr::reply::Candidate>(call.bids ? 2 * rows : 0));
+    const VersionTables& tables = of.tables;
+    CallMemory memory(tables.memory(call.keys) + CallMemory::bytes<float>(2 * numbers) +
+                      2 * CallMemory::bytes<Source>(most) + CallMemory::bytes<float>(computes ? rows * size : 0) +
+                      CallMemory::bytes<livectr::reply::Candidate>(call.bids ? 2 * rows : 0));
 
     Vectors vectors{call.own_vectors, call.shared_vectors};
     if (!vectors.own) {
-        float* const out = arena.take<float>(cells * of.dim);
-        if (const Outcome outcome = look_up(of, call, arena, out)) return outcome;
-        vectors = {out, out + rows * of.own * of.dim};
+        float* const out = memory.take<float>(tables.cells(rows) * tables.dim);
+        if (const Outcome outcome = tables.look_up(call.keys, call.deadline, memory, out)) return outcome;
+        vectors = {out, out + rows * tables.own * tables.dim};
     }
-    float* const dense = arena.take<float>(2 * numbers);
-    Source* const own = arena.take<Source>(most);
+    float* const dense = memory.take<float>(2 * numbers);
+    Source* const own = memory.take<Source>(most);
     const float* const* kept = of.items ? call.kept : nullptr;
     if (computes) {
-        float* const partials = arena.take<float>(rows * size);
-        Source* end = add_fields(of, of.of_items, vectors.own, of.own, own);
+        float* const partials = memory.take<float>(rows * size);
+        Source* end = add_fields(of, of.of_items, vectors.own, tables.own, own);
         end = add_dense(call, of.dense_of_items, of.fields + 1, dense + numbers, end);
         if (!forward_partials(of.network, own, end - own, rows, partials)) return NO_MEMORY;
         for (int64_t row = 0; row < rows; ++row) call.kept[row] = partials + row * size;
@@ -196,10 +124,10 @@ Outcome score(const Snapshot& of, Call& call) {
     }
     call.looked_up_at = livectr::SwapLock::seconds();
 
-    Source* end = add_fields(of, of.of_own, vectors.own, of.own, own);
+    Source* end = add_fields(of, of.of_own, vectors.own, tables.own, own);
     end = add_dense(call, of.dense, of.fields, dense, end);
-    Source* const shared = arena.take<Source>(most);
-    const Source* const end_of_shared = add_fields(of, of.of_shared, vectors.shared, of.shared, shared);
+    Source* const shared = memory.take<Source>(most);
+    const Source* const end_of_shared = add_fields(of, of.of_shared, vectors.shared, tables.shared, shared);
     if (!forward_run(of.network, own, end - own, shared, end_of_shared - shared, kept, rows, call.logits))
         return NO_MEMORY;
     call.scored_at = livectr::SwapLock::seconds();
@@ -209,7 +137,7 @@ Outcome score(const Snapshot& of, Call& call) {
         call.total = std::accumulate(call.pctr, call.pctr + rows, 0.0);
         count_values(call.pctr, rows, call.bounds, call.bounds_count, call.counts);
         call.bytes = livectr::reply::pack(call.pctr, call.bids, rows, call.reply_fields,
-                                          arena.take<livectr::reply::Candidate>(2 * rows), call.out);
+                                          memory.take<livectr::reply::Candidate>(2 * rows), call.out);
     }
     return DONE;
 }
@@ -224,13 +152,10 @@ extern "C" {
 Snapshot* snapshot_new(livectr::SwapLock* lock, int64_t version, const void* tables, const Network* network,
                        const int64_t* sizes, const int32_t* numbers) {
     try {
-        auto made = std::make_unique<Snapshot>();
+        std::unique_ptr<Snapshot> made(
+            new Snapshot{{lock, version, tables, sizes[0], sizes[1], sizes[2]}, network, sizes[3]});
         Snapshot& to = *made;
-        to.lock = lock, to.version = version, to.tables = tables, to.network = network;
-        to.shared = sizes[0], to.own = sizes[1], to.dim = sizes[2], to.first = sizes[3];
         to.fields = static_cast<int32_t>(sizes[4]);
-        to.blocks.assign(size_t(to.shared + to.own), 0);
-        std::fill_n(to.blocks.begin(), to.shared, 1);
         const auto pairs = [&](std::vector<Field>& list, int64_t count) {
             for (int64_t i = 0; i < count; ++i, numbers += 2) list.push_back({numbers[0], numbers[1]});
         };

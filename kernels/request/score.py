@@ -7,19 +7,18 @@ import functools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.network.forward import ForwardNetwork, Kept
 from livectr.kernels.network.reply import ReplyPacker, most_bytes
+from livectr.kernels.request.look_up import LATE, Keys, Ragged, refused
 from livectr.kernels.request.partials import Partials
 from livectr.kernels.request.swap_lock import SwapLock
 from livectr.kernels.runtime.arrays import Checked, address, addresses
 from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.table.field_tables import FieldTables
-from livectr.kernels.table.native import checked
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -27,16 +26,6 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Pairs = Sequence[tuple[int, int]]
 
-DONE: Final = 0
-MISSING_ROWS: Final = 1
-"""A key has no row in memory."""
-MISSING_ITEMS: Final = 2
-"""An item has no partial result in memory."""
-SUPERSEDED: Final = 3
-"""The rows are of another version."""
-LATE: Final = 4
-"""The deadline passed while the call waited for a writer of the rows."""
-_NO_MEMORY: Final = 5
 _I32, _I64, _F32, _F64, _U8 = (
     np.dtype(kind) for kind in (np.int32, np.int64, np.float32, np.float64, np.uint8)
 )
@@ -125,23 +114,15 @@ class Snapshot:
             ValueError: offsets that do not fit.
         """
         outcome: int = self._score(self._handle, ctypes.byref(call.words))
-        if outcome >= _NO_MEMORY:
-            checked(-1 if outcome == _NO_MEMORY else -3)
-        return outcome
+        return outcome if outcome <= LATE else refused(outcome)
 
 
 class _Words(ctypes.Structure):
     """`Call` of request/score.cpp."""
 
     _fields_ = [
-        ("shared_offsets", ctypes.c_void_p),
-        ("shared_keys", ctypes.c_void_p),
-        ("own_offsets", ctypes.c_void_p),
-        ("own_keys", ctypes.c_void_p),
-        ("shared_count", ctypes.c_int64),
-        ("own_count", ctypes.c_int64),
+        ("keys", Keys),
         ("dense", ctypes.c_void_p),
-        ("rows", ctypes.c_int64),
         ("width", ctypes.c_int64),
         ("deadline", ctypes.c_double),
         ("own_vectors", ctypes.c_void_p),
@@ -163,18 +144,6 @@ class _Words(ctypes.Structure):
         ("looked_up_at", ctypes.c_double),
         ("scored_at", ctypes.c_double),
     ]
-
-
-class Ragged(Protocol):
-    """Ragged keys of some fields of some rows, field-major."""
-
-    @property
-    def offsets(self) -> I32:
-        """i32[fields * rows + 1]."""
-
-    @property
-    def keys(self) -> I64:
-        """i64[nnz]."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +240,8 @@ class ScoreCall:
             self._reply = _Reply(rows, revenues.bounds)
             arrays += [(revenues.bids, _F64, rows), *self._reply.arrays]
         at = addresses(arrays)
-        self.words = words = _Words(*at[:4], len(shared.keys), len(own.keys), at[4], rows, snapshot.dense)
+        keys = Keys(*at[:4], len(shared.keys), len(own.keys), rows)
+        self.words = words = _Words(keys, at[4], snapshot.dense)
         words.logits, words.kept = at[5:7]
         words.deadline = np.inf if deadline is None else deadline
         if items is not None:
@@ -303,7 +273,8 @@ class ScoreCall:
 
     def reply(self) -> Packed:
         """Reply of a call with `revenues`."""
-        return self._reply.packed(self.words.bytes, self.words.total)
+        of, words = self._reply, self.words
+        return Packed(of.pctr, of.out[: words.bytes].tobytes(), of.counts, words.total)
 
 
 class _Reply:
@@ -319,10 +290,6 @@ class _Reply:
             (self.counts, _I64, None),
             (bounds, _F64, None),
         )
-
-    def packed(self, size: int, total: float) -> Packed:
-        """Reply of `size` bytes."""
-        return Packed(self.pctr, self.out[:size].tobytes(), self.counts, total)
 
 
 @functools.cache

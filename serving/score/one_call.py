@@ -1,7 +1,7 @@
-"""Look up → score → reply of candidates in one compiled call, for models that are compiled as a whole.
+"""Look up → score → reply in one compiled call: of candidates to rank, or of a user's best items.
 
-features ─► kernels.request.score ─► logits, and the packed reply
-                  │ a row or an item's partial result is not in memory
+features ─► kernels.request.score, kernels.request.select ─► scores, and the packed reply
+                  │ a row, an item's partial result or its vector is not in memory
                   └─► it is read or computed, and the call is made again with it
 """
 
@@ -11,19 +11,25 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.language.keys import key_of
-from livectr.kernels.request.score import DONE, LATE, MISSING_ROWS, SUPERSEDED, Items, Revenues, ScoreCall
+from livectr.kernels.request.look_up import DONE, LATE, MISSING_ROWS, SUPERSEDED
+from livectr.kernels.request.score import Items, Revenues, ScoreCall
+from livectr.kernels.request.select import SelectCall, Wanted
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.rank_scorer import rank_scorer
+from livectr.serving.score.tower_scorer import tower_scorer
 from livectr.serving.version.batch import Batch
 from livectr.serving.version.near_cache import SupersededError, late
+from livectr.store.layout import F32
 
 
 @dataclass(frozen=True)
@@ -64,17 +70,94 @@ def score_candidates(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    snapshot = rank_scorer(lookup.version).snapshot(lookup.version, lookup.cache, order)
+    snapshot = rank_scorer(lookup.version).snapshots.of(lookup.version, lookup.cache, order)
     shared, own = features.shared, features.own
     store, kept = None, None
     if items is not None:
         store = items.stage.partials(lookup)
         kept = Items(store.partials, key_of(items.values))
     call = ScoreCall(snapshot, shared, own, own.dense, current_call().deadline, kept, revenues)
-    batch = functools.partial(Batch.joined, order.fields, (), shared, own)
-    complete, computed, looked_up = True, False, False
+    complete, computed = True, False
+
+    def compute_items() -> None:
+        nonlocal complete, computed
+        assert items is not None and store is not None and kept is not None
+        found, complete = items.stage.completed(
+            lookup, store, items.values, kept.keys, call.kept, items.row_name
+        )
+        call.give_kept(found)
+        computed = True
+
+    _answer(lookup, order, features, call, functools.partial(snapshot.score, call), compute_items)
+    if kept is not None and not computed:
+        metrics.ITEM_PARTIALS.labels("kept").inc(len(kept.keys))
+    return call, complete
+
+
+def select_items(
+    lookup: VersionLookup,
+    order: FieldOrder,
+    features: SharedFeatures,
+    more: F32,
+    wanted: Wanted,
+    vectors: Callable[[npt.NDArray[np.bool_]], tuple[F32, bool]],
+) -> tuple[SelectCall, bool]:
+    """Select a user's best items at a version.
+
+    Args:
+        lookup: version that answers.
+        order: of the features' fields.
+        features: of the user.
+        more: f32[n], inputs of the user tower besides fields.
+        wanted: items.
+        vectors: gives the vectors f32[m, out] of those candidates, bool[n], that have none; and False if
+            look-up rows of them may be missing.
+
+    Returns:
+        The call, which has the results; False if look-up rows of items may be missing.
+
+    Raises:
+        AnswerError: the status that the client receives.
+        SupersededError: a row is newer than the version.
+    """
+    snapshot = tower_scorer(lookup.version).snapshots.of(lookup.version, lookup.cache, order)
+    call = SelectCall(snapshot, features.shared, features.own, more, current_call().deadline, wanted)
+    complete = True
+
+    def compute_items() -> None:
+        nonlocal complete
+        found, complete = vectors(call.unknown)
+        call.give_items(found)
+
+    _answer(lookup, order, features, call, functools.partial(snapshot.select, call), compute_items)
+    return call, complete
+
+
+def _answer(
+    lookup: VersionLookup,
+    order: FieldOrder,
+    features: SharedFeatures,
+    call: ScoreCall | SelectCall,
+    attempt: Callable[[], int],
+    compute_items: Callable[[], None],
+) -> None:
+    """Make a call until it has all that it needs; rows that are not in memory are read.
+
+    Args:
+        lookup: version that answers.
+        order: of the features' fields.
+        features: that the call looks up.
+        call: gets the rows that are read.
+        attempt: makes the call, and gives its outcome.
+        compute_items: gives the call what it misses of items.
+
+    Raises:
+        As `score_candidates`.
+    """
+    batch = functools.partial(Batch.joined, order.fields, (), features.shared, features.own)
+    looked_up = False
     read = 0 if lookup.prefetched is None else lookup.add_prefetched()
-    while (outcome := snapshot.score(call)) != DONE:
+    while (outcome := attempt()) != DONE:
         if outcome == SUPERSEDED:
             raise SupersededError
         if outcome == LATE:
@@ -83,14 +166,6 @@ def score_candidates(
             looked_up, vectors = True, lookup.vectors(batch(), read)
             call.give_vectors(vectors.pooled, vectors.once)
         else:
-            assert items is not None and store is not None and kept is not None
-            found, complete = items.stage.completed(
-                lookup, store, items.values, kept.keys, call.kept, items.row_name
-            )
-            call.give_kept(found)
-            computed = True
+            compute_items()
     if not looked_up:
         lookup.cache.count_look(batch, read)
-    if kept is not None and not computed:
-        metrics.ITEM_PARTIALS.labels("kept").inc(len(kept.keys))
-    return call, complete

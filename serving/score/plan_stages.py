@@ -181,7 +181,7 @@ class PlanStages:
         extracted = self.extract(lookup, columns, row_name, ended)
         features = extracted.features
         vectors, lists = self._vectors(lookup, features, model.sequences)
-        content = self._content(lookup, features, model.content, inline)
+        content = self.content(lookup, features, model.content, inline)
         return ModelInputs(
             features, vectors, features.own.dense, lists, content, extracted.complete, extracted.read_at
         )
@@ -237,7 +237,7 @@ class PlanStages:
             tuple(self._numbers[i] for i in own),
         )
 
-    def _content(
+    def content(
         self,
         lookup: VersionLookup,
         features: SharedFeatures,

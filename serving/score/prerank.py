@@ -9,17 +9,19 @@ table. The item tower of the version scores it from its features, so it can be s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
-from livectr.kernels.network.retrieval import Query, Selection, compile_retrieval, top
+from livectr.kernels.network.reply import pack_texts
+from livectr.kernels.network.retrieval import Selection
 from livectr.kernels.request.parse import ItemValues
+from livectr.kernels.request.select import SelectionFields, Wanted
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
@@ -32,16 +34,19 @@ from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followe
 from livectr.serving.request.lookup_table import LookupRoot
 from livectr.serving.request.parse import Request, RequestColumns, RequestSchema
 from livectr.serving.request.sentences import long_string
-from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.look_up import VersionLookup, at_one_version
+from livectr.serving.score.one_call import select_items
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.tower_scorer import SIDES, tower_part, tower_scorer
 from livectr.serving.version.follower import VersionFollower
-from livectr.serving.version.id_vectors import IdVectors
 from livectr.store.layout import F32, I64
 from livectr.system.errors import ConfigError
 
 ROLE = "prerank"
+_FIELDS = pb.PreRankResponse.DESCRIPTOR.fields_by_name
+_INDEX, _IDS, _NAMES, _SCORE = (_FIELDS[name].number for name in ("index", "ids", "names", "score"))
+_VALUES = pb.Int64s.DESCRIPTOR.fields_by_name["values"].number
+_TEXTS = pb.Strings.DESCRIPTOR.fields_by_name["values"].number
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class PreRankScores:
         keys: i64[m], their keys.
         unknown: items without a published vector.
         complete: False if a row may be missing.
+        reply: fields of the reply without names, on the wire; empty: they are not packed.
     """
 
     version: int
@@ -82,6 +88,7 @@ class PreRankScores:
     keys: I64
     unknown: int
     complete: bool
+    reply: bytes = b""
 
 
 class PreRanker:
@@ -115,11 +122,11 @@ class PreRanker:
         self._follower = follower
         self._limits = limits = RequestLimits.of(options)
         self._lookup_rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
-        compile_retrieval()
         sources = Sources(pipeline, limits, follower.reader, self._lookup_rows)
         user, item = (tower_part(pipeline, side) for side in SIDES)
         self._user = PlanStages(sources, user, lambda version: tower_scorer(version).reads["user"])
         self._item = PlanStages(sources, item, lambda version: tower_scorer(version).reads["item"])
+        self._reply_fields = SelectionFields(_INDEX, 0 if self.named else _IDS, _VALUES, _SCORE)
         self.schema = RequestSchema(pipeline, user.plan.roots, limits, pb.PreRankRequest)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
@@ -143,7 +150,7 @@ class PreRanker:
             self._follower,
             ROLE,
             deadline,
-            lambda lookup: self.scores(lookup, query, clock.ended),
+            lambda lookup: self.scores(lookup, query, clock, self._reply_fields),
             pinned=request.version,
         )
         reply = self._reply(query, scores)
@@ -151,25 +158,54 @@ class PreRanker:
         return reply
 
     def scores(
-        self, lookup: VersionLookup, query: PreRankQuery, ended: Callable[[str], object]
+        self,
+        lookup: VersionLookup,
+        query: PreRankQuery,
+        stages: metrics.Stages,
+        fields: SelectionFields | None = None,
     ) -> PreRankScores:
         """Score candidates at a version: enrich → extract → look up → score.
 
         Args:
             lookup: version that answers.
             query: parsed request.
-            ended: told the end of every stage.
+            stages: told the end of every stage.
+            fields: of a packed reply; None: no reply is packed.
 
         Raises:
             AnswerError: the status that the client receives.
             SupersededError: a row is newer than the version.
         """
-        inputs = self._user.inputs(lookup, query.columns, query.content, lambda _: "context", ended)
-        ended("look_up")
-        scores = self._score(lookup, inputs, query)
-        ended("score")
-        metrics.observe_live(ROLE, inputs.read_at, lookup.version.manifest.created_ms)
-        return scores
+        version, user = lookup.version, self._user
+        extracted = user.extract(lookup, query.columns, lambda _: "context", stages.ended)
+        order, features = user.ordered(extracted.features)
+        scorer = tower_scorer(version)
+        images = scorer.reads["user"].content
+        content = user.content(lookup, extracted.features, images, query.content) if images else {}
+
+        def cold(unknown: npt.NDArray[np.bool_]) -> tuple[F32, bool]:
+            assert query.candidates is not None  # all items of the catalogue have vectors
+            return self._cold_vectors(lookup, query.candidates.filter(pa.array(unknown)), query.content)
+
+        call, complete = select_items(
+            lookup,
+            order,
+            features,
+            scorer.user_inputs(features.own.dense, content),
+            Wanted(query.top_k, query.keys, query.excluded, fields),
+            cold,
+        )
+        looked_up_at, scored_at = call.ends
+        stages.passed(("look_up", looked_up_at), ("score", scored_at))
+        metrics.observe_live(ROLE, extracted.read_at, version.manifest.created_ms)
+        if query.keys is not None:
+            size = len(query.keys)
+        else:
+            size = (0 if version.items is None else len(version.items)) - len(query.excluded)
+        complete = complete and extracted.complete and lookup.complete
+        best, keys = call.best
+        reply = call.reply() if fields is not None else b""
+        return PreRankScores(version.number, size, best, keys, call.unknown_count, complete, reply)
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -185,27 +221,6 @@ class PreRanker:
         content = parse_content(request.content, self._follower.contents.widths)
         keys = None if candidates is None else key_of(candidates)
         return PreRankQuery(request.request_id, columns, top_k, candidates, keys, content)
-
-    def _score(self, lookup: VersionLookup, inputs: ModelInputs, query: PreRankQuery) -> PreRankScores:
-        scorer, version = tower_scorer(lookup.version), lookup.version
-        user = scorer.user(inputs.vectors.own, inputs.dense, inputs.content)[0]
-        items = version.items or IdVectors.empty(len(user))
-        wanted = Query(user, scorer.bias, query.top_k)
-        keys, candidates = query.keys, query.candidates
-        if keys is None or candidates is None:
-            size, best = len(items) - len(query.excluded), items.best(wanted, query.excluded)
-            complete = inputs.complete and lookup.complete
-            return PreRankScores(version.number, size, best, items.ids[best.positions], 0, complete)
-        scores, unknown, found = items.best_of(keys, wanted)
-        cold_items, complete = 0, inputs.complete
-        if found is None:
-            cold, rows_complete = self._cold_vectors(
-                lookup, candidates.filter(pa.array(unknown)), query.content
-            )
-            scores[unknown] = cold @ user + wanted.bias
-            found, cold_items, complete = top(scores, query.top_k), len(cold), complete and rows_complete
-        complete = complete and lookup.complete
-        return PreRankScores(version.number, len(keys), found, keys[found.positions], cold_items, complete)
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
@@ -249,36 +264,29 @@ class PreRanker:
         return vectors, inputs.complete
 
     def _reply(self, query: PreRankQuery, scores: PreRankScores) -> Reply:
-        best, complete = scores.best, scores.complete
         metrics.CANDIDATES.labels(ROLE).inc(scores.size)
         response = pb.PreRankResponse(
-            request_id=query.request_id,
-            version=scores.version,
-            model=self.model,
-            index=[] if query.keys is None else best.positions.tolist(),
-            score=best.scores.tolist(),
-            unknown=scores.unknown,
+            request_id=query.request_id, version=scores.version, model=self.model, unknown=scores.unknown
         )
-        if not self.named:
-            response.ids.values.extend(scores.keys.tolist())
-        else:
+        packed, complete = scores.reply, scores.complete
+        if self.named:
             names, names_complete = self.names(query, scores)
-            response.names.values.extend(names)
+            packed += pack_texts(names, _NAMES, _TEXTS)
             complete = complete and names_complete
         if not complete:
             mark_degraded(response, ROLE, self._follower.reader.problem)
-        return Reply(response)
+        return Reply(response, packed)
 
-    def names(self, query: PreRankQuery, scores: PreRankScores) -> tuple[list[str], bool]:
+    def names(self, query: PreRankQuery, scores: PreRankScores) -> tuple[pa.Array, bool]:
         """Names of the best items, of the catalogue from their look-up rows: "" for a missing row.
 
         Returns:
             The names; False if rows may be missing.
         """
         if query.candidates is not None:
-            return query.candidates.take(pa.array(scores.best.positions)).to_pylist(), True
+            return query.candidates.take(pa.array(scores.best.positions)), True
         names, complete = self.item_values(self._items.key, scores.keys)
-        return [name or "" for name in names.to_pylist()], complete
+        return names.cast(pa.string()).fill_null(""), complete
 
     def item_values(self, column: str, keys: I64) -> tuple[pa.Array, bool]:
         """Column of the items' look-up rows, null for a missing row; False if rows may be missing."""

@@ -20,8 +20,9 @@ from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
 from livectr.serving.deadlines import current_call
 from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
-from livectr.serving.score.plan_stages import MOST_ORDERS, FieldOrder
+from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices
+from livectr.serving.score.snapshots import Snapshots
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
 from livectr.store.layout import F32
@@ -46,6 +47,7 @@ class RankScorer:
         sequences: fields of which the model reads the vector of each key.
         content: fields of which the model reads the content.
         in_one_call: a compiled call computes the model from pooled vectors and dense features alone.
+        snapshots: of the model's version for such a call.
 
     Raises:
         MismatchError: the pipeline has no such contender, or the weights are of another model.
@@ -73,7 +75,7 @@ class RankScorer:
         self._model = loaded_role(model, dense, champion)
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
         self.in_one_call = self._forward is not None and not self._gathers
-        self._snapshots: tuple[NearCache | None, dict[FieldOrder, Snapshot]] = None, {}
+        self.snapshots = Snapshots(self._snapshot)
         self.statistics = published_statistics(pipeline, dense)
 
     @property
@@ -82,27 +84,8 @@ class RankScorer:
         assert self._forward is not None
         return self._forward.partial_size
 
-    def snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
-        """State of this version for a compiled call; for a model `in_one_call`.
-
-        Args:
-            version: of this model.
-            cache: its rows.
-            order: of the batches' fields.
-        """
-        of, snapshots = self._snapshots
-        if of is not cache:  # it was emptied: nothing keeps the rows of the one before
-            snapshots = {}
-            self._snapshots = cache, snapshots
-        snapshot = snapshots.get(order)
-        if snapshot is None:
-            if len(snapshots) >= MOST_ORDERS:  # clients choose which fields are shared
-                snapshots.clear()
-            snapshot = snapshots[order] = self._snapshot_of(version, cache, order)
-        return snapshot
-
-    def _snapshot_of(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
-        assert self._forward is not None
+    def _snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
+        assert self._forward is not None  # the model is computed in one call
         return Snapshot(
             cache.lock,
             version.number,

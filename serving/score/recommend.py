@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
@@ -28,7 +29,6 @@ from livectr.kernels.keys.keys import U32
 from livectr.kernels.request.parse import ParsedRequest
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
-from livectr.serving.deadlines import current_call
 from livectr.serving.errors import DeadlineError, RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
@@ -159,7 +159,7 @@ class Recommender:
         Raises:
             AnswerError: the status that the client receives.
         """
-        clock, check = metrics.StageClock(ROLE, request.since), current_call().check
+        clock = metrics.StageClock(ROLE, request.since)
         request = self.schema.reader.own(request)
         query = self._query(request)
         clock.ended("parse")
@@ -168,7 +168,9 @@ class Recommender:
         def answer(lookup: VersionLookup) -> _Ranked:
             funnel = _Funnel(clock, deadline)
             excluded = self._retrieve(lookup, query, funnel)
-            scores = self._preranker.scores(lookup, replace(query.prerank, excluded=excluded), check)
+            scores = self._preranker.scores(
+                lookup, replace(query.prerank, excluded=excluded), metrics.Stages()
+            )
             items, keys, complete = self._choose(query, scores)
             funnel.ended("prerank", scores.size, len(keys))
             complete = complete and scores.complete
@@ -242,10 +244,10 @@ class Recommender:
         if not self._preranker.named:
             return pa.array(keys).cast(self._item_type), keys, True
         names, complete = self._preranker.names(query.prerank, scores)
-        if query.prerank.candidates is None and "" in names:
-            known = np.array([name != "" for name in names])
-            names, keys = [name for name in names if name], keys[known]
-        return pa.array(names, self._item_type), keys, complete
+        if query.prerank.candidates is None:
+            known = pc.binary_length(names).to_numpy(zero_copy_only=False) > 0
+            names, keys = names.filter(pa.array(known)), keys[known]
+        return names, keys, complete
 
     def _rank(
         self, lookup: VersionLookup, query: _Query, items: pa.Array, *, whole: bool

@@ -6,19 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.network.tower import Tower
+from livectr.kernels.request.select import Selector
 from livectr.models.configs import model_configs
-from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
+from livectr.models.two_tower import SOFT_NORM, TwoTower, TwoTowerModel, is_named
 from livectr.serving.score.inputs import Lists, gathered_content
 from livectr.serving.score.item_features import PlanPart
+from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices
-from livectr.serving.score.user_tower import UserTower
+from livectr.serving.score.snapshots import Snapshots
+from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.loader import ModelVersion
+from livectr.serving.version.near_cache import NearCache
 from livectr.store.layout import F32
 from livectr.system.errors import ConfigError
 
@@ -85,8 +91,8 @@ class TowerScorer:
         champion: role of the version's ranking model, whose values are in its rows too.
 
     Attributes:
-        bias: of the logit.
         reads: what each tower reads, by side.
+        snapshots: of the version, for compiled calls.
     """
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str = "rank") -> None:
@@ -105,29 +111,74 @@ class TowerScorer:
             self._models[side] = loaded_role(model, dense, "prerank")
             self.reads[side] = TowerReads(statistics, own.images)
             self._columns[side] = [plan.dense_names.index(name) for name in own.dense]
-        self._user = UserTower(self._models["user"])
-        self.bias = float(self._models["user"].bias)
+        self._user = user_tower(self._models["user"])
+        self.snapshots = Snapshots(self._snapshot)
 
-    @torch.inference_mode()
-    def user(self, vectors: F32, dense: F32, content: Lists) -> F32:
-        """User vectors f32[B, out]; logit = ⟨user, item⟩ + bias.
+    def user_inputs(self, dense: F32, content: Lists) -> F32:
+        """Inputs f32[n] of the user tower besides fields: dense features and means of images.
 
         Args:
-            vectors: f32[B, F_user, D].
-            dense: f32[B, Dd_user].
+            dense: f32[1, Dd_user].
             content: content vectors of the user's images, by field.
         """
-        return self._user.vectors(vectors[..., self._slice], dense, content)
+        if not content:
+            return dense.reshape(-1)
+        images = (content[name].values for name in self.reads["user"].content)
+        means = (of.sum(axis=0) / np.float32(max(len(of), 1)) for of in images)
+        inputs: F32 = np.concatenate([dense[0], *means])
+        return inputs
 
     @torch.inference_mode()
     def items(self, vectors: F32, dense: F32, content: Lists) -> F32:
-        """Item vectors f32[n, out], unit vectors; arguments as in `user`."""
+        """Item vectors f32[n, out], unit vectors.
+
+        Args:
+            vectors: f32[n, F_item, D].
+            dense: f32[n, Dd_item].
+            content: content vectors of the items' images, by field.
+        """
         model = self._models["item"]
         wide = torch.zeros(len(dense), self._width)  # zeros for the other tower
         wide[:, self._columns["item"]] = torch.from_numpy(dense)
         partial = model.item.partial(torch.from_numpy(vectors)[..., self._slice], wide)
         out: F32 = model.item.vector(partial, model.item.pooled_images(gathered_content(content))).numpy()
         return out
+
+    def _snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Selector:
+        fields = (*order.shared, *order.own)
+        items = version.items or IdVectors.empty(self._user.outputs)
+        return Selector(
+            cache.lock,
+            version.number,
+            cache.field_tables(order.fields, (), len(order.shared)),
+            len(order.shared),
+            self._slice.start,
+            self._slice.stop - self._slice.start,
+            [fields.index(number) for number in sorted(fields)],
+            self._user,
+            float(self._models["user"].bias),
+            items.matrix,
+        )
+
+
+def user_tower(model: TwoTowerModel) -> Tower:
+    """User tower of a model that holds the user's features alone, for compiled calls.
+
+    Its inputs are the fields' vectors in their order, dense features, and means of images.
+
+    Args:
+        model: its weights are copied.
+    """
+    tower = model.user
+    first, mlp = tower.first, tower.mlp
+    blocks = [block for block in (first.dense, tower.images) if block is not None]
+    weights = torch.cat([first.weight.flatten(0, 1), *blocks]), *mlp.weights
+    layers = zip(weights, (mlp.first_bias, *mlp.biases), strict=True)
+    return Tower(
+        [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in layers],
+        model.gamma.item(),
+        SOFT_NORM,
+    )
 
 
 def tower_scorer(version: ModelVersion) -> TowerScorer:

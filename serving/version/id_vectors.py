@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.keys.keys import MISSING, U32, KeyNumbers
-from livectr.kernels.network.retrieval import Query, Selection, best_of_keys, best_rows
+from livectr.kernels.request.select import ItemMatrix
 from livectr.kernels.runtime.arrays import aligned
 from livectr.store.layout import F32, I64
 
@@ -76,15 +76,7 @@ class IdVectors:
         rows = self._rows.find(np.ascontiguousarray(ids))
         return rows, rows != MISSING
 
-    def best(self, query: Query, excluded: U32) -> Selection:
-        """Best rows by inner product; positions are rows.
-
-        Args:
-            query: vector, bias and number of rows that are wanted.
-            excluded: u32[m], ascending: rows that are not wanted.
-        """
-        return best_rows(self.vectors, query, excluded)
-
-    def best_of(self, ids: I64, query: Query) -> tuple[F32, npt.NDArray[np.bool_] | None, Selection | None]:
-        """Score ids i64[n]; see `kernels.network.retrieval.best_of_keys`."""
-        return best_of_keys(self._rows, ids, self.vectors, query)
+    @property
+    def matrix(self) -> ItemMatrix:
+        """These vectors, for compiled calls."""
+        return ItemMatrix(self._rows, self.ids, self.vectors)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from livectr.kernels.keys.keys import KeyNumbers
-from livectr.kernels.network.retrieval import Query, Selection, best_of_keys, best_rows, top
+from livectr.kernels.network.retrieval import Query, Selection, best_of_keys, best_rows
 from tests.commands import run
 from tests.tiers import examples
 
@@ -42,10 +42,17 @@ def numbered(keys: NDArray[np.int64]) -> KeyNumbers:
     return numbers
 
 
-@given(SCORES, st.integers(1, 100))
-def test_top_is_a_stable_sort(values: list[float], k: int) -> None:
-    scores = np.array(values, np.float32)
-    same(top(scores, k), scores, k)
+@given(SCORES, st.integers(1, 100), st.sets(st.integers(0, 89)))
+def test_keys_are_in_the_order_of_a_stable_sort(values: list[float], k: int, cold: set[int]) -> None:
+    """Also where the vectors of some keys are not in the matrix, but given."""
+    scores, keys = np.array(values, np.float32), np.arange(len(values))
+    vectors, is_cold = scores[:, None], np.isin(keys, list(cold))
+    numbers, one = numbered(keys[~is_cold]), Query(np.ones(1, np.float32), 0.0, k)
+    found, unknown, best = best_of_keys(numbers, keys, vectors[~is_cold], one, vectors[is_cold])
+    np.testing.assert_array_equal(unknown, is_cold)
+    np.testing.assert_array_equal(found, scores)
+    assert best is not None
+    same(best, scores, k)
 
 
 @given(SCORES, st.integers(1, 100), st.sets(st.integers(0, 89)))
@@ -71,7 +78,6 @@ def test_large_matrices(order: str, k: int) -> None:
     if order == "nan":
         scores = np.where(np.arange(len(scores)) % 1000 == 999, scores, np.nan).astype(np.float32)
     same(best_rows(scores[:, None], Query(np.ones(1, np.float32), 0.0, k), NONE), scores, k)
-    same(top(scores, k), scores, k)
 
 
 @examples(60)
@@ -88,7 +94,7 @@ def test_products(rows: int, dim: int, k: int, seed: int) -> None:
     query = Query(vector, 0.25, k)
     asked = rng.choice(rows, 2 * rows)
     scores, unknown, found = best_of_keys(numbered(ids), ids[asked], vectors, query)
-    assert unknown is None and found is not None
+    assert not unknown.any() and found is not None
     exact = vectors[asked].astype(np.float64) @ vector.astype(np.float64) + 0.25
     np.testing.assert_allclose(scores, exact, rtol=1e-5, atol=1e-5)
     same(found, scores, k)
@@ -121,23 +127,20 @@ def test_unknown_keys_have_no_score() -> None:
     query = Query(np.ones(2, np.float32), 1.0, 2)
     scores, unknown, found = best_of_keys(numbered(np.array([7, 8, 9])), np.array([9, 1, 7]), vectors, query)
     np.testing.assert_array_equal(scores, np.array([10, np.nan, 2], np.float32))
-    assert unknown is not None and unknown.tolist() == [False, True, False] and found is None
+    assert unknown.tolist() == [False, True, False] and found is None
     scores, unknown, _ = best_of_keys(KeyNumbers(), np.array([1]), np.empty((0, 2), np.float32), query)
-    assert np.isnan(scores).all() and unknown is not None and unknown.all()
+    assert np.isnan(scores).all() and unknown.all()
 
 
 def test_empty() -> None:
     query = Query(np.ones(2, np.float32), 0.0, 3)
     assert len(best_rows(np.empty((0, 2), np.float32), query, NONE).positions) == 0
-    assert len(top(np.empty(0, np.float32), 3).positions) == 0
     every = np.arange(4, dtype=np.uint32)
     assert len(best_rows(np.ones((4, 2), np.float32), query, every).positions) == 0
 
 
 def test_mistakes() -> None:
     vectors, one = np.ones((4, 2), np.float32), np.ones(2, np.float32)
-    with pytest.raises(ValueError, match="at least 1"):
-        top(one, 0)
     with pytest.raises(ValueError, match="at least 1"):
         Query(one, 0.0, 0)
     with pytest.raises(ValueError, match="shape"):

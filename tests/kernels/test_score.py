@@ -10,19 +10,9 @@ import pytest
 
 from livectr.kernels.network.forward import ForwardNetwork, Kept, Shape, Sources
 from livectr.kernels.network.reply import ReplyPacker, probabilities
+from livectr.kernels.request.look_up import DONE, LATE, MISSING_ITEMS, MISSING_ROWS, SUPERSEDED
 from livectr.kernels.request.partials import Partials
-from livectr.kernels.request.score import (
-    DONE,
-    LATE,
-    MISSING_ITEMS,
-    MISSING_ROWS,
-    SUPERSEDED,
-    Items,
-    Reads,
-    Revenues,
-    ScoreCall,
-    Snapshot,
-)
+from livectr.kernels.request.score import Items, Reads, Revenues, ScoreCall, Snapshot
 from livectr.kernels.request.swap_lock import SwapLock
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, RowLayout, Segment

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import redis
 
-from livectr.kernels.network.retrieval import Query
+from livectr.kernels.network.retrieval import Query, best_of_keys, best_rows
 from livectr.serving.version import reader as reader_module
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.reader import Reader
@@ -70,8 +70,8 @@ def test_best_is_best_of_all_ids() -> None:
     ids = rng.permutation(5000)[:2000].astype(np.int64)
     items = IdVectors(ids, np.round(rng.normal(size=(2000, 8)), 1).astype(np.float32))
     query = Query(np.round(rng.normal(size=8), 1).astype(np.float32), 0.5, 300)
-    best = items.best(query, np.empty(0, np.uint32))
-    _, unknown, of_ids = items.best_of(items.ids, query)
-    assert unknown is None and of_ids is not None
+    best = best_rows(items.vectors, query, np.empty(0, np.uint32))
+    _, unknown, of_ids = best_of_keys(items.matrix.numbers, items.ids, items.vectors, query)
+    assert not unknown.any() and of_ids is not None
     assert best.positions.tolist() == of_ids.positions.tolist()
     np.testing.assert_array_equal(best.scores, of_ids.scores)

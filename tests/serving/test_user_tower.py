@@ -1,4 +1,4 @@
-"""The user tower without torch gives the vectors of `TwoTowerModel.user_vector`."""
+"""The compiled user tower gives the vectors of `TwoTowerModel.user_vector`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,33 @@ import numpy as np
 import pytest
 import torch
 
+from livectr.kernels.keys.keys import KeyNumbers
+from livectr.kernels.request.look_up import DONE
+from livectr.kernels.request.select import ItemMatrix, SelectCall, Selector, Wanted
+from livectr.kernels.request.swap_lock import SwapLock
+from livectr.kernels.table.field_tables import FieldTables
+from livectr.kernels.table.layout import SGD, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable
 from livectr.models import TwoTower
 from livectr.models.inputs import Gathered, Ragged
 from livectr.models.two_tower import TwoTowerModel
-from livectr.serving.score.user_tower import UserTower
-from livectr.serving.version.batch import RaggedVectors
+from livectr.serving.score.tower_scorer import user_tower
+from livectr.serving.version.batch import Batch
 
 FIELDS = ("user", "city", "clicked", "ad")
+DIM, OUT = 5, 6
 
 
 @pytest.mark.parametrize("images", [(), ("clicked",)])
 @pytest.mark.parametrize("dense", [(), ("age", "income")])
-@pytest.mark.parametrize("hidden", [(8,), (12, 7)])
-@pytest.mark.parametrize("rows", [1, 3])
-def test_vectors(images: tuple[str, ...], dense: tuple[str, ...], hidden: tuple[int, ...], rows: int) -> None:
+@pytest.mark.parametrize("hidden", [(8,), (12, 7), (64, 32)])
+def test_vectors(images: tuple[str, ...], dense: tuple[str, ...], hidden: tuple[int, ...]) -> None:
     config = TwoTower(
         user=("user", "city", *dense),
         item=("ad",),
-        dim=5,
+        dim=DIM,
         hidden=hidden,
-        out=6,
+        out=OUT,
         user_images=images,
         image_dim=4,
     )
@@ -37,11 +44,33 @@ def test_vectors(images: tuple[str, ...], dense: tuple[str, ...], hidden: tuple[
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=source))
     model.eval().requires_grad_(False)
-    values = torch.randn(rows, len(own), 5, generator=source)
-    numbers = torch.randn(rows, len(dense), generator=source)
-    clicked, ends = torch.randn(2 * rows, 4, generator=source), 2 * torch.arange(rows + 1)
-    gathered = Gathered(torch.empty(0), {}, None, {name: Ragged(clicked, ends) for name in images})
+    values = torch.randn(1, len(own), DIM, generator=source)
+    numbers = torch.randn(1, len(dense), generator=source)
+    clicked = torch.randn(2, 4, generator=source)
+    gathered = Gathered(
+        torch.empty(0), {}, None, {name: Ragged(clicked, torch.tensor([0, 2])) for name in images}
+    )
     expected = model.user_vector(model.partial(values, numbers), model.user.pooled_images(gathered))
-    lists = {name: RaggedVectors(clicked.numpy(), ends.numpy()) for name in images}
-    found = UserTower(model).vectors(values.numpy(), numbers.numpy(), lists)
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-5)
+    means = [clicked.mean(dim=0).numpy() for _ in images]
+    found = _vector(model, values.numpy(), np.concatenate([numbers[0].numpy(), *means]))
+    np.testing.assert_allclose(found, expected[0].numpy(), rtol=1e-5, atol=1e-5)
+
+
+def _vector(model: TwoTowerModel, values: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """User vector of f32[1, F, DIM] vectors: its products with the unit vectors, which are the items."""
+    keys = KeyNumbers()
+    keys.assign(np.arange(OUT))
+    items = ItemMatrix(keys, np.arange(OUT), np.eye(OUT, dtype=np.float32))
+    fields = values.shape[1]
+    table = DynamicTable(RowLayout((Segment("t", DIM, SGD()),)), name="t", seed=1)
+    table.assign(np.arange(fields), values[0])
+    front = FieldTables({"t": table}, [("", "t")] * fields)
+    selector = Selector(SwapLock(60.0), 0, front, 0, 0, DIM, range(fields), user_tower(model), 0.0, items)
+    shared = Batch((), np.zeros(1, np.int32), np.empty(0, np.int64), 1)
+    own = Batch((), np.arange(fields + 1, dtype=np.int32), np.arange(fields), 1)
+    call = SelectCall(selector, shared, own, more, None, Wanted(OUT, np.arange(OUT), np.empty(0, np.uint32)))
+    assert selector.select(call) == DONE
+    vector = np.empty(OUT, np.float32)
+    best, ids = call.best
+    vector[ids] = best.scores
+    return vector

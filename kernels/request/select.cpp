@@ -1,0 +1,159 @@
+// Look up → user vector → best items → reply: features of a user and the state of a version in, a packed reply out.
+//
+//     keys ─► rows of the near-cache, pooled ─► user tower ─► products with item vectors ─► best k ─► bytes
+//
+// A call does no I/O. Where a row or an item's vector is missing it says so; the caller reads or computes it, and calls
+// again with what it found.
+#include "network/retrieval.hpp"
+#include "network/tower.hpp"
+#include "protobuf/packed.hpp"
+#include "request/look_up.hpp"
+
+#include <cmath>
+
+namespace {
+
+using namespace livectr::request;
+using livectr::Tower;
+
+// State of a version, as requests with the same shared fields read it. It refers to its parts, which outlive it.
+struct Selector {
+    const VersionTables tables;
+    const Tower* tower;
+    int64_t first, dim;           // value of a row at which a field's vector begins, and its numbers
+    std::vector<int32_t> places;  // of the tower's fields: among the shared fields, or behind them the rows' own
+    float bias;                   // of every score
+    const void* numbers;          // item → row
+    const int64_t* items;         // [count], ids of the rows
+    const float* matrix;          // [count, out]
+    int64_t count;
+};
+
+// Arguments and results; select.py's `_Words`.
+struct Selection {
+    Keys keys;          // of one row
+    const float* more;  // [width], inputs of the tower besides fields
+    int64_t width;
+    double deadline;              // instant of the steady clock in seconds
+    const float* own_vectors;     // [own, dim]; null: they are looked up
+    const float* shared_vectors;  // [shared, dim]
+    const int64_t* candidates;    // [asked], ids of items; null: all items
+    int64_t asked;
+    const float* cold;         // vectors of the candidates that have none, in turn; null: they are not known
+    const uint32_t* excluded;  // [unwanted], ascending rows of all items
+    int64_t unwanted, k;
+    const int64_t* reply_fields;  // index, ids (0: none are packed), the ids' values, score; null: no reply is packed
+    uint32_t* rows;               // [asked], results: rows of the candidates
+    int64_t* positions;           // [k], results: places of the best in the candidates, or their rows,
+    int64_t* ids;                 // [k], their ids,
+    float* scores;                // [k], and scores
+    uint8_t* out;                 // result if there are reply_fields
+    int64_t found, unknown, bytes;
+    double looked_up_at, scored_at;
+};
+
+// Packs the selection; select.py's `most_bytes` bounds the result.
+int64_t pack(const Selection& of) {
+    using namespace livectr::protobuf;
+    const int64_t *const fields = of.reply_fields, n = of.found;
+    uint8_t* at = of.out;
+    if (of.candidates) at = put_varints(at, fields[0], of.positions, n, varints_bytes(of.positions, n));
+    if (fields[1]) {
+        const uint64_t bytes = varints_bytes(of.ids, n);
+        at = put_head(at, fields[1], bytes + varint_bytes(uint64_t(fields[2] << 3 | 2)) + varint_bytes(bytes));
+        at = put_varints(at, fields[2], of.ids, n, bytes);
+    }
+    return put_numbers(at, fields[3], of.scores, n) - of.out;
+}
+
+// Inputs of the tower: its fields' vectors, and what there is besides.
+void gather(const Selector& of, const Selection& call, const float* shared, const float* own, float* to) {
+    const int64_t dim = of.tables.dim;
+    for (const int32_t place : of.places) {
+        const float* const row =
+            place < of.tables.shared ? shared + place * dim : own + (place - of.tables.shared) * dim;
+        to = std::copy_n(row + of.first, of.dim, to);
+    }
+    std::copy_n(call.more, call.width, to);
+}
+
+Outcome select(const Selector& of, Selection& call) {
+    const VersionTables& tables = of.tables;
+    const int64_t widest = of.tower->widest(), out = of.tower->outputs();
+    CallMemory memory(tables.memory(call.keys) + 2 * CallMemory::bytes<float>(widest) +
+                      CallMemory::bytes<float>(call.asked));
+
+    const float *own = call.own_vectors, *shared = call.shared_vectors;
+    if (!own) {
+        float* const to = memory.take<float>(tables.cells(1) * tables.dim);
+        if (const Outcome outcome = tables.look_up(call.keys, call.deadline, memory, to)) return outcome;
+        own = to, shared = to + tables.own * tables.dim;
+    }
+    call.looked_up_at = livectr::SwapLock::seconds();
+
+    float *const inputs = memory.take<float>(widest), *const next = memory.take<float>(widest);
+    gather(of, call, shared, own, inputs);
+    const float* const user = of.tower->vector(inputs, next);
+    if (call.candidates) {
+        float* const scores = memory.take<float>(call.asked);
+        call.unknown = retrieval_find(of.numbers, call.candidates, call.asked, of.matrix, call.cold, out, user, of.bias,
+                                      call.k, call.rows, scores, call.positions, call.scores);
+        if (call.unknown < 0) return NO_MEMORY;
+        if (call.unknown && !call.cold) return MISSING_ITEMS;
+        call.found = std::min(call.k, call.asked);
+    } else {
+        call.found = retrieval_scan(of.matrix, of.count, out, user, of.bias, call.excluded, call.unwanted, call.k,
+                                    call.positions, call.scores);
+        if (call.found < 0) return NO_MEMORY;
+    }
+    const int64_t* const ids = call.candidates ? call.candidates : of.items;
+    for (int64_t i = 0; i < call.found; ++i) call.ids[i] = ids[call.positions[i]];
+    call.scored_at = livectr::SwapLock::seconds();
+    if (call.reply_fields) call.bytes = pack(call);
+    return DONE;
+}
+
+}  // namespace
+
+extern "C" {
+
+// sizes[layers + 1], numbers: as those of livectr::Tower. Returns null without memory.
+Tower* tower_new(const int64_t* sizes, int64_t layers, float gamma, float soft, const float* numbers) {
+    try {
+        return new Tower(sizes, layers, gamma, soft, numbers);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+void tower_delete(Tower* tower) { delete tower; }
+
+// sizes: shared fields, own fields, values of a row, value at which a vector begins, numbers of a vector, places,
+// items. Returns null without memory.
+Selector* selector_new(livectr::SwapLock* lock, int64_t version, const void* tables, const Tower* tower,
+                       const int64_t* sizes, const int32_t* places, float bias, const void* numbers,
+                       const int64_t* items, const float* matrix) {
+    try {
+        return new Selector{{lock, version, tables, sizes[0], sizes[1], sizes[2]},
+                            tower,
+                            sizes[3],
+                            sizes[4],
+                            {places, places + sizes[5]},
+                            bias,
+                            numbers,
+                            items,
+                            matrix,
+                            sizes[6]};
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+void selector_delete(Selector* selector) { delete selector; }
+
+int64_t selector_select(const Selector* selector, Selection* call) {
+    try {
+        return select(*selector, *call);
+    } catch (const std::bad_alloc&) {
+        return NO_MEMORY;
+    }
+}
+}

@@ -1,0 +1,300 @@
+"""Look up → user vector → best items → reply in one call: Python interface of `request/select.cpp`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.keys.keys import MISSING, KeyNumbers
+from livectr.kernels.network.retrieval import Selection
+from livectr.kernels.network.tower import Tower
+from livectr.kernels.request.look_up import LATE, Keys, Ragged, refused
+from livectr.kernels.request.swap_lock import SwapLock
+from livectr.kernels.runtime.arrays import Checked, address, addresses, contiguous
+from livectr.kernels.runtime.library import kernel_library
+from livectr.kernels.table.field_tables import FieldTables
+
+F32 = npt.NDArray[np.float32]
+I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
+
+_HEAD_BYTES: Final = 4 * 2 * 10
+_ITEM_BYTES: Final = 5 + 10 + 4
+_I32, _U32, _I64, _F32, _U8 = (
+    np.dtype(kind) for kind in (np.int32, np.uint32, np.int64, np.float32, np.uint8)
+)
+
+
+@dataclass(frozen=True)
+class ItemMatrix:
+    """Vectors of a version's items.
+
+    Args:
+        numbers: item → row.
+        ids: i64[n], items of the rows.
+        vectors: f32[n, out].
+    """
+
+    numbers: KeyNumbers
+    ids: I64
+    vectors: F32
+
+
+class Selector:
+    """State of a version as requests with the same shared fields read it; immutable, thread-safe.
+
+    It keeps its parts alive.
+
+    Args:
+        lock: over the rows of the tables.
+        version: of the rows; when the lock has another one, the call says SUPERSEDED.
+        tables: reads the shared fields, each in block 1, then the rows' own in block 0.
+        shared: number of shared fields.
+        first: value of a row at which a field's vector begins.
+        dim: numbers of a vector.
+        places: of the tower's fields, in its order: among the shared fields, or behind them the own ones.
+        tower: of the user.
+        bias: of every score.
+        items: of the version.
+
+    Raises:
+        ValueError: rows without the tower's values, or items of another width.
+    """
+
+    def __init__(
+        self,
+        lock: SwapLock,
+        version: int,
+        tables: FieldTables,
+        shared: int,
+        first: int,
+        dim: int,
+        places: Sequence[int],
+        tower: Tower,
+        bias: float,
+        items: ItemMatrix,
+    ) -> None:
+        if places and (first + dim > tables.dim or max(places) >= len(tables.fields)):
+            raise ValueError(
+                f"{tables.fields} of {tables.dim} values have no {places} of {dim} from {first} on"
+            )
+        ids = contiguous(items.ids, np.int64, (None,))
+        matrix = contiguous(items.vectors, np.float32, (len(ids), tower.outputs))
+        if len(items.numbers) != len(ids):
+            raise ValueError(f"{len(items.numbers)} keys have numbers, but there are {len(ids)} rows")
+        self.shared, self.own = shared, len(tables.fields) - shared
+        self.width = tower.inputs - dim * len(places)
+        self.items, self.outputs = len(ids), tower.outputs
+        self._parts = lock, tables, tower, items.numbers, ids, matrix
+        self._select = _library().selector_select
+        sizes = np.array((shared, self.own, tables.dim, first, dim, len(places), self.items), np.int64)
+        of_fields = np.array(places, np.int32)
+        handle = _library().selector_new(
+            *(lock.handle, version, tables.handle, tower.handle, address(sizes), address(of_fields)),
+            *(bias, items.numbers.handle, address(ids), address(matrix)),
+        )
+        if not handle:
+            raise MemoryError("no memory for a snapshot")
+        self._handle: int = handle
+        weakref.finalize(self, _library().selector_delete, handle)
+
+    def select(self, call: SelectCall) -> int:
+        """Answer a call, as far as memory has what it needs.
+
+        Returns:
+            DONE, MISSING_ROWS, MISSING_ITEMS, SUPERSEDED or LATE.
+
+        Raises:
+            MemoryError: no memory.
+            ValueError: offsets that do not fit.
+        """
+        outcome: int = self._select(self._handle, ctypes.byref(call.words))
+        return outcome if outcome <= LATE else refused(outcome)
+
+
+class _Words(ctypes.Structure):
+    """`Selection` of request/select.cpp."""
+
+    _fields_ = [
+        ("keys", Keys),
+        ("more", ctypes.c_void_p),
+        ("width", ctypes.c_int64),
+        ("deadline", ctypes.c_double),
+        ("own_vectors", ctypes.c_void_p),
+        ("shared_vectors", ctypes.c_void_p),
+        ("candidates", ctypes.c_void_p),
+        ("asked", ctypes.c_int64),
+        ("cold", ctypes.c_void_p),
+        ("excluded", ctypes.c_void_p),
+        ("unwanted", ctypes.c_int64),
+        ("k", ctypes.c_int64),
+        ("reply_fields", ctypes.c_void_p),
+        ("rows", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+        ("ids", ctypes.c_void_p),
+        ("scores", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("found", ctypes.c_int64),
+        ("unknown", ctypes.c_int64),
+        ("bytes", ctypes.c_int64),
+        ("looked_up_at", ctypes.c_double),
+        ("scored_at", ctypes.c_double),
+    ]
+
+
+class SelectionFields:
+    """Numbers of the fields of a reply that a call packs.
+
+    Args:
+        index: repeated uint32, places of the best in the candidates.
+        ids: message of their ids; 0: none are packed.
+        values: repeated int64 of this message.
+        score: repeated float.
+    """
+
+    def __init__(self, index: int, ids: int, values: int, score: int) -> None:
+        self._numbers = np.array((index, ids, values, score), np.int64)
+        self.at = address(self._numbers)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Items that are wanted.
+
+    Args:
+        k: their number, at least 1; there are fewer of fewer items.
+        candidates: i64[n], ids to choose from; None: all items.
+        excluded: u32[m], ascending rows of all items that are not wanted.
+        fields: of the reply that is packed; None: none is.
+    """
+
+    k: int
+    candidates: I64 | None
+    excluded: U32
+    fields: SelectionFields | None = None
+
+
+class SelectCall:
+    """User whose best items are selected, and these. For one thread.
+
+    Args:
+        snapshot: that answers.
+        shared: keys of its shared fields, of one row.
+        own: keys of the other fields, of one row.
+        more: f32[width], inputs of the tower besides fields: dense numbers, then images.
+        deadline: instant of time.monotonic(); None: no deadline.
+        wanted: items.
+
+    Raises:
+        ValueError: arrays that do not fit the snapshot.
+    """
+
+    def __init__(
+        self,
+        snapshot: Selector,
+        shared: Ragged,
+        own: Ragged,
+        more: F32,
+        deadline: float | None,
+        wanted: Wanted,
+    ) -> None:
+        if wanted.k < 1:
+            raise ValueError(f"k is {wanted.k}, but must be at least 1")
+        asked = wanted.candidates
+        most = min(wanted.k, snapshot.items if asked is None else len(asked))
+        self._rows: U32 = np.empty(0 if asked is None else len(asked), np.uint32)
+        self._found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float32)
+        self._out = np.empty(_HEAD_BYTES + _ITEM_BYTES * most if wanted.fields else 0, np.uint8)
+        arrays: list[Checked] = [
+            (shared.offsets, _I32, snapshot.shared + 1),
+            (shared.keys, _I64, None),
+            (own.offsets, _I32, snapshot.own + 1),
+            (own.keys, _I64, None),
+            (more, _F32, snapshot.width),
+            (wanted.excluded, _U32, None),
+            (self._rows, _U32, None),
+            (self._found[0], _I64, most),
+            (self._found[1], _I64, most),
+            (self._found[2], _F32, most),
+            (self._out, _U8, None),
+        ]
+        if asked is not None:
+            arrays.append((asked, _I64, None))
+        at = addresses(arrays)
+        keys = Keys(*at[:4], len(shared.keys), len(own.keys), 1)
+        self.words = words = _Words(keys, at[4], snapshot.width)
+        words.deadline = np.inf if deadline is None else deadline
+        words.excluded, words.unwanted, words.k = at[5], len(wanted.excluded), wanted.k
+        words.rows, words.positions, words.ids, words.scores, words.out = at[6:11]
+        self._outputs = snapshot.outputs
+        if asked is not None:
+            words.candidates, words.asked = at[11] or address(_NOTHING), len(asked)
+        if wanted.fields is not None:
+            words.reply_fields = wanted.fields.at
+        self._arrays: object = arrays, wanted
+
+    @property
+    def unknown(self) -> npt.NDArray[np.bool_]:
+        """After MISSING_ITEMS bool[n]: candidates without a vector."""
+        missing: npt.NDArray[np.bool_] = self._rows == MISSING
+        return missing
+
+    def give_vectors(self, own: F32, shared: F32) -> None:
+        """Give vectors f32[1, own fields, D] and f32[1, shared fields, D], so that none are looked up."""
+        self.words.own_vectors, self.words.shared_vectors = address(own), address(shared)
+        self._arrays = self._arrays, own, shared
+
+    def give_items(self, vectors: F32) -> None:
+        """Give the vectors f32[m, out] of the m unknown candidates.
+
+        Raises:
+            ValueError: an array of another shape.
+        """
+        given = contiguous(vectors, np.float32, (self.unknown_count, self._outputs))
+        self.words.cold = address(given)
+        self._arrays = self._arrays, given
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Instants of time.perf_counter(), as kernels read it, at which all was looked up and scored."""
+        return self.words.looked_up_at, self.words.scored_at
+
+    @property
+    def best(self) -> tuple[Selection, I64]:
+        """Best m items, and their ids i64[m]."""
+        m, (positions, ids, scores) = self.words.found, self._found
+        return Selection(positions[:m], scores[:m]), ids[:m]
+
+    @property
+    def unknown_count(self) -> int:
+        """Number of candidates without a vector of the version."""
+        count: int = self.words.unknown
+        return count
+
+    def reply(self) -> bytes:
+        """Fields of the reply, on the wire."""
+        return self._out[: self.words.bytes].tobytes()
+
+
+_NOTHING = np.zeros(1, np.int64)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = kernel_library()
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.selector_new.restype = pointer
+    library.selector_new.argtypes = [
+        *(pointer, number, pointer, pointer, pointer, pointer),
+        *(ctypes.c_float, pointer, pointer, pointer),
+    ]
+    library.selector_delete.restype, library.selector_delete.argtypes = None, [pointer]
+    library.selector_select.restype, library.selector_select.argtypes = number, [pointer, pointer]
+    return library

@@ -166,12 +166,64 @@ inline void offer(Best& best, Vec scores, int count, int64_t position, Skip&& sk
     }
 }
 
-inline void offer_all(Best& best, const float* scores, int64_t n) {
-    for (int64_t first = 0; first < n; first += LANES) {
-        Vec some = {};
-        const int count = static_cast<int>(std::min<int64_t>(LANES, n - first));
-        std::memcpy(&some, scores + first, size_t(4 * count));
-        offer(best, some, count, first, [](int64_t) { return false; });
+// Sorts words[n], which are in the order of their positions, by their scores: a stable radix sort, least byte first.
+// other[n] is memory. Returns where of the two they are.
+inline uint64_t* sorted(uint64_t* words, uint64_t* other, int64_t n) {
+    uint32_t places[4][256] = {};
+    for (int64_t i = 0; i < n; ++i)
+        for (int b = 0; b < 4; ++b) ++places[b][~words[i] >> (32 + 8 * b) & 255];
+    for (int b = 0; b < 4; ++b) {
+        uint32_t* const place = places[b];
+        if (n && place[~words[0] >> (32 + 8 * b) & 255] == n) continue;  // all have the same byte
+        uint32_t start = 0;
+        for (int v = 0; v < 256; ++v) start += std::exchange(place[v], start);
+        for (int64_t i = 0; i < n; ++i) other[place[~words[i] >> (32 + 8 * b) & 255]++] = words[i];
+        std::swap(words, other);
+    }
+    return words;
+}
+
+// Best k of scores[n], best first → positions, best. A histogram of the scores says in which of its parts the last of
+// the best is; only that part is searched. No branch depends on a score: half of them would be guessed wrong.
+inline void select(const float* scores, int64_t n, int64_t k, int64_t* positions, float* best) {
+    constexpr int PARTS = 2048;
+    std::vector<uint64_t> memory(static_cast<size_t>(2 * n + 2));
+    uint64_t *const words = memory.data(), *const other = words + n + 1;
+    uint32_t least = UINT32_MAX, most = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        words[i] = word_of(scores[i], static_cast<uint32_t>(i));
+        const uint32_t key = static_cast<uint32_t>(words[i] >> 32);
+        least = std::min(least, key), most = std::max(most, key);
+    }
+    int64_t count = n;
+    if (k < n) {
+        int shift = 0;
+        while ((most - least) >> shift >= PARTS) ++shift;
+        const auto part_of = [&](uint64_t word) { return (static_cast<uint32_t>(word >> 32) - least) >> shift; };
+        uint32_t sizes[PARTS] = {};
+        for (int64_t i = 0; i < n; ++i) ++sizes[part_of(words[i])];
+        uint32_t part = PARTS;
+        int64_t above = 0;  // words in the parts above `part`, then with those in it
+        while (above < k) above += sizes[--part];
+        int64_t inside = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            other[inside] = words[i];
+            inside += part_of(words[i]) == part;
+        }
+        uint64_t* const last = other + (k - (above - inside) - 1);
+        std::nth_element(other, last, other + inside, std::greater<>());
+        const uint64_t bound = *last;
+        count = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            const uint64_t word = words[i];
+            words[count] = word;
+            count += word >= bound;
+        }
+    }
+    const uint64_t* const order = sorted(words, other, count);
+    for (int64_t i = 0; i < count; ++i) {
+        positions[i] = static_cast<uint32_t>(~order[i]);
+        best[i] = score_of(static_cast<uint32_t>(order[i] >> 32));
     }
 }
 
@@ -272,11 +324,7 @@ int64_t retrieval_find(const void* numbers, const int64_t* keys, int64_t n, cons
     try {
         const IndexView index = static_cast<const Numbers*>(numbers)->index.view();
         const int64_t unknown = find(Query(vector, dim, bias), index, keys, n, matrix, cold, rows, scores);
-        if (!unknown || cold) {
-            Best selected(static_cast<size_t>(k));
-            offer_all(selected, scores, n);
-            selected.write(positions, best);
-        }
+        if (!unknown || cold) select(scores, n, k, positions, best);
         return unknown;
     } catch (const std::bad_alloc&) {
         return -1;

@@ -177,7 +177,7 @@ def build(
             refreshes=refreshes,
         )
     evaluation = Evaluation(parts, items, labels, contest) if rank == 0 else None
-    holds = Holds(publisher, gate)
+    holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,
         options=options,

@@ -8,7 +8,8 @@ the push, the stage after it (trainer.publish.push), which holds one. The steps:
        copied at boundaries before (trainer.checkpoint.table_chain), and so are those of complete versions;
     3  some steps later, when every rank's files are written, rank 0 gathers their digests,
     4  and renames the manifest into place;
-    5  every rank copies what changed and pushes it to Redis in the background;
+    5  every rank copies what changed and pushes it to Redis in the background. If a number of it is not
+       finite, no rank pushes: servers stay with the version that they have;
     6  some steps later, when every push has arrived, rank 0 flips the version.
 
 A version may be flipped before the checkpoint of its boundary exists; commits between checkpoints, which only
@@ -34,8 +35,8 @@ from livectr.trainer.commit_state import CommitState
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.boundary import Boundary
 from livectr.trainer.publish.spool import CopyAhead
-from livectr.trainer.publish.telemetry import PUBLISH_COPY_SECONDS
-from livectr.trainer.publish.version import Push
+from livectr.trainer.publish.telemetry import PUBLISH_COPY_SECONDS, PUBLISH_HELD, WITHHELD_VERSIONS
+from livectr.trainer.publish.version import Push, VersionSnapshot
 from livectr.trainer.schedule import Due, Schedule
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Committer:
     ) -> None:
         self._control, self._hold = control, held
         self._held = ""  # reason for which the last commit published nothing
+        self._broken = ""  # numbers of the newest copy of the model that are not finite
         self._checkpoint, self._publisher = checkpoint, publisher
         self._schedule = schedule
         self._marks = ChangeMarks(first, saves=checkpoint is not None, publishes=publisher is not None)
@@ -156,6 +158,8 @@ class Committer:
             publish = not self._publisher.full or self._copied(state)
         else:
             self._ahead = None
+        snapshot = self._copy_of(state) if publish else None
+        publish = snapshot is not None
         if self._checkpoint is not None and state.checkpoint is not None:
             # 2 the checkpoint
             if self._checkpoint.busy:
@@ -164,20 +168,12 @@ class Committer:
             self._marks.save(state.boundary)
             self.unsaved = False
             self._schedule.began(state.began_s)
-        if self._publisher is not None and publish:
+        if self._publisher is not None and snapshot is not None:
             # 5 push in the background
-            assert state.snapshots is not None
-            began_s = time.monotonic()
             self._marks.push(state.boundary)
-            since = None if self._publisher.full else self._marks.published
-            assert since is not None or self._publisher.full
             committed = self._checkpoint.kept.examples if self._checkpoint is not None else 0
-            taker = state.snapshots if self._ahead is None else replace(state.snapshots, copied=self._ahead)
-            snapshot = taker.take(state.steps, since)
-            self._ahead, self._at_once = None, False
             needed = self._checkpoint.kept.version if self._checkpoint is not None else None
             self._publisher.begin(snapshot, learned=state.examples, committed=committed, needed=needed)
-            PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
         self._forget(state)
         if self._checkpoint is not None and state.ahead:
             self._checkpoint.ahead(state.boundary.tables)
@@ -186,6 +182,30 @@ class Committer:
             self.dirty = busy or self._ahead is not None
             self._schedule.committed()
         return publish
+
+    def _copy_of(self, state: CommitState) -> VersionSnapshot | None:
+        """Copy a version; None: some rank has a number that is not finite. Collective."""
+        assert self._publisher is not None and state.snapshots is not None
+        began_s = time.monotonic()
+        since = None if self._publisher.full else self._marks.published
+        assert since is not None or self._publisher.full
+        taker = state.snapshots if self._ahead is None else replace(state.snapshots, copied=self._ahead)
+        snapshot = taker.take(state.steps, since)
+        self._ahead, self._at_once = None, False
+        PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
+        broken = next(filter(None, self._control.gather_json(snapshot.broken)), "")
+        if broken and not self._broken:
+            LOG.error(
+                "no version is published: numbers of the model are not finite (%s); servers stay with the "
+                "last version. `livectr versions rollback --and-train` goes back to a model that is whole",
+                broken,
+            )
+        if self._broken and not broken:
+            LOG.info("all numbers of the model are finite again: versions are published")
+        self._broken = broken
+        PUBLISH_HELD.labels("not_finite").set(bool(broken))
+        WITHHELD_VERSIONS.inc(bool(broken))
+        return None if broken else snapshot
 
     def copy(self) -> None:
         """Copy some rows of a complete version or a checkpoint, at any step boundary before their own."""
@@ -234,6 +254,8 @@ class Committer:
     def _completed(self, state: CommitState, content: CheckpointState, *, begins: bool) -> CheckpointState:
         """Content of a generation with the cursor and counts of publishing, and what Redis lacks."""
         content = replace(content, counts=summed([content.counts, self.counts]))
+        if self._broken and not content.quality.get("held"):
+            content = replace(content, quality={**content.quality, "held": f"not finite: {self._broken}"})
         if self._publisher is None:
             return content
         cursor = self._publisher.cursor(content.step, begins=begins)
@@ -306,6 +328,9 @@ class Committer:
                 return
             if self._held:
                 LOG.warning("the last version was not published, as versions are held (%s)", self._held)
+                return
+            if self._broken:
+                LOG.warning("the last version was not published: numbers of the model are not finite")
                 return
             if self._held_back(state.examples):
                 LOG.warning(

@@ -1,10 +1,16 @@
-"""Holds: reasons for which no version may be published. Rank 0 knows them."""
+"""Holds: reasons for which no version may be published. Rank 0 knows them.
+
+A model whose newest batch had gradients that are not finite may score nothing but NaN, even if its weights
+are finite: they may be so large that their products are not.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.telemetry import PUBLISH_HELD
 from livectr.trainer.quality.gate import PublishGate
 
 if TYPE_CHECKING:  # redis is imported where something is published
@@ -13,7 +19,7 @@ if TYPE_CHECKING:  # redis is imported where something is published
 
 @dataclass(frozen=True)
 class Holds:
-    """An operator's hold of the namespace, and the publish gate.
+    """An operator's hold of the namespace, the publish gate, and batches that are not learned.
 
     Attributes:
         gate: None on other ranks than 0, and where nothing is published.
@@ -21,6 +27,7 @@ class Holds:
 
     publisher: Publisher | None
     gate: PublishGate | None
+    step: DesStep
 
     def reason(self) -> str:
         """Reason for which no version may be published; "": versions may be published.
@@ -31,12 +38,17 @@ class Holds:
             return ""
         if self.publisher.released() and self.gate is not None:
             self.gate.accept()
+        skipped = self.step.skipped
+        PUBLISH_HELD.labels("not_learned").set(bool(skipped))
         if self.publisher.hold is not None:
             return f"operator: {self.publisher.hold.reason}"
         if self.gate is not None and self.gate.held:
             return f"publish gate: {' and '.join(self.gate.held)}"
+        if skipped:
+            return f"not learned: the newest {skipped} batches"
         return ""
 
     def measured(self, held: str) -> dict[str, Any]:
-        """Measures of the gate's newest window for the manifest, with `held`; {} without a gate."""
-        return self.gate.measured() | {"held": held} if self.gate is not None else {}
+        """Measures for the manifest: of the gate's newest window, `held`, and batches that were skipped."""
+        skipped = {"skipped": self.step.skipped} if self.step.skipped else {}
+        return (self.gate.measured() | {"held": held} if self.gate is not None else {}) | skipped

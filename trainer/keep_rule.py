@@ -6,8 +6,8 @@ A trainer that was away for a day keeps what there was. Where an age is a multip
 begin with spans of that, and few generations serve many ages.
 
 The newest two generations, from which a run resumes, are kept anyway. A generation that was written while
-versions were held is not kept: its model was never served, and nobody would go back to it. So what is there
-when a hold begins stays until it ends.
+versions were held or batches skipped is not kept: its model was never served, and nobody would go back to it.
+So what is there when a hold begins stays until it ends.
 
 Generations name the same files as far as they can (trainer.checkpoint.table_chain). What the older ones take
 beyond the files of the newest two is bounded; the oldest go first.
@@ -15,9 +15,9 @@ beyond the files of the newest two is bounded; the oldest go first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from livectr.system.durations import duration_ms
 from livectr.system.errors import ConfigError
@@ -67,8 +67,8 @@ class Generation(Protocol):
         """Examples that are learned."""
 
     @property
-    def quality(self) -> Mapping[str, Any]:
-        """Measures; `held`: reason for which versions were held."""
+    def sound(self) -> bool:
+        """Tell if versions were published, and batches learned, when it was written."""
 
     @property
     def files(self) -> Sequence[Named]:
@@ -97,7 +97,7 @@ class KeepRule:
             older: generations, oldest first.
             newest: those that are kept anyway: their files take no further space.
         """
-        may = [m for m in older if m.created_ms and m.examples and not m.quality.get("held")]
+        may = [m for m in older if m.created_ms and m.examples and m.sound]
         if not may:
             return []
         chosen = set[int]()

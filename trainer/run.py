@@ -43,6 +43,7 @@ from livectr.trainer.stages import Stages
 from livectr.trainer.stream.backlog import Backlog
 from livectr.trainer.stream.batcher import Round
 from livectr.trainer.stream.header import Flags
+from livectr.trainer.unlearned import end_if_nothing_is_learned
 
 if TYPE_CHECKING:
     from livectr.trainer.stream.group_offsets import GroupOffsets
@@ -68,7 +69,8 @@ def train(
         DataError: too few rows of the log are usable; nothing more is committed.
         UserError: before any state was touched; or FencedError, when another trainer has taken over.
         CheckpointError: no generation of the checkpoint is whole.
-        InternalError: a thread died; what was learned until then is committed.
+        InternalError: a thread died; what was learned until then is committed. Or no batch is learned any
+            more (trainer.unlearned); what was committed before stays.
     """
     tune_malloc()
     with (
@@ -195,11 +197,13 @@ class Training:
                 due = round_.flags[0].due
                 if commits.begins(due):
                     stages.drain()
+                    end_if_nothing_is_learned(parts)
                     publish = commits.publishes(due)
                     commits.commit(
                         self._state(checkpoint=due == Due.ALL, ahead=due == Due.AHEAD, publish=publish)
                     )
                 stages.advance(round_.cut)
+                end_if_nothing_is_learned(parts)
                 if round_.cut is not None:
                     commits.changed()
                 version = parts.publisher.last if parts.publisher else None
@@ -207,6 +211,7 @@ class Training:
                 parts.monitor.show(parts.progress.examples, version, "  ·  ".join(notes))
             parts.stream.watch.finish()
             stages.drain()
+            end_if_nothing_is_learned(parts)
             if round_.ended:
                 stages.report.finish()
             if parts.record is not None and (round_.ended or parts.checkpoint is None):

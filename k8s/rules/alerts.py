@@ -109,6 +109,17 @@ ALERTS = (
         "Versions in {{ $labels.namespace }} are held ({{ $labels.reason }}): none is published",
     ),
     Alert(
+        "BatchesSkipped",
+        "page",
+        "2m",
+        "{0} / {1} > 0.1",
+        (
+            f"{_OF} (rate(livectr_skipped_batches_total[5m]))",
+            f"{_OF} (rate(livectr_step_seconds_count[5m]))",
+        ),
+        "More than 10 % of the batches in {{ $labels.namespace }} are skipped: gradients are not finite",
+    ),
+    Alert(
         "VersionsSplit",
         "page",
         "5m",

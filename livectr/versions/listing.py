@@ -80,7 +80,8 @@ def _generations(folder: Path) -> list[tuple[str, ...]]:
         whole = all((folder / f.path).exists() for f in m.files)
         if not whole and not (folder_of(folder, m.generation) / MANIFEST).exists():
             continue  # the trainer has replaced it
-        held = m.quality.get("held", "")
+        held, skipped = m.quality.get("held", ""), m.quality.get("skipped")
+        unlearned = f", {skipped:,} batches in a row were not learned" if skipped else ""
         state = "newest" if m.generation in newest else "kept for rollback"
         rows.append(
             (
@@ -90,7 +91,9 @@ def _generations(folder: Path) -> list[tuple[str, ...]]:
                 f"{m.examples:,}",
                 _number(m.quality.get("auc")),
                 _number(m.quality.get("calibration")),
-                (state if whole else "lacks files") + (f", not published ({held})" if held else ""),
+                (state if whole else "lacks files")
+                + (f", not published ({held})" if held else "")
+                + unlearned,
             )
         )
     return rows

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -90,44 +90,58 @@ def roll_back(
         MismatchError: the generation or the served version is of another pipeline or run.
         ConnectError: Redis does not answer.
         UserError: the version could not be written; the version before is served, and the namespace is held.
+            Or the named generation holds numbers that are not finite; nothing has changed.
     """
     root = Path(settings.checkpoint or "")
     if not readable(root):
         raise ConfigError(f"{root} holds no checkpoint; name the folder that training wrote")
-    facts = _Facts()
+    facts, broken = _Facts(), list[int]()
     with closing(RedisStore(settings.redis, settings.namespace)) as store, connect() as collectives:
         before = _served(store)
-        manifest = chosen(root, generation, before)
-        check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
-        _check_same(store, before, manifest, pipeline)
-        if pipeline.prerank is not None and pipeline.items is not None and not settings.source:
-            raise ConfigError(
-                "the pipeline has a pre-rank model: say --source, whose items get their vectors."
-            )
-        with held_generation(root, manifest) as held:
-            step, contents = _step(pipeline, settings, held.restored, collectives)
-            with closing(contents):
-                if settings.source and pipeline.items is not None:
-                    facts = _Facts.read(pipeline, settings.source)
-                snapshot, model = _snapshot(pipeline, held.restored, step, facts, store)
-                because = Hold.at_once(reason or f"rolled back to generation {manifest.generation}")
-                version = _publish(store, manifest, snapshot, model, because)
-                trained = _go_on(root, held) if and_train else ""
+        while True:
+            manifest = chosen(root, generation, before, broken)
+            check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
+            _check_same(store, before, manifest, pipeline)
+            if pipeline.prerank is not None and pipeline.items is not None and not settings.source:
+                raise ConfigError(
+                    "the pipeline has a pre-rank model: say --source, whose items get their vectors."
+                )
+            with held_generation(root, manifest) as held:
+                step, contents = _step(pipeline, settings, held.restored, collectives)
+                with closing(contents):
+                    if settings.source and pipeline.items is not None and not broken:
+                        facts = _Facts.read(pipeline, settings.source)
+                    snapshot, model = _snapshot(pipeline, held.restored, step, facts, store)
+                    if not snapshot.broken:
+                        because = Hold.at_once(reason or f"rolled back to generation {manifest.generation}")
+                        version = _publish(store, manifest, snapshot, model, because)
+                        trained = _go_on(root, held) if and_train else ""
+                        break
+            if generation is not None:
+                raise UserError(
+                    f"generation {generation} holds numbers that are not finite ({snapshot.broken}); nothing "
+                    "has changed: name an older one, or none"
+                )
+            broken.append(manifest.generation)
     return (
         f"version {version.version} is served: the model of generation {manifest.generation}, which has "
-        f"learned {manifest.examples:,} examples{_measured(manifest)}. {_forgotten(manifest, before)}. It is "
-        f"held until `livectr versions release`{trained}"
+        f"learned {manifest.examples:,} examples{_measured(manifest)}. {_forgotten(manifest, before)}. "
+        f"{_passed_over(broken)}It is held until `livectr versions release`{trained}"
     )
 
 
-def chosen(root: Path, generation: int | None, served: VersionManifest) -> Manifest:
+def chosen(
+    root: Path, generation: int | None, served: VersionManifest, without: Collection[int] = ()
+) -> Manifest:
     """Manifest of a generation.
 
     Args:
         root: the checkpoint.
-        generation: its number; None: the newest that is kept for rollbacks, passed the publish gate, has
-            learned less than what is served and is SEEN_AFTER_S older; of a younger run the oldest.
+        generation: its number; None: the newest that is kept for rollbacks, was sound when it was written
+            (Manifest.sound), has learned less than what is served and is SEEN_AFTER_S older; of a younger run
+            the oldest.
         served: version in Redis.
+        without: numbers that are not chosen, unless they are named.
 
     Raises:
         ConfigError: there is none.
@@ -138,12 +152,14 @@ def chosen(root: Path, generation: int | None, served: VersionManifest) -> Manif
         if generation not in manifests:
             raise ConfigError(f"{root} has no generation {generation}; it has {numbers}")
         return manifests[generation]
-    kept = [m for m in list(manifests.values())[:-KEPT_GENERATIONS] if not m.quality.get("held")]
-    older = [m for m in kept if m.examples < served.examples]
+    kept = list(manifests.values())[:-KEPT_GENERATIONS]
+    whole = [m for m in kept if m.sound and m.generation not in without]
+    older = [m for m in whole if m.examples < served.examples]
     if not older:
         raise ConfigError(
-            f"{root} keeps no generation that has learned less than what is served (keep_ages, keep_bytes) "
-            f"and passed the publish gate; say --generation, one of {numbers}"
+            f"{root} keeps no generation that has learned less than what is served (keep_ages, keep_bytes), "
+            "passed the publish gate, and whose batches were learned and numbers finite; say --generation, "
+            f"one of {numbers}"
         )
     seen_ms = served.created_ms - 1000 * SEEN_AFTER_S
     return next((m for m in reversed(older) if m.created_ms <= seen_ms), older[0])
@@ -152,6 +168,13 @@ def chosen(root: Path, generation: int | None, served: VersionManifest) -> Manif
 def _measured(manifest: Manifest) -> str:
     auc = manifest.quality.get("auc")
     return "" if auc is None else f" (AUC {auc:.4f} at the publish gate)"
+
+
+def _passed_over(broken: Sequence[int]) -> str:
+    """Sentence on generations that were tried before; "" without any."""
+    if not broken:
+        return ""
+    return f"Generations with numbers that are not finite were passed over: {', '.join(map(str, broken))}. "
 
 
 def _forgotten(manifest: Manifest, before: VersionManifest) -> str:

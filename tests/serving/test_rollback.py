@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import redis
 
+import livectr.trainer.publish.snapshot
 import livectr.trainer.schedule
 import livectr.versions.rollback
 from livectr.cli import main
@@ -279,12 +280,14 @@ def test_a_trainer_that_starts_after_a_rollback_waits_for_the_release(
     ],
 )
 def test_a_rollback_goes_back_by_a_minute(tmp_path: Path, ages_s: tuple[int, ...], chosen_s: int) -> None:
-    """A younger run goes back by as much as there is."""
+    """A younger run goes back by as much as there is. Generations that say they are broken do not count."""
     now_ms, two_newest = 1_764_000_000_000, (1, 0)
-    for number, age_s in enumerate((*ages_s, *two_newest), start=1):
+    broken: dict[int, dict[str, Any]] = {3800: {"skipped": 3}, 65: {"held": "not finite: …"}}
+    ages = sorted((*ages_s, *two_newest, 3800, 65), reverse=True)
+    for number, age_s in enumerate(ages, start=1):
         made = Manifest(
             number, 1, number, 10_000 - age_s, 0, {}, None, (), (), {}, {}, {}, "",
-            created_ms=now_ms - 1000 * age_s,
+            created_ms=now_ms - 1000 * age_s, quality=broken.get(age_s, {}),
         )  # fmt: skip
         (tmp_path / f"gen-{number:08d}").mkdir()
         (tmp_path / f"gen-{number:08d}" / "MANIFEST.json").write_bytes(made.to_json())
@@ -386,3 +389,41 @@ def test_the_trainer_goes_on_from_a_rollback(world: World, monkeypatch: pytest.M
     report = train(pipeline, TrainOptions(source, **run, until_end=True))
     assert report.examples_trained == PORTION * PORTIONS
     assert state(world.checkpoint) == state(unbroken)
+
+
+def test_a_generation_with_numbers_that_are_not_finite_is_passed_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written by a program that did not look: nothing in its manifest says so."""
+    monkeypatch.setattr(livectr.versions.rollback, "COLLECT_AFTER_S", 0.0)
+    monkeypatch.setattr(livectr.versions.rollback, "SEEN_AFTER_S", 0)
+    pipeline = contest_pipeline(challengers={}, promotion=Promotion())
+    (world.root / "p.py").write_text(FILE.replace("prerank=True, ", ""))
+    source, unused = f"file:{world.root / 'logs'}", np.array([10**6])
+    run: dict[str, Any] = dict(
+        until_end=True, batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=world.url,
+        checkpoint=str(world.checkpoint), keep_ages="1ms,1s,2s,3s,1m",
+    )  # fmt: skip
+    train(pipeline, TrainOptions(source, **run, max_steps=3))
+    whole = world.generations[-1]
+    with monkeypatch.context() as old, connect() as collectives, ExitStack() as resources:
+        old.setattr(livectr.trainer.publish.snapshot, "broken_rows", lambda *_: "")
+        parts, stages = build(pipeline, TrainOptions(source, **run, max_steps=5), collectives, resources)
+        table = parts.step.tables["C2"]
+        table.find_or_insert(unused)
+        table.assign(unused, np.full_like(table.export()[1][:1], np.nan))
+        Training(parts, stages).run()
+    for steps in (7, 8, 9):
+        train(pipeline, TrainOptions(source, **run, max_steps=steps))
+    broken = next(m.generation for m in readable(world.checkpoint) if m.examples > 192)
+    before = world.served
+    assert (
+        f"generation {broken} holds numbers that are not finite (1 rows of table C2, the first of key "
+        "1000000); nothing has changed"
+    ) in world.rolls_back("--generation", str(broken), code=2)
+    assert world.served == before
+    said = world.rolls_back()
+    assert f"the model of generation {whole}, which has learned 192 examples" in said
+    assert re.search(
+        rf"Generations with numbers that are not finite were passed over: [\d, ]*{broken}\. It", said
+    )

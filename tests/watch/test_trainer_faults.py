@@ -5,10 +5,12 @@ The demo works on a small disk of its own, a tmpfs in a mount namespace. This ne
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,6 +89,43 @@ def test_a_producer_sends_what_is_no_json(demo: WatchedDemo) -> None:
     """A proxy's error page gets into the log of clicks."""
     with garbage(broker(demo), "clicks"):
         demo.fires("LiveCTRDeadLetters")
+
+
+@contextmanager
+def overflowing(address: str) -> Iterator[None]:
+    """Send impressions of an ad whose price is nearly the largest float32, some in every batch."""
+    ended = threading.Event()
+    producer = KafkaProducer(bootstrap_servers=address)
+    ad = {"ad_id": 10**9, "category": "cars", "price": 3e38}
+    producer.send("ads", json.dumps(ad).encode(), key=str(ad["ad_id"]).encode())
+    producer.flush()
+
+    def send() -> None:
+        number = 10**15
+        while not ended.wait(0.05):
+            for user in range(4):  # of several partitions
+                number += 1
+                shown = {"request_id": number, "user_id": user, "ad_id": ad["ad_id"], "position": 0}
+                event = json.dumps({**shown, "ts": time.time_ns() // 1_000_000}).encode()
+                producer.send("impressions", event, key=str(user).encode())
+            producer.flush()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        producer.close()
+
+
+@drill("LiveCTRBatchesSkipped")
+def test_the_log_brings_numbers_that_overflow(demo: WatchedDemo) -> None:
+    """A producer writes a sentinel for an unknown price. The run learns again once that has ended."""
+    with overflowing(broker(demo)):
+        demo.fires("LiveCTRBatchesSkipped")
+    demo.is_over("LiveCTRBatchesSkipped")
 
 
 def broker(demo: WatchedDemo) -> str:

@@ -67,7 +67,8 @@ class Manifest:
         created_ms: time of the rename, ms since 1970; 0: an older program wrote this.
         seen: examples and late positives of all batches; 0: an older program wrote this.
         quality: measures of the newest window of the publish gate, once it was full; `held`: reason for which
-            no version was published then, or "".
+            no version was published then, or ""; `skipped`: batches in a row, up to this step, that were not
+            learned, if there were some.
         products: library of the networks' fp32 products (models.library); "": an older program wrote this.
         source: kind of the logs that the positions are of (SOURCES); "": an older program wrote this.
     """
@@ -96,6 +97,11 @@ class Manifest:
     def ramped(self) -> int:
         """Examples from which the batch ramp resumes."""
         return self.seen or self.examples
+
+    @property
+    def sound(self) -> bool:
+        """Tell if versions were published, and batches learned, when this was written."""
+        return not self.quality.get("held") and not self.quality.get("skipped")
 
     def to_json(self) -> bytes:
         """JSON in UTF-8: the SHA-256 of the body, and the body, which is JSON with the format's number."""

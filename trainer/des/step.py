@@ -106,6 +106,7 @@ class DesStep:
         choice: decides the exchange of every field
         routed: networks, optimizer and collectives for this exchange
         copies: of logits and checks from the networks' device, and the waits for them
+        skipped: batches in a row, up to the newest, that were not learned; the same on every rank
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class DesStep:
             self.collectives,
             exact=spec.layout.values == "fp32",
         )
+        self.skipped = 0
         self._biases_trained = False
         self._sure = dict.fromkeys(spec.configs, 0)
         self._from_zero: frozenset[FromZero] = frozenset()
@@ -301,7 +303,7 @@ class DesStep:
                 self._online.store_scales(passed)
             fitted = [role for role, seen in self._sure.items() if sure[role] > seen < ENOUGH]
             dense.step(len(batch), curvatures(all_logits, shift, lessons) | dict.fromkeys(fitted, math.inf))
-            self._sure = sure
+            self._sure, self.skipped = sure, 0
         else:
             self._skip(shift)
         self.storage.evict()
@@ -348,6 +350,7 @@ class DesStep:
     def _skip(self, shift: Mapping[str, float]) -> None:
         move_biases(self.models, {role: -moved for role, moved in shift.items()})
         self.dense.clear()
+        self.skipped += 1
         telemetry.SKIPPED_BATCHES.inc()
         LOG.warning(
             "a batch was not learned: its gradients are not finite numbers (look at its dense features)"

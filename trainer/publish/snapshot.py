@@ -26,6 +26,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import ContentPrecompute, Precompute
 from livectr.trainer.content.refresh import ContentRefresh
 from livectr.trainer.des.step import DesStep
+from livectr.trainer.finite import broken_rows, broken_weights
 from livectr.trainer.publish.boundary import Boundary
 from livectr.trainer.publish.items import ItemCopier
 from livectr.trainer.publish.spool import CopyAhead, Spool
@@ -94,6 +95,9 @@ class Snapshotter:
         self.step.storage.flush()
         values = self.values.take(since)
         rows, spool = self._rows(since)
+        broken = [broken_rows(name, *of_table) for name, of_table in rows.items()]
+        broken += [spool.broken] if spool is not None else []
+        weights = self._weights()
         erased = (
             {name: table.erased(since.tables[name]) for name, table in self.step.tables.items()}
             if since
@@ -103,7 +107,7 @@ class Snapshotter:
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
-            dense=safetensors.torch.save({**self._weights(), **self._statistics()}),
+            dense=safetensors.torch.save({**weights, **self._statistics()}),
             values=values.changed,
             items=self.items.take(since),
             erased={name: keys for name, keys in erased.items() if len(keys)},
@@ -111,6 +115,7 @@ class Snapshotter:
             spool=spool,
             champion=self.champion,
             kept=values.kept,
+            broken=next(filter(None, [*broken, broken_weights(weights)]), ""),
         )
 
     def keys_since(self, since: Boundary) -> dict[str, I64]:

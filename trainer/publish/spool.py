@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from livectr.kernels.table.table import CHUNK, DynamicTable
 from livectr.system.errors import UserError
+from livectr.trainer.finite import broken_rows
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -36,6 +37,7 @@ class Spool:
     Attributes:
         rows: number of rows in the file.
         keys: (table, keys) of each chunk.
+        broken: words on rows with numbers that are not finite; "": there are none.
 
     Raises:
         UserError: the folder cannot be written.
@@ -44,6 +46,7 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self.rows = 0
         self.keys: list[tuple[str, I64]] = []
+        self.broken = ""
         self._folder = folder
         self._chunks: list[tuple[str, int, int]] = []
         try:
@@ -61,6 +64,7 @@ class Spool:
         self._chunks.append((table, len(keys), rows.shape[1]))
         self.keys.append((table, keys))
         self.rows += len(keys)
+        self.broken = self.broken or broken_rows(table, keys, rows)
 
     def __iter__(self) -> Iterator[tuple[str, I64, F32]]:
         """Iterate over (table, keys, rows) in the order of `add`; one reader, and no `add` meanwhile."""
@@ -92,6 +96,7 @@ class CopyAhead:
     Attributes:
         rows: number of rows that were copied.
         keys: none: nobody asks what changed in a complete version.
+        broken: words on rows with numbers that are not finite; "": there are none.
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class CopyAhead:
         self.marks, self.champion = dict(marks), champion
         self.rows = 0
         self.keys: tuple[tuple[str, I64], ...] = ()
+        self.broken = ""
         self._columns = columns
         self._left = deque(
             (name, table, begin, min(begin + CHUNK, table.end))
@@ -146,5 +152,7 @@ class CopyAhead:
     def _copy(self) -> None:
         name, table, begin, end = self._left.popleft()
         keys, rows = table.read(table.in_use(begin, end), state=False)
-        self._chunks.append((name, keys, rows[:, self._columns]))
+        published = rows[:, self._columns]
+        self._chunks.append((name, keys, published))
         self.rows += len(keys)
+        self.broken = self.broken or broken_rows(name, keys, published)

@@ -35,8 +35,14 @@ PUBLISH_HELD = of_rank_0(
     Gauge(
         "livectr_publish_held",
         "1 while versions are not published: auc, calibration, clicks by the publish gate, "
-        "operator by a hold.",
+        "operator by a hold, not_learned since the newest batches were skipped, not_finite since a number of "
+        "the model is NaN or infinite.",
         ["reason"],
+    )
+)
+WITHHELD_VERSIONS = of_rank_0(
+    Counter(
+        "livectr_withheld_versions", "Versions that were not published: a number of the model is not finite."
     )
 )
 FAILED_PUBLISHES = Counter(
@@ -49,7 +55,7 @@ PUBLISH_COPY_SECONDS = Histogram(
 )
 for _rows in ("changed", "all"):
     PUBLISHED_VERSIONS.labels(_rows)
-for _reason in ("auc", "calibration", "clicks", "operator"):
+for _reason in ("auc", "calibration", "clicks", "operator", "not_learned", "not_finite"):
     PUBLISH_HELD.labels(_reason)
 
 

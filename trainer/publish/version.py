@@ -88,6 +88,8 @@ class VersionSnapshot:
         champion: role of the ranking model whose values the rows hold.
         kept: of a complete version on rank 0, the keys of all look-up rows and histories, for
             trainer.publish.sweep; None: nothing is swept.
+        broken: words on numbers that are not finite, for which the version must not be published; "": there
+            are none.
     """
 
     step: int
@@ -101,6 +103,7 @@ class VersionSnapshot:
     spool: Spool | CopyAhead | None = None
     champion: str = "rank"
     kept: Mapping[str, I64] | None = None
+    broken: str = ""
 
     @property
     def written(self) -> int:

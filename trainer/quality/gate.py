@@ -194,7 +194,8 @@ class PublishGate(Part):
         return max(1, self.rule.window // PANES)
 
     def _count(self, logit: F32, label: Labels) -> None:
-        place = np.clip(((logit + LIMIT) * (BINS / (2 * LIMIT))).astype(np.int64), 0, BINS - 1)
+        bins = (np.clip(logit, -LIMIT, LIMIT) + LIMIT) * (BINS / (2 * LIMIT))
+        place = np.minimum(bins.astype(np.int64), BINS - 1)
         clicked = label > 0.5
         for kind in (0, 1):
             self._counts[-1, kind] += np.bincount(place[clicked == kind], minlength=BINS)

@@ -118,9 +118,15 @@ BOARD = Board(
                 ),
                 lines(
                     "Versions held",
-                    "1 while no version is published, by the publish gate or an operator.",
+                    "1 while no version is published: by the publish gate, an operator or a broken model.",
                     "bool",
                     ("max by (reason) (livectr_publish_held{@})", "{{reason}}"),
+                ),
+                lines(
+                    "Versions withheld",
+                    "Versions with a number that is not finite. Should be 0; the trainer's log names it.",
+                    "ops",
+                    (rate("livectr_withheld_versions_total", "namespace"), "{{namespace}}"),
                 ),
                 lines(
                     "AUC at the publish gate",

@@ -75,7 +75,8 @@ def add(commands: Any) -> None:
         type=count,
         metavar="N",
         help="generation of the checkpoint, as `livectr versions list` shows it [newest kept one that passed "
-        "the publish gate and is a minute older than what is served; of a younger run the oldest]",
+        "the publish gate, learned its batches and is a minute older than what is served; of a younger run "
+        "the oldest]",
     )
     _add_reason(rolling)
 

@@ -1,0 +1,172 @@
+"""Numbers that are not finite: no version has one, a run that learns nothing ends, generations say so."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+import livectr.trainer.schedule
+from livectr.ingest.language.promotion import Promotion
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import LR, DeepFM, sgd
+from livectr.system.errors import InternalError
+from livectr.trainer.build import build
+from livectr.trainer.checkpoint.keeping import readable
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.publish.telemetry import PUBLISH_HELD, WITHHELD_VERSIONS
+from livectr.trainer.run import Training, train
+from livectr.trainer.unlearned import SKIPPED_IN_A_ROW
+from tests.metrics_page import metric_value
+from tests.redis_values import manifest_in
+from tests.trainer.planted_log import contest_pipeline, write_log
+
+BATCH = 16
+OVERFLOWS = LR(optimiser=sgd(lr=3e38))
+"""Model whose rows are infinite after its first batch."""
+
+
+def pipeline(model: Any = None) -> Pipeline:
+    return contest_pipeline(challengers={}, promotion=Promotion(), rank=model or LR())
+
+
+def options(source: str, folder: Path, **changes: Any) -> TrainOptions:
+    run: dict[str, Any] = dict(
+        until_end=True, batch_size=BATCH, batch_ramp=0, threads=1, min_examples=0,
+        checkpoint=str(folder / "checkpoint"),
+    )  # fmt: skip
+    return TrainOptions(source, **run | changes)
+
+
+def test_a_broken_model_is_not_published(
+    tmp_path: Path, client: redis.Redis, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A learning rate that overflows: the log says which table and key. Later batches are not learned."""
+    withheld = metric_value(WITHHELD_VERSIONS)
+    source = write_log(tmp_path / "logs", 20 * BATCH)
+    run = options(source, tmp_path, publish=redis_url, max_steps=1)
+    with caplog.at_level(logging.INFO):
+        train(pipeline(OVERFLOWS), run)
+    assert manifest_in(client).examples == 0, "the model that has learned nothing"
+    assert metric_value(WITHHELD_VERSIONS) == withheld + 1
+    assert metric_value(PUBLISH_HELD, reason="not_finite") == 1
+    assert " rows of table C" in caplog.text and ", the first of key " in caplog.text, caplog.text
+    assert "the last version was not published: numbers of the model are not finite" in caplog.text
+    newest = readable(tmp_path / "checkpoint")[-1]
+    assert not newest.sound and newest.quality["held"].startswith("not finite: ")
+
+    train(pipeline(OVERFLOWS), replace(run, max_steps=None))
+    newest = readable(tmp_path / "checkpoint")[-1]
+    assert newest.quality["held"] == "not learned: the newest 19 batches" and newest.quality["skipped"] == 19
+    assert manifest_in(client).examples == 0 and metric_value(PUBLISH_HELD, reason="not_learned") == 1
+
+
+def test_servers_stay_with_the_last_whole_model(
+    tmp_path: Path, client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that no batch has is spoiled in memory, as by a fault of the program; it is erased later."""
+    monkeypatch.setattr(livectr.trainer.schedule, "CHECKPOINT_PAUSE", 0.0)
+    source = write_log(tmp_path / "logs", 300 * BATCH)
+    run = options(
+        source, tmp_path, publish=redis_url, publish_interval_s=1e-6, checkpoint_interval_s=0.0,
+        keep_ages="1ms,1s,2s,3s",
+    )  # fmt: skip
+    unused = np.array([10**6])
+    with connect() as collectives, ExitStack() as resources:
+        parts, stages = build(pipeline(), run, collectives, resources)
+        table, commits = parts.step.tables["C2"], stages.commits
+
+        def spoil() -> Iterator[None]:
+            while commits.versions < 3:
+                yield
+            before = metric_value(WITHHELD_VERSIONS)
+            table.find_or_insert(unused)
+            table.assign(unused, np.full_like(table.export()[1][:1], np.nan))
+            while metric_value(WITHHELD_VERSIONS) == before:
+                yield
+            served = manifest_in(client).version
+            while metric_value(WITHHELD_VERSIONS) < before + 10:
+                yield
+            assert manifest_in(client).version == served, "no version came while a row was spoiled"
+            while (spoiled := readable(tmp_path / "checkpoint")[-1]).sound:
+                yield
+            assert spoiled.quality["held"] == "not finite: 1 rows of table C2, the first of key 1000000"
+            table.erase(unused)
+            while commits.versions < served + 3:
+                yield
+            ended.append(served)
+
+        ended: list[int] = []
+        script = spoil()
+        Training(parts, stages, lambda: next(script, None) is not None).run()
+    assert ended and manifest_in(client).version > ended[0]
+    assert metric_value(PUBLISH_HELD, reason="not_finite") == 0
+
+
+def test_a_run_whose_model_is_broken_ends(tmp_path: Path, client: redis.Redis, redis_url: str) -> None:
+    source = write_log(tmp_path / "logs", (SKIPPED_IN_A_ROW + 20) * BATCH)
+    with pytest.raises(InternalError) as ended:
+        train(pipeline(OVERFLOWS), options(source, tmp_path, publish=redis_url))
+    said = str(ended.value)
+    assert said.startswith(f"{SKIPPED_IN_A_ROW} batches in a row were not learned, since their gradients")
+    assert "the model holds numbers that are not finite (" in said and " rows of table C" in said
+    assert "no generation of a whole model is kept: lower the learning rates" in said
+    assert manifest_in(client).examples == 0
+
+
+@pytest.fixture
+def priced(tmp_path: Path) -> Path:
+    """Log of examples with a price, whose prices overflow after the first ten batches."""
+    (tmp_path / "logs" / "shown").mkdir(parents=True)
+    prices = [1.0] * (10 * BATCH) + [3e38] * ((SKIPPED_IN_A_ROW + 20) * BATCH)
+    lines = [
+        json.dumps({"user": i % 7, "price": price, "label": float(i % 3 == 0)})
+        for i, price in enumerate(prices)
+    ]
+    (tmp_path / "logs" / "shown" / "0.jsonl").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def priced_pipeline() -> Pipeline:
+    shown = Stream("shown", key="user", columns={"user": "int64", "price": "float32", "label": "float32"})
+    log = labelled(shown, label="label")
+    return Pipeline(
+        log, sparse={"user": shown.user}, dense={"price": shown.price}, rank=DeepFM(dim=2, hidden=(4,))
+    )
+
+
+def test_a_run_whose_log_overflows_ends(priced: Path, client: redis.Redis, redis_url: str) -> None:
+    """Nothing of it is committed: a run with a mended pipeline goes on before the first such row."""
+    source = f"file:{priced / 'logs'}"
+    run = options(source, priced, publish=redis_url, publish_interval_s=1e-6)
+    train(priced_pipeline(), replace(run, max_steps=10))
+    assert readable(priced / "checkpoint")[-1].sound
+    with pytest.raises(InternalError) as ended:
+        train(priced_pipeline(), run)
+    said = str(ended.value)
+    assert (
+        "the model's numbers are finite, so look at the dense features that come (clip(x, low, high)" in said
+    )
+    (before,) = [m for m in readable(priced / "checkpoint") if m.sound][-1:]
+    assert said.endswith(
+        f"`livectr versions rollback --generation {before.generation} --and-train` goes back to the last "
+        f"whole model, of {10 * BATCH} examples"
+    )
+    assert manifest_in(client).examples == 10 * BATCH
+
+
+def test_a_generation_says_that_batches_are_not_learned(priced: Path) -> None:
+    run = options(f"file:{priced / 'logs'}", priced, max_steps=13)
+    train(priced_pipeline(), run)
+    newest = readable(priced / "checkpoint")[-1]
+    assert newest.quality["skipped"] == 3 and not newest.sound

@@ -212,6 +212,21 @@ def log_folder(url: str) -> Path:
     return Path(rest.removeprefix("//"))
 
 
+def no_topic(missing: Iterable[str], place: str, existing: Iterable[str]) -> ConnectError:
+    """Make the error for topics that a broker does not have.
+
+    Args:
+        missing: topics.
+        place: of the broker, for the message.
+        existing: its topics; those of Kafka's own are left out.
+    """
+    others = ", ".join(sorted(topic for topic in existing if not topic.startswith("__")))
+    return ConnectError(
+        f"there is no topic {', '.join(missing)} at {place}; "
+        + (f"its topics are {others}" if others else "it has no topics yet")
+    )
+
+
 def no_answer(url: str) -> ConnectError:
     """Make the error for brokers that do not answer, or not as a client expects.
 

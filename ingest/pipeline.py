@@ -352,9 +352,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
     Raises:
         ConfigError: the file does not exist, raises, or has no such variable; with "file:line: message".
     """
-    file = Path(path)
-    if not file.is_file():
-        raise ConfigError(f"pipeline file {file} does not exist")
+    file = pipeline_file(path)
     sys.path.insert(0, str(file.resolve().parent))
     try:
         names = runpy.run_path(str(file))
@@ -366,6 +364,22 @@ def load_pipeline(path: str | Path) -> Pipeline:
     if not isinstance(pipeline, Pipeline):
         raise ConfigError(f"{file}: there is no variable `pipeline = Pipeline(...)`")
     return pipeline
+
+
+def pipeline_file(path: str | Path) -> Path:
+    """Path of a pipeline file that exists.
+
+    Raises:
+        ConfigError: it does not, or is a folder.
+    """
+    file = Path(path)
+    if file.is_dir():
+        inside = sorted(each.name for each in file.glob("*.py"))
+        name = "pipeline.py" if "pipeline.py" in inside else inside[0] if len(inside) == 1 else "FILE.py"
+        raise ConfigError(f"{file} is a folder: name the pipeline file, such as {file / name}")
+    if not file.is_file():
+        raise ConfigError(f"pipeline file {file} does not exist")
+    return file
 
 
 def _located(file: Path, error: BaseException) -> str:

@@ -33,9 +33,9 @@ ORDER = {
     "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
     "decode sources join materialized common_features content",
     "trainer": "telemetry step_settings warm_parts keep_rule ramp options process host_copies groups "
-    "feature_parts comm setup part counts placement content tables des finite checkpoint main_step learner publish "
-    "stream delayed quality carry holds progress parts commit_state change_marks schedule commits stages "
-    "unlearned build report run",
+    "feature_parts comm setup part counts placement content tables des finite checkpoint main_step learner "
+    "publish stream delayed quality carry holds progress parts commit_state change_marks schedule commits "
+    "stages unlearned build report run",
     "serving": "front errors deadlines limits canary options tracing metrics reply pauses probes tls "
     "access connections version request served score server roles sides describe workers app",
     "livectr": "checkout console evaluation local ops prebuilt secrets config simulator demo library logs "

@@ -25,7 +25,7 @@ from kafka.errors import (
     UnsupportedCodecError,
 )
 
-from livectr.ingest.addresses import kafka_options, no_answer, registry_options
+from livectr.ingest.addresses import kafka_options, no_answer, no_topic, registry_options
 from livectr.ingest.chunks import BEGINNING, Position
 from livectr.ingest.chunks import TopicPartition as Place
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters
@@ -38,7 +38,7 @@ from livectr.ingest.language.tables import Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.kafka_batches import bound_batches
 from livectr.ingest.sources.kafka_blocks import RecordBlock, use_blocks
-from livectr.system.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
+from livectr.system.errors import ConfigError, InternalError, MismatchError, UserError
 
 _CONNECT_TIMEOUT_MS = 5_000
 _POLL_MS = 200
@@ -115,12 +115,8 @@ class KafkaSource(BackgroundSource):
             existing = self._consumer.topics()
             missing = [topic for topic in self._decoders if topic not in existing]
             if missing:
-                own = ("__", TOPIC)
-                others = ", ".join(sorted(topic for topic in existing if not topic.startswith(own)))
-                raise ConnectError(
-                    f"there is no topic {', '.join(missing)} at {self._url}; "
-                    f"its topics are {others or 'none'}"
-                )
+                others = (topic for topic in existing if not topic.startswith(TOPIC))
+                raise no_topic(missing, self._url, others)
             return {topic: sorted(self._consumer.partitions_for_topic(topic)) for topic in self._decoders}
         except KafkaError as error:
             raise no_answer(self._url) from error

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.guess.facts import Sample, joined, read_sample
-from livectr.ingest.addresses import kafka_options, no_answer, topic_address
+from livectr.ingest.addresses import kafka_options, no_answer, no_topic, topic_address
 from livectr.logs.account import Account
 from livectr.logs.arrow_rows import is_plain, plain
 from livectr.logs.json_rows import batch_of, flattened, json_lines
@@ -134,8 +134,7 @@ def _places(consumer: Any, brokers: str, topic: str) -> list[Any]:
 
     known = consumer.topics()
     if topic not in known:
-        others = ", ".join(sorted(name for name in known if not name.startswith("__")))
-        raise ConnectError(f"there is no topic {topic} at {brokers}; its topics are {others or 'none'}")
+        raise no_topic([topic], brokers, known)
     return [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
 
 
@@ -257,6 +256,7 @@ def _rows(messages: list[_Message], account: Account) -> _Found:
             raise ConfigError(f"topic {account.path}: {error}") from None
         _add_paths(row, "", "", False, found)
         found.places.append(texts[line - 1])
+    _leave_mixed(rows, found)
     if rows:
         names = dict.fromkeys(name for row in rows for name in row)
         for name in names:
@@ -284,6 +284,32 @@ def _rows(messages: list[_Message], account: Account) -> _Found:
             if not is_plain(kind) and not pa.types.is_null(kind):
                 found.left_out[name] = f"holds {kind}, which is no number, text or list"
     return found
+
+
+def _leave_mixed(rows: list[dict[str, Any]], found: _Found) -> None:
+    """Choose between a plain column and the values of objects where a log has both under one name.
+
+    The few of the rarer kind are dead letters in training. Where both are many, neither can be declared.
+    """
+    inside: dict[str, list[str]] = {}
+    for name, path in found.paths.items():
+        inside.setdefault(path.partition(".")[0], []).append(name)
+    for origin, names in inside.items():
+        plain = sum(row.get(origin) is not None for row in rows)
+        objects = sum(any(row.get(name) is not None for name in names) for row in rows)
+        if not plain:
+            continue
+        gone = [
+            *([origin] if plain <= STRAY * len(rows) else ()),
+            *(names if objects <= STRAY * len(rows) else ()),
+        ]
+        if not gone:
+            why = f"{origin} is an object in {objects:,} records, and a plain value in {plain:,}"
+            found.left_out |= dict.fromkeys((origin, *names), why)
+        for name in gone:
+            found.paths.pop(name, None)
+            for row in rows:
+                row.pop(name, None)
 
 
 def _leave_strays(rows: list[dict[str, Any]], name: str) -> None:

@@ -29,6 +29,7 @@ class Comparison:
     Attributes:
         paired: the examples that both have scored.
         seen: measures that were taken last; None: nothing is in both runs yet.
+        of: examples that both had scored then; `seen` is of the newer of them.
         verdict: of the rule; it stays once it is not to wait.
     """
 
@@ -42,6 +43,7 @@ class Comparison:
     ) -> None:
         self.paired = PairedRuns(old, new, passed=passed)
         self.seen: Measures | None = None
+        self.of = 0
         self.verdict = Verdict(Outcome.WAIT, "")
         self._rule = rule
         self._begun = self._asked = 0
@@ -73,12 +75,12 @@ class Comparison:
             asked, first = at or seen, self._begun - (count - len(paired.left))
             end = max(1, first + asked)
             newer = slice(min(max(0, first + asked // 2), end - 1), end)
-            self.seen = measured(paired.left[newer], paired.right[newer])
+            self.seen, self.of = measured(paired.left[newer], paired.right[newer]), asked
             self.verdict = self._rule.judge(self.seen, asked, end=over)
             return at > 0
         if time.monotonic() >= self._next_measure and (self.seen is None or self.seen.examples < count):
             began = time.monotonic()
-            self.seen = measured(paired.left, paired.right)
+            self.seen, self.of = measured(paired.left, paired.right), len(paired.left)
             # Trainers want the cores, too: at most a tenth of the time is spent here.
             self._next_measure = time.monotonic() + max(MEASURE_EVERY_S, 10 * (time.monotonic() - began))
         return False
@@ -111,7 +113,7 @@ def judge_runs(old: Path, new: Path, rule: Rule, say: Callable[[str], None], *, 
         asked = compared.judge(over=every_s is None)
         verdict = compared.verdict
         if verdict.outcome is not Outcome.WAIT:
-            show(compared.seen)
+            show(compared.seen, compared.of)
             say(f"{verdict.outcome}: {verdict.reason}")
             return 0 if verdict.outcome is Outcome.PROMOTE else NOT_PROMOTED
         if asked:

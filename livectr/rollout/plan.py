@@ -117,6 +117,14 @@ def words_of_other_shell(verb: str, checkpoint: Path, url: str) -> str:
 def _in_run(asked: Asked, pipeline: Pipeline, old: OldRun) -> tuple[RolloutOptions, Stage, str]:
     was, checkpoint = old.value("pipeline") or "", old.value("checkpoint") or ""
     if Path(was).resolve() == Path(asked.new).resolve():
+        newest = newest_manifest(Path(checkpoint))
+        theirs = newest.identity if newest is not None else {}
+        if theirs and theirs == identity_of(pipeline, theirs["seed"]):
+            copy = Path(asked.new).with_name("new.py")
+            raise ConfigError(
+                f"{asked.new} runs already, as it is in the file: there is nothing to roll out. Make the "
+                f"next change in a copy, and say `livectr rollout {copy}`."
+            )
         raise ConfigError(
             f"{asked.new} is the file of the pipeline that runs, and a part that starts again reads it. Undo "
             "the change, and make it in a copy."

@@ -45,7 +45,7 @@ from livectr.trainer.warm_parts import parse_relearn
 LOOK_S = 0.5
 STOPPED = 130
 """Exit code after Ctrl-C."""
-PROMOTE, ABORT = "promote", "abort"
+PROMOTE, ABORT, SHARE = "promote", "abort", "share"
 """Wishes of another shell."""
 
 
@@ -192,6 +192,7 @@ class _Rollout:
         self._version_before: int | None = None
         self._offered = self._away = False
         self._share, self._step = 0.0, 0
+        self._by_hand: float | None = None  # the step's share in place of the rollout's
         self._first: tuple[int, int] | None = None
         self._next_lease = 0.0
         self._next_line = time.monotonic() + LINE_EVERY_S
@@ -214,7 +215,7 @@ class _Rollout:
         except BaseException as error:
             self._withdraw(record, str(error) or type(error).__name__, NOT_PROMOTED)
             raise
-        show(self._compared.seen)
+        show(self._compared.seen, self._compared.of)
         self._say(f"promoted {options.pipeline}: {reason}.")
         for line in told:
             self._say(line)
@@ -232,6 +233,8 @@ class _Rollout:
             asked = self._folder.asked()
             if asked is not None and asked[0] == ABORT:
                 return NOT_PROMOTED, asked[1] or "it was aborted by hand"
+            if asked is not None and asked[0] == SHARE:
+                self._by_hand, self._next_lease = float(asked[1]), 0.0
             ended = self._stage.ended()
             if ended:
                 return NOT_PROMOTED, f"the new trainer {ended}"
@@ -285,10 +288,16 @@ class _Rollout:
         steps = len(self._options.shares)
         return f"step {self._step + 1} of {steps}: " if steps > 1 else ""
 
+    @property
+    def _step_share(self) -> float:
+        """Share of requests that the canary is to have; 0 without one."""
+        shares = self._options.shares
+        return self._by_hand if self._by_hand is not None else shares[self._step] if shares else 0.0
+
     def _next_step(self) -> None:
         """Let the canary have its next share, and ask the rule anew, once servers have that of this step."""
-        if self._share == self._options.shares[self._step]:
-            self._step += 1
+        if self._share == self._step_share:
+            self._step, self._by_hand = self._step + 1, None
             self._compared.begin()
             self._next_lease = 0.0
 
@@ -308,11 +317,11 @@ class _Rollout:
             fit = not self._fresh_only or version != self._version_before or ended
             self._version = version if fit else 0
             # A version that an earlier rollout has left in the namespace is not fit to answer.
-            if self._version and version != self._version_before and options.shares:
+            share = self._step_share
+            if self._version and version != self._version_before and (share or self._share):
                 if not self._offered:
                     self._stage.offer()
                     self._offered = True
-                share = options.shares[self._step]
                 set_share(options.redis, options.stable, options.canary, share, lease=True)
                 if share != self._share:
                     self._say(f"the canary gets {share:.4g} of the requests")
@@ -343,7 +352,7 @@ class _Rollout:
         left = self._catching_up.left
         ended = replace(record, phase=Phase.ENDED, said=f"not promoted: {reason}", pid=0, born=0, again=left)
         self._folder.write(ended)
-        show(self._compared.seen)
+        show(self._compared.seen, self._compared.of)
         tell(
             f"{options.pipeline} was not promoted: {reason}. {answers} The new trainer has ended; its "
             f"checkpoint is {options.checkpoint}."

@@ -28,11 +28,17 @@ def progress(seen: Measures | None, count: int, alone: tuple[int, int]) -> str:
     )
 
 
-def show(seen: Measures | None) -> None:
-    """Print the table of what was measured last."""
+def show(seen: Measures | None, asked: int) -> None:
+    """Print the table of what was measured last.
+
+    Args:
+        seen: measures; None: nothing is printed.
+        asked: examples in both at that time, of which the newer are measured.
+    """
     if seen is None:
         return
-    table = Table(title=f"{seen.examples:,} examples in both", title_justify="left")
+    newer = f"the newer {seen.examples:,} of " if seen.examples < asked else ""
+    table = Table(title=f"{newer}{max(asked, seen.examples):,} examples in both", title_justify="left")
     table.add_column("measure", no_wrap=True)
     for name in ("old", "new", "new − old", "± 95 %"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -100,7 +100,9 @@ def _gate(trainer: Trainer) -> str:
 
 
 def _topics(topics: Sequence[Topic]) -> Table:
-    table = _table("", "topic", "read", "rows/s", "lag", "newest is old", "in the checkpoint", right=1)
+    table = _table(
+        "", "topic", "read", "rows/s of 10 s", "lag", "newest is old", "in the checkpoint", right=1
+    )
     for topic in topics:
         table.add_row(
             topic.name,

@@ -45,6 +45,8 @@ def chosen_folder(said: str | None) -> RunFolder:
     if said is not None:
         folder = RunFolder(Path(said)) if Path(said).is_dir() else folder_for(said)
         if not folder.exists:
+            folder = next((one for one in known_folders() if _serves(one, said)), folder)
+        if not folder.exists:
             raise ConfigError(f"{said} is neither the folder of a run nor a pipeline that was run from here.")
         return folder
     found = running_folders()
@@ -53,6 +55,13 @@ def chosen_folder(said: str | None) -> RunFolder:
     if len(found) > 1:
         raise ConfigError(f"several runs are up; say one of {', '.join(map(word_of, found))}.")
     return found[0]
+
+
+def _serves(folder: RunFolder, pipeline: str) -> bool:
+    """Tell if a file is the pipeline that a run's servers serve, as after a rollout was promoted."""
+    trainer = served_trainer(folder)
+    file = trainer.setting("pipeline") if trainer is not None else None
+    return file is not None and Path(file).resolve() == Path(pipeline).resolve()
 
 
 def served_trainer(folder: RunFolder) -> Part | None:

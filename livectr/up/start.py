@@ -6,14 +6,18 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 
+from livectr.local.ports import is_free
 from livectr.system.errors import ConfigError, DataError
 from livectr.trainer.process import stop_signals
-from livectr.up.folder import Kind, Phase, RunFolder, State
+from livectr.up.folder import Kind, Part, Phase, RunFolder, State
 from livectr.up.pipeline_process import PipelineProcess
 from livectr.up.plan import UpOptions, plan
 from livectr.up.runs import check_down, from_here, served_trainer, word_of
 from livectr.up.screen import Progress, say, show_parts
 from livectr.up.supervisor import Supervisor
+
+STARTS = 3
+"""Starts until the parts have ports: another process may take one between the look for it and the bind."""
 
 
 def up(options: UpOptions | None, folder: RunFolder) -> int:
@@ -35,21 +39,31 @@ def up(options: UpOptions | None, folder: RunFolder) -> int:
     with folder.owned(), stop_signals() as asked, closing(_loading(options, folder)) as pipeline:
         folder.forget()
         has_prerank, before = pipeline.has_prerank(), folder.parts()
-        if options is not None:
-            parts = plan(options, from_here(folder.path), before, has_prerank=has_prerank)
-            folder.write_parts(parts)
-        run = _Run(folder, pipeline, asked)
-        try:
-            run.go()
-        finally:
-            folder.forget()
-        if run.failed is not None:
-            if before:
-                folder.write_parts([*before.values()])  # `livectr up` alone goes on as the run was left
+        for _ in range(STARTS):
+            if options is not None:
+                parts = plan(options, from_here(folder.path), before, has_prerank=has_prerank)
+                folder.write_parts(parts)
+            run = _Run(folder, pipeline, asked)
+            try:
+                run.go()
+            finally:
+                folder.forget()
+            if run.failed is None:
+                return 0
             name, reason = run.failed
-            kind = DataError if "exit code 3" in reason else ConfigError
-            raise kind(f"the {name} {reason}; {word_of(folder)}/{name}.log has more.")
-        return 0
+            if options is None or not _is_taken(folder.parts()[name]):
+                break
+            say(f"somebody else has taken {folder.parts()[name].address} meanwhile: starting again.")
+        if before:
+            folder.write_parts([*before.values()])  # `livectr up` alone goes on as the run was left
+        kind = DataError if "exit code 3" in reason else ConfigError
+        raise kind(f"the {name} {reason}; {word_of(folder)}/{name}.log has more.")
+
+
+def _is_taken(part: Part) -> bool:
+    """Tell if somebody else listens where a part that has ended was to answer."""
+    host, _, port = part.address.rpartition(":")
+    return bool(host) and not is_free(host.strip("[]"), int(port))
 
 
 def _loading(options: UpOptions | None, folder: RunFolder) -> PipelineProcess:

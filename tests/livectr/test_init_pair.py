@@ -282,6 +282,34 @@ def test_two_topics_become_a_label_join(
     )
 
 
+@pytest.mark.parametrize(("every", "declared"), [(2, ""), (400, "object"), (-400, "plain")])
+def test_a_column_of_objects_and_numbers_makes_a_pipeline_that_loads(
+    here: Path,
+    kafka_url: str,
+    topic_name: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+    every: int,
+    declared: str,
+) -> None:
+    """Half of each: left out, with the reason; of a rare kind the other one is declared."""
+    views, clicks = feed(VIEWS)
+    for number, view in enumerate(views):
+        rare = number % abs(every) == 0
+        view["shelf"] = {"row": number % 3, "side": "left"} if rare == (every < 0) else number % 7
+    shown, clicked = topic_name("views"), topic_name("clicks")
+    create_topics(kafka_url, dict.fromkeys((shown, clicked), 2))
+    producer = KafkaProducer(bootstrap_servers=kafka_servers(kafka_url))
+    for topic, rows in ((shown, views), (clicked, clicks)):
+        for row in rows:
+            producer.send(topic, json.dumps(row).encode(), key=str(row["visitor"]).encode())
+    producer.close()
+    assert init("--impressions", f"{kafka_url}/{shown}", "--clicks", f"{kafka_url}/{clicked}") == 0
+    assert ("is an object in" in capsys.readouterr().out) == (not declared)
+    made = Path("made/pipeline.py").read_text()
+    assert ("shelf_row" in made, '"shelf": "int64"' in made) == (declared == "object", declared == "plain")
+    load_pipeline(Path("made/pipeline.py"))
+
+
 def test_topics_are_read_from_where_both_have_messages(
     here: Path,
     kafka_url: str,

@@ -312,6 +312,12 @@ def test_what_cannot_continue_is_refused_before_anything_starts(
         (["rollout", "status", "--checkpoint", "nowhere"], "there is no rollout in nowhere"),
         (["rollout", "status"], "say --checkpoint"),
         (["rollout", "share", "--publish", world.url], "say the share"),
+        (["rollout", "share", "10%"], "no rollout was run from here: say --namespace"),
+        (["rollout", "share", "10%", "--namespace", "b"], "say --publish with the Redis"),
+        (
+            ["rollout", "statu"],
+            "'statu' is neither a pipeline file nor one of status, promote, abort, share; did",
+        ),
         (["rollout", "other.py", "more"], "'more' is too much"),
     ):
         assert main([*words]) == 2, words
@@ -369,6 +375,10 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(
                         turn=world.feed,
                         why=lambda: world.said("killed.txt"),
                     )
+                    if namespace == "livectr-new-2":
+                        with world.command("rollout", "share", "60%", out="share.txt") as share:
+                            assert share.wait(left_s()) == 0, world.said("share.txt")
+                        until(lambda: "the canary gets 0.6 of" in world.said("killed.txt"))
                     rollout.kill()
                 assert namespace in str(run.parts()["rank"].command)
 
@@ -405,7 +415,7 @@ def test_beside_a_run_of_up_it_needs_no_other_flag(
             assert share_of(f"redis://{parts['redis'].address}", "livectr", "livectr-new") is None
             with world.command("rollout", "new.py", out="same.txt") as same:
                 assert same.wait(left_s()) == 2
-            assert "new.py is the file of the pipeline that runs" in world.said("same.txt")
+            assert "new.py runs already, as it is in the file: there is nothing to" in world.said("same.txt")
             killed("twin/new.py", "livectr-new-2")
             assert sorted(run.parts()) == ["rank", "redis", "trainer-new", "trainer-new-2"]
             for more, then in ((), parts), (("--checkpoint", ".livectr/old/checkpoint-new"), before):

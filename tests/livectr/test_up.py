@@ -9,8 +9,10 @@ import random
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,11 @@ from typing import Any
 import pytest
 
 from livectr.cli import build_parser, main
-from livectr.local.ports import free_ports
+from livectr.local.ports import free_ports, is_free
+from livectr.system.errors import ConfigError
+from livectr.up import plan
 from livectr.up.folder import Kind, Part, RunFolder, Running, State
+from livectr.up.runs import chosen_folder
 from tests.waiting import left_s, until
 
 ROWS = 1500
@@ -269,11 +274,12 @@ def test_a_wrong_start_ends_with_a_sentence(tmp_path: Path) -> None:
     run.path.mkdir(parents=True)
     run.write_parts([Part("trainer-new", Kind.TRAINER, ("train", "--pipeline", "shop/new.py"))])
     before = run.parts()
-    words = [str(PROGRAM), "up", "shop/pipeline.py", "--source", "file:nowhere"]
+    (tmp_path / "empty").mkdir()
+    words = [str(PROGRAM), "up", "shop/pipeline.py", "--source", "file:empty"]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=left_s(), check=False)
     assert ended.returncode == 2
     (said,) = [line for line in ended.stderr.splitlines() if line.startswith("livectr: ")]
-    assert "the trainer ended with exit code 2: " in said and "nowhere" in said, ended.stderr
+    assert "the trainer ended with exit code 2: " in said and "empty has no folder" in said, ended.stderr
     assert run.parts() == before
 
 
@@ -312,6 +318,72 @@ def test_words_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert main(["up"]) == 2 and main(["up", "--kafka"]) == 2
     assert main(["status"]) == 2 and main(["down"]) == 2 and main(["down", "elsewhere"]) == 2
     assert main(["status", "--server", f"127.0.0.1:{free_ports(1)}"]) == 4
+
+
+def test_a_start_that_is_refused_leaves_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "pipeline.py").write_text("import nowhere\n")
+    (tmp_path / "logs").mkdir()
+    for words, says in (
+        (["up", "nothing.py"], "pipeline file nothing.py does not exist"),
+        (["up", "shop"], "shop is a folder: name the pipeline file, such as shop/pipeline.py"),
+        (["rollout", "shop"], "shop is a folder: name the pipeline file, such as shop/pipeline.py"),
+        (
+            ["up", "shop/pipeline.py", "--source", "file:missing"],
+            "there is no folder missing; name the folder",
+        ),
+        (["up", "shop/pipeline.py", "--source", "file:logs"], "No module named 'nowhere'"),
+        (["up", "shop/pipeline.py", "--source", "file:logs", "--detach"], "No module named 'nowhere'"),
+    ):
+        assert main(words) == 2, words
+        said = capfd.readouterr().err
+        assert says in said, said
+        assert not (tmp_path / ".livectr").exists(), words
+
+
+def test_a_port_that_is_taken_meanwhile_is_left_to_whoever_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look for free ports finds one free that is taken before Redis binds it."""
+    monkeypatch.chdir(tmp_path)
+    write_shop(tmp_path)
+    run = RunFolder(tmp_path / ".livectr" / "shop")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken, looks = other.getsockname()[1], [True]
+        monkeypatch.setitem(plan.PORTS, "redis", taken)
+
+        def is_free_at_first(host: str, port: int) -> bool:
+            return (port == taken and bool(looks) and looks.pop()) or is_free(host, port)
+
+        monkeypatch.setattr(plan, "is_free", is_free_at_first)
+
+        def stop() -> None:
+            until(lambda: run.parts().get("redis") and run.parts()["redis"].address != f"127.0.0.1:{taken}")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        watcher = threading.Thread(target=stop)
+        watcher.start()
+        assert main(["up", "shop/pipeline.py"]) == 0
+        watcher.join()
+    assert not looks and f"127.0.0.1:{taken}" not in str(run.parts()["trainer"].command)
+
+
+def test_a_run_is_found_by_the_pipeline_that_a_rollout_promoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunFolder(tmp_path / ".livectr" / "shop")
+    served = Part("rank", Kind.SERVER, ("serve", "rank", "--pipeline", "shop/v3.py"))
+    trainer = Part("trainer-v3", Kind.TRAINER, ("train", "--pipeline", "shop/v3.py"))
+    run.write_parts([trainer, served])
+    assert chosen_folder("shop/v3.py").path == chosen_folder("shop").path == run.path
+    with pytest.raises(ConfigError, match="neither the folder of a run nor a pipeline that was run"):
+        chosen_folder("shop/v2.py")
 
 
 def test_versions_without_a_run_say_what_to_do(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 from collections.abc import Mapping
 from itertools import pairwise
@@ -97,6 +98,12 @@ def run(given: argparse.Namespace) -> int:
         return _share(given)
     if given.what in ACTIONS:
         return _act(given)
+    if not given.what.endswith(".py") and not Path(given.what).exists():
+        near = difflib.get_close_matches(given.what, ACTIONS, n=1)
+        raise ConfigError(
+            f"{given.what!r} is neither a pipeline file nor one of {', '.join(ACTIONS)}"
+            + (f"; did you mean {near[0]}?" if near else ".")
+        )
     return _roll_out(given)
 
 
@@ -135,15 +142,42 @@ def _settings(given: argparse.Namespace, pipeline: Mapping[str, Any] | None = No
 
 
 def _share(given: argparse.Namespace) -> int:
-    """Set the live share."""
+    """Set the live share, or ask the rollout beside `livectr up` to do so."""
+    settings, flags = _settings(given), given_settings(given)
+    if given.value is None:
+        raise ConfigError("say the share, such as `livectr rollout share 25%`.")
+    share = parse_share(given.value)
+    if "namespace" not in flags:
+        return _ask_for_share(given, share)
+    if settings.publish is None:
+        raise ConfigError("say --publish with the Redis, beside --namespace.")
     from livectr.rollout.share import set_share
 
-    settings, flags = _settings(given), given_settings(given)
-    if given.value is None or "namespace" not in flags or settings.publish is None:
-        raise ConfigError("say the share, --namespace with that of the canary, and --publish with the Redis.")
-    share, stable = parse_share(given.value), given.from_namespace or settings.namespace
+    stable = given.from_namespace or settings.namespace
     set_share(settings.publish, stable, flags["namespace"], share, lease=False)
     print(f"servers of {stable} with a canary of {flags['namespace']} give it {share:.4g} of the requests")
+    return 0
+
+
+def _ask_for_share(given: argparse.Namespace, share: float) -> int:
+    """Let the rollout that runs beside `livectr up` give its canary another share."""
+    from livectr.rollout.plan import folder_to_act, newest_rollout
+
+    up = folder_to_act(given.dir)
+    folder = newest_rollout(up) if up is not None else None
+    record = folder.read() if folder is not None else None
+    if folder is None or record is None:
+        raise ConfigError(
+            "no rollout was run from here: say --namespace with that of the canary, and --publish with the "
+            "Redis."
+        )
+    if not folder.running:
+        raise ConfigError(
+            f"the rollout of {record.pipeline} is not running: {record.said or 'it was killed'}. Say "
+            "--namespace with that of the canary, and --publish with the Redis."
+        )
+    folder.ask(SHARE, str(share))
+    print(f"the canary of {record.pipeline} gets {share:.4g} of the requests, once it has a version")
     return 0
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from livectr.commands.flags import command, count
@@ -68,16 +71,55 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run a pipeline until Ctrl-C, or detached."""
-    from livectr.up.runs import check_down, folder_for, from_here
+    from livectr.up.runs import check_down, folder_for
 
     start_log(given, "up")
     again = given.pipeline is None
     folder = _last_run(given) if again else folder_for(given.pipeline, given.dir)
     if not given.print:
         check_down(folder)
+    if not again:
+        _check_there(given)
+    with _removed_if_refused(folder):
+        return _run(given, folder, again=again)
+
+
+def _check_there(given: argparse.Namespace) -> None:
+    """Look for the pipeline file and the folder of the logs, before anything is started.
+
+    Raises:
+        ConfigError: one of them is not there.
+    """
+    from livectr.ingest.addresses import log_folder
+
+    if not Path(given.pipeline).is_file():
+        from livectr.ingest.pipeline import pipeline_file
+
+        pipeline_file(given.pipeline)
+    of_files = given.source is not None and given.source.startswith("file:")
+    if of_files and not (root := log_folder(given.source)).is_dir():
+        raise ConfigError(f"there is no folder {root}; name the folder that holds a folder for each topic")
+
+
+@contextmanager
+def _removed_if_refused(folder: RunFolder) -> Iterator[None]:
+    """Remove the folder of a run that has no parts, as one whose pipeline cannot be loaded."""
+    path, new, alone = folder.path, not folder.path.exists(), not folder.path.parent.exists()
+    try:
+        yield
+    finally:
+        if new and path.exists() and not folder.exists:
+            rmtree(path, ignore_errors=True)
+            if alone:
+                with suppress(OSError):  # another run has begun beside it
+                    path.parent.rmdir()
+
+
+def _run(given: argparse.Namespace, folder: RunFolder, *, again: bool) -> int:
     if given.detach and not given.print:
         return _detached(given, folder)
     from livectr.up.plan import UpOptions, command_of, plan
+    from livectr.up.runs import from_here
 
     if again and given.print:
         for part in folder.parts().values():

@@ -18,6 +18,7 @@ from livectr.ingest.language.expr import Expr
 from livectr.ingest.limits import FeatureLimits
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.arrow import exported
 from livectr.kernels.runtime.recycled import Recycled
 from livectr.system.errors import ConfigError, InternalError
 
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
     from livectr.ingest.extract.device_features import DeviceFeatures
     from livectr.ingest.extract.statistics import Statistics
     from livectr.ingest.plan.dag import FeaturePlan
-
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
 
 NO_LIMITS = FeatureLimits()
 _Bound: TypeAlias = tuple[npt.NDArray[np.int32], pa.RecordBatch]
@@ -336,12 +332,6 @@ def bind_columns(batch: pa.RecordBatch, roots: Sequence[Expr], *, encoded: bool 
                 raise ConfigError(f"column {root.name} is {array.type}, not {root.dtype}: {error}") from error
         arrays.append(array)
     return arrays
-
-
-def exported(batch: pa.RecordBatch) -> tuple[Any, int]:
-    """Owner and address of a batch as `ArrowArray` of Arrow's C data interface."""
-    capsule = batch.__arrow_c_array__()[1]
-    return capsule, _capsule_pointer(capsule, b"arrow_array")
 
 
 _FAILURES = {

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.extract.extractor import RootColumns, exported
+from livectr.ingest.extract.extractor import RootColumns
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.kernels.extract.staging import stage_columns
 from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.arrow import exported
 from livectr.system.errors import InternalError
 
 I64 = npt.NDArray[np.int64]

@@ -38,6 +38,12 @@ _ELEMENTS = (
 """Types of values; `Element` of `schema.hpp`."""
 
 
+def element_of(kind: pa.DataType) -> tuple[int, bool]:
+    """Number of an Arrow type's values among `Element` of `schema.hpp`, and whether it is a list of them."""
+    listed = pa.types.is_list(kind)
+    return _ELEMENTS.index(kind.value_type if listed else kind), listed
+
+
 class Code(IntEnum):
     """Kind of an error; `Code` of `schema.hpp`. Behind it are the two numbers of its sentence.
 

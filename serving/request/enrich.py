@@ -95,10 +95,7 @@ class Enricher:
             RefusedError: Redis refuses the read.
         """
         arrays = {name: self._column(column, request) for name, column in self._columns}
-        queries = [
-            LookupQuery(lk.table, key_of(self._column(lk.on, request)), lk.on == self._stream.key)
-            for lk in self._lookups
-        ]
+        queries = [LookupQuery(lk.table, key_of(self._column(lk.on, request))) for lk in self._lookups]
         result = self._lookup_rows.find(queries, self._history_names(request), prefetch)
         for lookup, rows in zip(self._lookups, result.rows, strict=True):
             arrays |= rows.columns(lookup.roots)

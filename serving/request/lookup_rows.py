@@ -17,10 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.language.tables import Table
+from livectr.kernels.request.lookup import I32
 from livectr.serving.errors import foreign_values
-from livectr.serving.request.lookup_columns import I32
 from livectr.serving.request.lookup_table import NEVER, LookupRoot, LookupTable
-from livectr.serving.request.user_table import UserTable
 from livectr.serving.version.breaker import DownError
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
@@ -30,11 +29,10 @@ from livectr.store.layout import I64, LOOKUP
 
 @dataclass(frozen=True)
 class LookupQuery:
-    """Keys i64[n] of a table; of_user: a request looks up its user in it."""
+    """Keys i64[n] of a table."""
 
     table: Table
     keys: I64
-    of_user: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class FoundRows:
         slots: i32[n].
     """
 
-    table: LookupTable | UserTable
+    table: LookupTable
     slots: I32
 
     def columns(self, roots: Sequence[LookupRoot]) -> dict[str, pa.Array]:
@@ -102,7 +100,7 @@ class LookupRows:
         self._reader = reader
         self._ttl_s = ttl_s
         self._max_rows = max_rows
-        self._tables: dict[str, LookupTable | UserTable] = {}
+        self._tables: dict[str, LookupTable] = {}
         self._swaps = 0
         """Number of calls of `changed`: a row that was read before the last call may be old."""
         self._moving: set[str] = set()
@@ -170,15 +168,15 @@ class LookupRows:
         read_at = min((_oldest(at, since, now) for at in instants), default=now)
         return LookupResult(found, history_values, complete, read_at, rows)
 
-    def _new_table(self, query: LookupQuery) -> LookupTable | UserTable:
-        new = UserTable(query.table) if query.of_user else LookupTable(query.table)
+    def _new_table(self, query: LookupQuery) -> LookupTable:
+        new = LookupTable(query.table)
         with self._lock:
             return self._tables.setdefault(query.table.topic, new)
 
     def _keep(
         self,
         query: LookupQuery,
-        table: LookupTable | UserTable,
+        table: LookupTable,
         keys: I64,
         values: Sequence[bytes | None],
         when: _Read,

@@ -1,7 +1,7 @@
 """Look-up rows in memory by column, so that a request reads its candidates' columns without a loop in Python.
 
-Rows are only appended: a changed row gets another slot, and its key points there. When most slots are
-garbage, the live rows move to a new table.
+A changed row gets another slot (`kernels.request.lookup`). When most slots are garbage, the live rows move to a
+new table.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ import pyarrow as pa
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.tables import Table
-from livectr.kernels.keys.keys import MISSING, KeyNumbers
-from livectr.serving.request.lookup_columns import FIRST, I32, LARGEST_BYTES, Column, column_of, grown
+from livectr.kernels.request.lookup import I32, StoredRows
 from livectr.store.layout import I64, decode_lookup_rows
 
 Row = list[object] | None
 NEVER = float("-inf")
 """Instant of a row that must be read again."""
+_SPARE = 1024
+"""Slots of garbage that are not worth a move."""
+_MOST_EXTENT = 1 << 29
+"""Bytes of texts, or items of lists, of a column at which its table is dropped; offsets are int32."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,11 @@ class LookupRoot:
 
     name: str
     column: str
-    dtype: str
 
     @staticmethod
     def of(root: Expr) -> LookupRoot:
         """Root of an expression."""
-        return LookupRoot(root.name, root.ref.column, root.dtype)
+        return LookupRoot(root.name, root.ref.column)
 
 
 class LookupTable:
@@ -50,44 +52,34 @@ class LookupTable:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._columns: dict[str, Column] = {name: column_of(d) for name, d in table.columns.items()}
-        self._numbers = KeyNumbers()
-        self._keys: I64 = np.zeros(FIRST, np.int64)  # by number
-        self._slot_of: I32 = np.zeros(FIRST, np.int32)  # by number
-        self._values: list[bytes | None] = []
-        self._read_at: npt.NDArray[np.float64] = np.zeros(FIRST)
+        self._types = [dtypes.arrow_type(dtype) for dtype in table.columns.values()]
+        self._place = {name: place for place, name in enumerate(table.columns)}
+        self.rows = StoredRows(self._types)
+        self._values: list[bytes | None] = [None]  # by slot
         self._lock = threading.Lock()
-        self._append([None], [None], NEVER)
 
     def __len__(self) -> int:
         """Number of slots, with garbage."""
-        return len(self._values)
+        return self.rows.sizes[0]
 
     @property
     def crowded(self) -> bool:
         """True if most slots are garbage."""
-        return len(self._values) > 2 * len(self._numbers) + FIRST
+        slots, keys, _ = self.rows.sizes
+        return slots > 2 * keys + _SPARE
 
     @property
     def full(self) -> bool:
         """True if a column of texts is near its limit."""
-        return any(2 * column.nbytes > LARGEST_BYTES for column in self._columns.values())
+        return self.rows.sizes[2] > _MOST_EXTENT
 
     def find(self, keys: I64) -> tuple[I32, npt.NDArray[np.float64]]:
         """Slots i32[n] of keys i64[n], and the instants f64[n] of time.monotonic() when they were read."""
-        with self._lock:
-            numbers = self._numbers.find(np.ascontiguousarray(keys))
-            if (known := numbers != MISSING).all():
-                slots = self._slot_of[numbers]
-            else:
-                slots = np.zeros(len(keys), np.int32)
-                slots[known] = self._slot_of[numbers[known]]
-            return slots, self._read_at[slots]
+        return self.rows.find(keys)
 
     def columns(self, slots: I32, roots: Sequence[LookupRoot]) -> dict[str, pa.Array]:
         """Values of the roots by name; a row that is not there has nulls."""
-        indices = pa.array(slots)
-        return {root.name: self._columns[root.column].take(slots, indices, root.dtype) for root in roots}
+        return {root.name: self.rows.take(self._place[root.column], slots) for root in roots}
 
     def put(self, keys: I64, values: Sequence[bytes | None], now: float) -> None:
         """Keep values of distinct keys i64[n] that were read at `now`.
@@ -100,59 +92,41 @@ class LookupTable:
         slots, _ = self.find(keys)
         new = [i for i, slot in enumerate(slots.tolist()) if not slot or self._values[slot] != values[i]]
         fresh = [values[i] for i in new]
-        decoded = iter(decode_lookup_rows([value for value in fresh if value is not None]))
-        rows = [None if value is None else next(decoded) for value in fresh]
+        columns = self._decoded(fresh)
         with self._lock:
-            self._read_at[slots[slots > 0]] = now
+            self.rows.touch(slots, now)
             if new:
-                first = len(self._values)
-                self._append(rows, fresh, now)
-                numbers = self._numbers.assign(np.ascontiguousarray(keys[new]))
-                self._keys = grown(self._keys, len(self._numbers))
-                self._slot_of = grown(self._slot_of, len(self._numbers))
-                self._keys[numbers] = keys[new]
-                self._slot_of[numbers] = np.arange(first, first + len(new))
+                self._values += fresh  # first: a slot that is found has its value
+                try:
+                    self.rows.add(keys[new], columns, now)
+                except MemoryError:
+                    del self._values[-len(fresh) :]
+                    raise
 
     def expire(self, keys: I64 | None) -> None:
         """Let the rows of keys i64[n] be read again; None: all rows."""
-        with self._lock:
-            if keys is None:
-                self._read_at[:] = NEVER
-                return
-            numbers = self._numbers.find(np.ascontiguousarray(keys))
-            self._read_at[self._slot_of[numbers[numbers != MISSING]]] = NEVER
+        self.rows.expire(keys)
 
     def moved(self) -> LookupTable:
-        """Copy of the live rows as they are now. Only their keys are copied under the lock."""
-        copy = LookupTable(self._table)
-        with self._lock:
-            count = len(self._numbers)
-            live, keys = self._slot_of[:count].copy(), self._keys[:count].copy()
-            read_at = self._read_at[live]
-        slots = np.concatenate([np.zeros(1, np.int32), live])  # slot 0 stays the row that was never read
-        copy._columns = {name: column.moved(slots) for name, column in self._columns.items()}
-        values = self._values
-        copy._values += [values[slot] for slot in live.tolist()]
-        copy._read_at = np.concatenate([copy._read_at[:1], read_at])
-        copy._keys, copy._slot_of = keys, np.arange(1, count + 1, dtype=np.int32)
-        copy._numbers.assign(keys)
+        """Copy of the live rows as they are now. Only their keys are copied under a lock."""
+        copy, values = LookupTable.__new__(LookupTable), self._values
+        copy._table, copy._types, copy._place = self._table, self._types, self._place
+        copy.rows, slots = self.rows.moved()
+        copy._values, copy._lock = [values[slot] for slot in slots.tolist()], threading.Lock()
         return copy
 
-    def _append(self, rows: Sequence[Row], values: Sequence[bytes | None], now: float) -> None:
-        nothing: list[object] = [None] * len(self._columns)
-        filled = [nothing if row is None else [*row, *nothing] for row in rows]
-        new = []
-        for place, dtype in enumerate(self._table.columns.values()):
-            column = [row[place] for row in filled]
+    def _decoded(self, values: Sequence[bytes | None]) -> list[pa.Array]:
+        """Columns of rows. Raises ValueError: a row does not decode."""
+        decoded = iter(decode_lookup_rows([value for value in values if value is not None]))
+        nothing: list[object] = [None] * len(self._types)
+        rows = [nothing if value is None else [*next(decoded), *nothing] for value in values]
+        columns = []
+        for place, (dtype, kind) in enumerate(zip(self._table.columns.values(), self._types, strict=True)):
+            column = [row[place] for row in rows]
             if dtype in dtypes.BYTES:
                 column = [base64.b64decode(v) if isinstance(v, str) else v for v in column]
             try:
-                new.append((pa.array(column, dtypes.arrow_type(dtype)), column))
+                columns.append(pa.array(column, kind))
             except (pa.ArrowException, OverflowError) as error:
                 raise ValueError(f"a look-up row of {self._table.topic} has no {dtype}: {error}") from error
-        for to, (array, column) in zip(self._columns.values(), new, strict=True):
-            to.append(array, column)
-        size = len(self._values) + len(rows)
-        self._read_at = grown(self._read_at, size)
-        self._read_at[len(self._values) : size] = now
-        self._values += values
+        return columns

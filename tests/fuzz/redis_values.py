@@ -11,7 +11,6 @@ import numpy as np
 
 from livectr.ingest.language.tables import Table
 from livectr.serving.request.lookup_table import LookupTable
-from livectr.serving.request.user_table import UserTable
 from livectr.store.hold import Hold
 from livectr.store.keyspace import Keyspace
 from livectr.store.layout import (
@@ -98,10 +97,8 @@ def _lookup_rows(values: list[bytes]) -> None:
         rows = decode_lookup_rows(values)
         assert len(rows) == len(values)
     keys = np.arange(len(values), dtype=np.int64)
-    for kind in (LookupTable, UserTable):
-        table = kind(TABLE)
-        with suppress(ValueError):
-            table.put(keys, values, 1.0)
+    with suppress(ValueError):
+        LookupTable(TABLE).put(keys, values, 1.0)
 
 
 def published_blobs(data: bytes) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +13,6 @@ from livectr.ingest.language.tables import Table
 from livectr.serving.errors import RefusedError
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
 from livectr.serving.request.lookup_table import LookupRoot, LookupTable
-from livectr.serving.request.user_table import UserTable
 from livectr.serving.version.breaker import DownError
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64, LOOKUP, Keyspace, encode_lookup_row
@@ -61,9 +59,8 @@ def listed(result: LookupResult) -> list[list[list[object] | None]]:
     return found
 
 
-@pytest.mark.parametrize("of_user", [False, True])
 @pytest.mark.parametrize("max_rows", [1000, 3])
-def test_the_newest_rows_are_found(max_rows: int, of_user: bool) -> None:
+def test_the_newest_rows_are_found(max_rows: int) -> None:
     store, rng = Store(), np.random.default_rng(0)
     lookup_rows = LookupRows(cast(Reader, store), ttl_s=0, max_rows=max_rows)
     rows: dict[int, list[object]] = {}
@@ -76,7 +73,7 @@ def test_the_newest_rows_are_found(max_rows: int, of_user: bool) -> None:
             rows[key] = [key, f"of {time // 10}"]  # often the same again
         store.put(ADS, key, rows.get(key))
         keys = rng.integers(0, 8, 5).tolist()
-        asked = [replace(q, of_user=of_user) for q in (query(ADS, *keys), query(USERS, 1, 2))]
+        asked = [query(ADS, *keys), query(USERS, 1, 2)]
         found = lookup_rows.find(asked, [b"history"])
         assert listed(found) == [[rows.get(key) for key in keys], [[1], None]]
         assert found.complete and found.histories == [None]
@@ -97,9 +94,8 @@ def test_fresh_rows_are_not_read_again_and_expired_rows_answer_while_redis_is_do
     assert (listed(away), away.histories, away.complete) == ([[[1, "one"], None]], [None], False)
 
 
-@pytest.mark.parametrize("of_user", [False, True])
-def test_a_row_is_read_again_when_a_version_lists_it(of_user: bool) -> None:
-    store, all_of_them = Store(), replace(query(ADS, 1, 2, 3), of_user=of_user)
+def test_a_row_is_read_again_when_a_version_lists_it() -> None:
+    store, all_of_them = Store(), query(ADS, 1, 2, 3)
     lookup_rows = LookupRows(cast(Reader, store))
     for key in (1, 2):
         store.put(ADS, key, [key, "old"])
@@ -131,16 +127,14 @@ def test_a_row_that_was_read_before_a_swap_is_not_kept_over_it() -> None:
     assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
 
 
-@pytest.mark.parametrize("of_user", [False, True])
 def test_a_row_that_was_read_before_a_swap_is_old_from_the_first(
-    of_user: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another request may look between the moments at which it is kept and found to be old."""
     store = Store()
     lookup_rows = LookupRows(cast(Reader, store))
-    asked = replace(query(ADS, 1), of_user=of_user)
-    kind = UserTable if of_user else LookupTable
-    put, seen = kind.put, []
+    asked = query(ADS, 1)
+    put, seen = LookupTable.put, []
     store.put(ADS, 1, [1, "old"])
 
     def look(table: Any, keys: I64, values: Any, now: float) -> None:
@@ -155,7 +149,7 @@ def test_a_row_that_was_read_before_a_swap_is_old_from_the_first(
         return found
 
     store.read = slow  # type: ignore[method-assign]
-    monkeypatch.setattr(kind, "put", look)
+    monkeypatch.setattr(LookupTable, "put", look)
     lookup_rows.find([asked])
     assert seen == [float("-inf")]
 
@@ -176,14 +170,13 @@ def test_the_oldest_row_that_is_used_says_when_it_was_read() -> None:
     assert expired.find([query(ADS, 1, 9)]).read_at == after, "of 9 there is no row"
 
 
-@pytest.mark.parametrize("of_user", [False, True])
-def test_garbage_of_changed_rows_is_dropped(of_user: bool) -> None:
+def test_garbage_of_changed_rows_is_dropped() -> None:
     store = Store()
     lookup_rows = LookupRows(cast(Reader, store), ttl_s=0)
     for time in range(60):
         for key in range(100):
             store.put(ADS, key, [key, f"title {time}"] if key % 7 else None)
-        found = lookup_rows.find([replace(query(ADS, *range(100)), of_user=of_user)])
+        found = lookup_rows.find([query(ADS, *range(100))])
         assert listed(found) == [[[key, f"title {time}"] if key % 7 else None for key in range(100)]]
     slots = [len(table) for table in lookup_rows._tables.values()]
     assert slots[0] < 1 + 2 * 100 + 1024 + 100
@@ -230,18 +223,15 @@ def test_threads_find_their_rows_while_columns_grow() -> None:
     assert sum(store.reads) < 100 * 300, "rows of other requests are found"
 
 
-@pytest.mark.parametrize("of_user", [False, True])
-def test_a_value_that_does_not_fit_is_refused_and_nothing_of_it_is_kept(of_user: bool) -> None:
+def test_a_value_that_does_not_fit_is_refused_and_nothing_of_it_is_kept() -> None:
     store = Store()
     lookup_rows = LookupRows(cast(Reader, store), ttl_s=0)
     store.put(ADS, 1, [1, "one"])
     store.put(ADS, 2, [2, 2])
     with pytest.raises(RefusedError, match="no trainer wrote"):
-        lookup_rows.find([replace(query(ADS, 1, 2), of_user=of_user)])
+        lookup_rows.find([query(ADS, 1, 2)])
     store.put(ADS, 2, [2, "two"])
-    assert listed(lookup_rows.find([replace(query(ADS, 2, 1), of_user=of_user)])) == [
-        [[2, "two"], [1, "one"]]
-    ]
+    assert listed(lookup_rows.find([query(ADS, 2, 1)])) == [[[2, "two"], [1, "one"]]]
 
 
 def test_a_row_with_fewer_columns_ends_with_nulls() -> None:

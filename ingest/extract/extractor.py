@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -219,10 +219,8 @@ class Extractor:
             address(failed),
             pointer,
         )
-        if nnz in _TOO_LARGE:
-            raise TooLargeError(_TOO_LARGE[nnz].format(rows=rows))
         if nnz < 0:
-            raise InternalError(_FAILURES[nnz].format(rows=rows))
+            raise plan_failure(nnz, rows)
         cells, counters = fields * rows + 1, np.zeros(2, np.int64)
         offsets, keys = (
             self._room((cells + 1) // 2).view(np.int32)[:cells],
@@ -347,6 +345,13 @@ _SMALL = 1 << 13
 """Numbers of an array that is not worth a search for memory to use again."""
 _MOST_SHARES = 256
 """Sets of shared columns that are cached."""
+
+
+def plan_failure(failure: int, rows: int) -> TooLargeError | InternalError:
+    """Error of a plan that failed on some rows."""
+    if failure in _TOO_LARGE:
+        return TooLargeError(_TOO_LARGE[failure].format(rows=rows))
+    return InternalError(_FAILURES[failure].format(rows=rows))
 
 
 def _addresses(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:

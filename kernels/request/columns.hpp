@@ -46,7 +46,6 @@ struct Arrays {
     Arena& arena;
     void (*release)(ArrowArray*);
     void* owner;
-    int64_t made = 0;
 
     ArrowArray* make(int64_t length, const Validity* valid, int64_t buffers, int64_t children = 0) {
         auto* const array = arena.take<ArrowArray>(1);
@@ -62,7 +61,6 @@ struct Arrays {
                   release,
                   owner};
         array->buffers[0] = nulls ? valid->bits() : nullptr;
-        ++made;
         return array;
     }
 };

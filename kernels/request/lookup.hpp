@@ -204,6 +204,8 @@ class LookupColumn {
     }
 };
 
+namespace {  // as the index is
+
 // Rows of a look-up table; thread-safe.
 class LookupTable {
   public:
@@ -342,5 +344,7 @@ class LookupTable {
         }
     }
 };
+
+}  // namespace
 
 }  // namespace livectr::request

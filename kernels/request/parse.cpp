@@ -2,61 +2,13 @@
 //
 //   1  the whole message is read as protobuf reads it (message.hpp); a damaged one ends here
 //   2  columns are checked and become arrays in the request's memory (columns.hpp)
-//   3  arrays are handed over by Arrow's C data interface: a batch of the context, one of the candidates with their bids
+//   3  compiled calls read the arrays where they lie; others get them by Arrow's C data interface: a batch of the
+//      context, and one of the candidates
 //
-// The memory returns to the schema's pool when the last array is released.
-#include "request/columns.hpp"
-
-#include <atomic>
-#include <mutex>
+// The memory returns to the schema's pool when the caller and the last array that was handed over release it.
+#include "request/memory.hpp"
 
 namespace livectr::request {
-
-struct ArenaPool;
-
-// Memory of a request while arrays are in it.
-struct Lent {
-    Arena arena;
-    std::shared_ptr<ArenaPool> pool;
-    std::atomic<int64_t> arrays{0};
-};
-
-struct ArenaPool {
-    static constexpr size_t MOST = 16;
-    std::mutex mutex;
-    std::vector<std::unique_ptr<Lent>> idle;
-
-    static std::unique_ptr<Lent> lend(const std::shared_ptr<ArenaPool>& pool) {
-        std::unique_ptr<Lent> lent;
-        {
-            std::lock_guard<std::mutex> lock(pool->mutex);
-            if (!pool->idle.empty()) {
-                lent = std::move(pool->idle.back());
-                pool->idle.pop_back();
-            }
-        }
-        if (!lent) lent = std::make_unique<Lent>();
-        lent->pool = pool;
-        return lent;
-    }
-
-    static void take_back(std::unique_ptr<Lent> lent) {
-        const std::shared_ptr<ArenaPool> pool = std::move(lent->pool);
-        lent->arena.clear();
-        std::lock_guard<std::mutex> lock(pool->mutex);
-        if (pool->idle.size() < pool->idle.capacity()) pool->idle.push_back(std::move(lent));
-    }
-
-    ArenaPool() { idle.reserve(MOST); }
-};
-
-inline void release(ArrowArray* array) {
-    for (int64_t i = 0; i < array->n_children; ++i)
-        if (array->children[i]->release) array->children[i]->release(array->children[i]);
-    auto* const lent = static_cast<Lent*>(array->private_data);
-    array->release = nullptr;
-    if (lent->arrays.fetch_sub(1) == 1) ArenaPool::take_back(std::unique_ptr<Lent>(lent));
-}
 
 // Result of a request, all of 8 bytes; `_Head` of parse.py. Places count from the first byte of the request.
 struct Head {
@@ -67,6 +19,9 @@ struct Head {
     int64_t size, time, timed;  // candidates; time of the request, if it has one
     int64_t items_kind, items_size, items_longest, excluded_kind, excluded_size, excluded_longest;
     ArrowArray *context, *candidates, *items, *excluded;  // null: no columns
+    ArrowArray **context_columns, **candidate_columns;    // of the schema's columns; null: it is not there
+    const double* bids;                                   // [size]; null: the request has no candidates
+    Lent* memory;                                         // of all arrays, the caller's to drop; null after an error
 };
 
 class Parser {
@@ -79,6 +34,11 @@ class Parser {
     int64_t size = 0, time = 0;
     bool timed = false;
     ArrowArray *context = nullptr, *candidates = nullptr, *items = nullptr, *excluded = nullptr;
+    struct Found {
+        ArrowArray **context, **candidates;
+    };
+    Found found{};
+    const double* bids = nullptr;
 
     // parts: the Part that each column of the schema was in.
     bool parse(const uint8_t* data, int64_t bytes, uint8_t* parts) {
@@ -93,18 +53,17 @@ class Parser {
         const bool listed = schema_.settings.candidate_columns;
         if (listed && !count_candidates()) return false;
         const size_t n = schema_.specs.size();
-        Found found{arena_.take<ArrowArray*>(int64_t(n)), arena_.take<ArrowArray*>(int64_t(n))};
+        found = {arena_.take<ArrowArray*>(int64_t(n)), arena_.take<ArrowArray*>(int64_t(n))};
         std::fill_n(found.context, n, nullptr);
         std::fill_n(found.candidates, n, nullptr);
         if (!read_part(IN_THE_CONTEXT, message.context, 1, found.context)) return false;
         if (listed &&
             (!read_part(IN_THE_CANDIDATES, message.candidates, size, found.candidates) || !are_apart(found.context)))
             return false;
-        if (!are_complete(found)) return false;
-        ArrowArray* bids = nullptr;
+        if (!are_complete()) return false;
         if (listed && !(bids = read_bids())) return false;
-        context = batch(found.context, nullptr, 1);
-        candidates = batch(found.candidates, bids, size);
+        context = batch(found.context, 1);
+        candidates = batch(found.candidates, size);
         items = array_of(message.items);
         excluded = array_of(message.excluded);
         for (size_t i = 0; i < n; ++i)
@@ -113,10 +72,6 @@ class Parser {
     }
 
   private:
-    struct Found {
-        ArrowArray **context, **candidates;
-    };
-
     const Schema& schema_;
     Arena& arena_;
     Arrays& arrays_;
@@ -183,46 +138,42 @@ class Parser {
         return true;
     }
 
-    bool are_complete(const Found& found) {
+    bool are_complete() {
         for (size_t i = 0; i < schema_.specs.size(); ++i)
             if (schema_.specs[i].required && !found.context[i] && !found.candidates[i])
                 return refuse_column(MISSING, OUTSIDE, {}, int64_t(i));
         return true;
     }
 
-    ArrowArray* read_bids() {
+    // Bids of the candidates, 1 if there are none; null: refused.
+    const double* read_bids() {
         if (message.bids && message.bids != size) {
             refuse_column(BIDS_LENGTH, OUTSIDE, {}, message.bids, size);
             return nullptr;
         }
-        auto* const bids = arena_.take<double>(size);
+        auto* const found_bids = arena_.take<double>(size);
         if (message.bids) {
-            double* to = bids;
+            double* to = found_bids;
             numbers(message.begin, message.end, uint32_t(schema_.settings.numbers[BIDS]), true, GROUPS,
                     [&](uint64_t word) { std::memcpy(to++, &word, 8); });
         } else {
-            std::fill_n(bids, size, 1.0);
+            std::fill_n(found_bids, size, 1.0);
         }
         int64_t negative = -1;
         for (int64_t i = 0; i < size; ++i) {
-            if (!std::isfinite(bids[i])) return refuse_column(NOT_FINITE, OUTSIDE, {}, i), nullptr;
-            if (negative < 0 && bids[i] < 0) negative = i;
+            if (!std::isfinite(found_bids[i])) return refuse_column(NOT_FINITE, OUTSIDE, {}, i), nullptr;
+            if (negative < 0 && found_bids[i] < 0) negative = i;
         }
         if (negative >= 0) return refuse_column(NEGATIVE_BID, OUTSIDE, {}, negative), nullptr;
-        ArrowArray* const array = arrays_.make(size, nullptr, 2);
-        array->buffers[1] = bids;
-        return array;
+        return found_bids;
     }
 
-    // Batch of the columns that were found, in the schema's order, and of the bids; null: none.
-    ArrowArray* batch(ArrowArray* const* found, ArrowArray* bids, int64_t rows) {
-        int64_t count = bids != nullptr, at = 0;
-        for (size_t i = 0; i < schema_.specs.size(); ++i) count += found[i] != nullptr;
+    // Batch of the columns that were found, in the schema's order; null: none.
+    ArrowArray* batch(ArrowArray* const* columns, int64_t rows) {
+        const int64_t all = int64_t(schema_.specs.size()), count = all - std::count(columns, columns + all, nullptr);
         if (!count) return nullptr;
         ArrowArray* const array = arrays_.make(rows, nullptr, 1, count);
-        for (size_t i = 0; i < schema_.specs.size(); ++i)
-            if (found[i]) array->children[at++] = found[i];
-        if (bids) array->children[at] = bids;
+        std::copy_if(columns, columns + all, array->children, [](const ArrowArray* column) { return column; });
         return array;
     }
 
@@ -260,10 +211,7 @@ void request_column(RequestParser* parser, const char* name, int64_t bytes, cons
                     const char* fill) {
     using namespace livectr::request;
     parser->schema.add_name({name, size_t(bytes)});
-    parser->schema.specs.push_back({static_cast<Element>(options->element), options->listed != 0,
-                                    options->required != 0, options->filled != 0, options->anchor != 0,
-                                    options->time != 0, options->parts, options->fill,
-                                    std::string(fill, size_t(options->fill_bytes))});
+    parser->schema.specs.push_back(Spec::of(*options, fill));
 }
 
 // Adds the name of a column that requests may have though no feature reads it.
@@ -276,8 +224,8 @@ void request_item_column(RequestParser* parser, const char* name, int64_t bytes)
     parser->schema.item_column.assign(name, size_t(bytes));
 }
 
-// Parses data[0, bytes). parts: uint8[columns], the Part that each column is in. Arrays of the head are the caller's to
-// release; they do not point into the data.
+// Parses data[0, bytes). parts: uint8[columns], the Part that each column is in. The head's memory is the caller's to
+// drop; arrays do not point into the data.
 void request_parse(const RequestParser* parser, const uint8_t* data, int64_t bytes, Head* head, uint8_t* parts) {
     using namespace livectr::request;
     *head = {};
@@ -307,14 +255,19 @@ void request_parse(const RequestParser* parser, const uint8_t* data, int64_t byt
         head->items_longest = message.items.longest;
         head->excluded_kind = message.excluded.kind, head->excluded_size = message.excluded.size;
         head->excluded_longest = message.excluded.longest;
-        if (!good || !arrays.made) return ArenaPool::take_back(std::move(lent));
+        if (!good) return ArenaPool::take_back(std::move(lent));
         head->context = request.context, head->candidates = request.candidates;
         head->items = request.items, head->excluded = request.excluded;
-        lent->arrays = arrays.made;
-        lent.release();  // the arrays have it
+        head->context_columns = request.found.context, head->candidate_columns = request.found.candidates;
+        head->bids = request.bids;
+        head->memory = lent.release();
     } catch (const std::bad_alloc&) {
         *head = {};
         head->code = NO_MEMORY;
     }
 }
+
+// Hands an array over by Arrow's C data interface, once.
+void request_hand_over(const ArrowArray* array) { livectr::request::hand_over(*array); }
+void request_drop(livectr::request::Lent* memory) { livectr::request::drop(memory); }
 }

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.kernels.runtime.library import kernel_library
+from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.library import kernel_library, quick_library
 
 F64 = npt.NDArray[np.float64]
 
@@ -26,8 +27,6 @@ ROLES = (
 KINDS = ("ints", "doubles", "bools", "strings", "bytes")
 """Members of the oneof of a Column; `Kind` of `message.hpp`."""
 _MOST_UNITS = 4
-_BIDS = "\0"
-"""Name of the bids in the batch of the candidates; no column has it."""
 _KEPT_SCHEMAS = 256
 """Combinations of columns whose Arrow schemas are kept."""
 
@@ -162,6 +161,7 @@ class _Head(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("items_kind", "items_size", "items_longest")),
         *((name, ctypes.c_int64) for name in ("excluded_kind", "excluded_size", "excluded_longest")),
         *((name, ctypes.c_void_p) for name in ("context", "candidates", "items", "excluded")),
+        *((name, ctypes.c_void_p) for name in ("context_columns", "candidate_columns", "bids", "memory")),
     )
 
 
@@ -183,26 +183,71 @@ class ItemValues:
 class ParsedRequest:
     """Request that was read; it has no columns where the code is not GOOD.
 
+    Its columns lie in memory that compiled calls read. Arrow gets those that are asked for, without a copy.
+
     Args:
         raw: bytes of the request.
         head: result of the parser.
-
-    Attributes:
-        context, candidates: name → array of 1 and of n values.
-        bids: f64[n], 1 where the request has none.
-        items, excluded: None: the request does not name any.
+        parts: uint8[columns], the Part that has each column.
+        parser: that has read it.
     """
 
-    __slots__ = ("_head", "_raw", "bids", "candidates", "code", "context", "excluded", "items")
+    __slots__ = ("_candidates", "_context", "_excluded", "_head", "_items", "_raw", "code", "parser", "parts")
 
-    def __init__(self, raw: bytes, head: _Head) -> None:
+    def __init__(self, raw: bytes, head: _Head, parts: bytes, parser: RequestParser) -> None:
         self._raw, self._head = raw, head
         self.code: int = head.code  # a Code; to make one takes as long as to parse a column
-        self.context: dict[str, pa.Array] = {}
-        self.candidates: dict[str, pa.Array] = {}
-        self.bids: F64 = _NO_BIDS
-        self.items: ItemValues | None = None
-        self.excluded: ItemValues | None = None
+        self.parts, self.parser = parts, parser
+        self._context: dict[str, pa.Array] | None = None
+        self._candidates: dict[str, pa.Array] | None = None
+        self._items: ItemValues | None = None
+        self._excluded: ItemValues | None = None
+
+    def __del__(self) -> None:
+        if memory := self._head.memory:
+            self.parser.drop(memory)
+
+    @property
+    def context(self) -> dict[str, pa.Array]:
+        """Arrays of 1 value, by name."""
+        if self._context is None:
+            self._context = self.parser.arrays(self._head.context, self.parts, Part.CONTEXT)
+        return self._context
+
+    @property
+    def candidates(self) -> dict[str, pa.Array]:
+        """Arrays of n values, by name."""
+        if self._candidates is None:
+            self._candidates = self.parser.arrays(self._head.candidates, self.parts, Part.CANDIDATES)
+        return self._candidates
+
+    @property
+    def columns_at(self) -> tuple[int, int]:
+        """Addresses of the context's and the candidates' arrays, in the order of the parser's columns."""
+        return self._head.context_columns, self._head.candidate_columns
+
+    @property
+    def bids(self) -> F64:
+        """Bids f64[n], 1 where the request has none."""
+        bids = np.empty(self._head.size if self._head.bids else 0)
+        ctypes.memmove(address(bids), self._head.bids, bids.nbytes)
+        return bids
+
+    @property
+    def items(self) -> ItemValues | None:
+        """Items of the request; None: it does not name any."""
+        if self._items is None and self._head.items:
+            head = self._head
+            self._items = self.parser.items(head.items, head.items_kind, head.items_longest)
+        return self._items
+
+    @property
+    def excluded(self) -> ItemValues | None:
+        """Items that are not wanted; None: the request does not name any."""
+        if self._excluded is None and self._head.excluded:
+            head = self._head
+            self._excluded = self.parser.items(head.excluded, head.excluded_kind, head.excluded_longest)
+        return self._excluded
 
     @property
     def part(self) -> Part:
@@ -273,9 +318,6 @@ class ParsedRequest:
         return self._raw[at : at + size].decode() if size else ""
 
 
-_NO_BIDS = np.empty(0)
-
-
 class RequestParser:
     """Parser of requests of one kind. Thread-safe.
 
@@ -297,9 +339,12 @@ class RequestParser:
     ) -> None:
         assert all(0 < number < 64 for number in numbers.values()) and len(rules.units) <= _MOST_UNITS
         self._columns = tuple(columns)
+        #: name → its place among the columns
+        self.places = {column.name: place for place, column in enumerate(columns)}
         self._parts = ctypes.c_uint8 * max(len(columns), 1)
-        self._schemas: dict[bytes, tuple[pa.Schema, pa.Schema]] = {}
+        self._schemas: dict[tuple[bytes, Part], pa.Schema] = {}
         self._library = _library()
+        self.drop = _quick_calls().request_drop
         self._handle = self._library.request_new(
             ctypes.byref(
                 _Settings(
@@ -327,63 +372,55 @@ class RequestParser:
         self._library.request_parse(self._handle, raw, len(raw), ctypes.byref(head), parts)
         if head.code == Code.NO_MEMORY:
             raise MemoryError("no memory for the columns of a request")
-        parsed = ParsedRequest(raw, head)
-        if parsed.code == Code.GOOD:
-            of_context, of_candidates = self._arrow(bytes(parts))
-            if head.context:
-                parsed.context = _arrays(head.context, of_context)
-            if head.candidates:
-                parsed.candidates = _arrays(head.candidates, of_candidates)
-                parsed.bids = parsed.candidates.pop(_BIDS).to_numpy()
-            if head.items:
-                parsed.items = _items(head.items, head.items_kind, head.items_longest)
-            if head.excluded:
-                parsed.excluded = _items(head.excluded, head.excluded_kind, head.excluded_longest)
-        return parsed
+        return ParsedRequest(raw, head, bytes(parts), self)
 
-    def _add(self, column: RequestColumn) -> None:
-        listed = pa.types.is_list(column.arrow)
-        element = column.arrow.value_type if listed else column.arrow
-        bits, text = 0, b""
-        if isinstance(column.fill, str | bytes):
-            text = column.fill.encode() if isinstance(column.fill, str) else column.fill
-        elif column.fill is not None:
-            bits = int.from_bytes(np.array(column.fill, element.to_pandas_dtype()).tobytes(), "little")
-        name, parts = column.name.encode(), sum(column.parts)
-        options = _Column(
-            *(_ELEMENTS.index(element), listed, parts, column.required, column.fill is not None),
-            *(column.anchor, column.time, bits, len(text)),
-        )
-        self._library.request_column(self._handle, name, len(name), ctypes.byref(options), text)
+    def arrays(self, batch: int | None, parts: bytes, part: Part) -> dict[str, pa.Array]:
+        """Columns of a part of a request, which Arrow takes over.
 
-    def _arrow(self, parts: bytes) -> tuple[pa.Schema, pa.Schema]:
-        """Schemas of the context and of the candidates with their bids."""
-        found = self._schemas.get(parts)
-        if found is None:
-            fields = {
-                part: [
-                    pa.field(c.name, c.arrow) for c, p in zip(self._columns, parts, strict=False) if p == part
-                ]
-                for part in Part
-            }
-            bids = pa.field(_BIDS, pa.float64())
-            found = pa.schema(fields[Part.CONTEXT]), pa.schema([*fields[Part.CANDIDATES], bids])
+        Args:
+            batch: address of the batch; None: it has no columns.
+            parts: as in `ParsedRequest`.
+            part: that the batch is of.
+        """
+        if not batch:
+            return {}
+        schema = self._schemas.get((parts, part))
+        if schema is None:
+            found = [column for column, its in zip(self._columns, parts, strict=False) if its == part]
+            schema = pa.schema([pa.field(column.name, column.arrow) for column in found])
             if len(self._schemas) >= _KEPT_SCHEMAS:
                 self._schemas.clear()
-            self._schemas[parts] = found
-        return found
+            self._schemas[parts, part] = schema
+        self._library.request_hand_over(batch)
+        columns = pa.RecordBatch._import_from_c(batch, schema).columns
+        return dict(zip(schema.names, columns, strict=True))
+
+    def items(self, array: int, kind: int, longest: int) -> ItemValues:
+        """Items at an address, which Arrow takes over."""
+        self._library.request_hand_over(array)
+        named = KINDS[kind] == "strings"
+        found = pa.Array._import_from_c(array, pa.string() if named else pa.int64())
+        return ItemValues("names" if named else "ids", longest, found)
+
+    def _add(self, column: RequestColumn) -> None:
+        name, (options, text) = column.name.encode(), options_of(column)
+        self._library.request_column(self._handle, name, len(name), ctypes.byref(options), text)
 
 
-def _arrays(address: int, schema: pa.Schema) -> dict[str, pa.Array]:
-    """Columns of a batch at an address, which Arrow takes over."""
-    batch = pa.RecordBatch._import_from_c(address, schema)
-    return dict(zip(schema.names, batch.columns, strict=True))
-
-
-def _items(address: int, kind: int, longest: int) -> ItemValues:
-    named = KINDS[kind] == "strings"
-    array = pa.Array._import_from_c(address, pa.string() if named else pa.int64())
-    return ItemValues("names" if named else "ids", longest, array)
+def options_of(column: RequestColumn) -> tuple[ctypes.Structure, bytes]:
+    """Options of a column, as compiled calls read them, and the text of a null."""
+    listed = pa.types.is_list(column.arrow)
+    bits, text = 0, b""
+    if isinstance(column.fill, str | bytes):
+        text = column.fill.encode() if isinstance(column.fill, str) else column.fill
+    elif column.fill is not None:
+        kind = (column.arrow.value_type if listed else column.arrow).to_pandas_dtype()
+        bits = int.from_bytes(np.array(column.fill, kind).tobytes(), "little")
+    options = _Column(
+        *(*element_of(column.arrow), sum(column.parts), column.required, column.fill is not None),
+        *(column.anchor, column.time, bits, len(text)),
+    )
+    return options, text
 
 
 @functools.cache
@@ -400,4 +437,12 @@ def _library() -> ctypes.CDLL:
     library.request_item_column.argtypes = [pointer, ctypes.c_char_p, number]
     library.request_parse.restype = None
     library.request_parse.argtypes = [pointer, ctypes.c_char_p, number, pointer, pointer]
+    library.request_hand_over.restype, library.request_hand_over.argtypes = None, [pointer]
     return library
+
+
+@functools.cache
+def _quick_calls() -> ctypes.PyDLL:
+    quick = quick_library()
+    quick.request_drop.restype, quick.request_drop.argtypes = None, [ctypes.c_void_p]
+    return quick

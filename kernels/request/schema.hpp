@@ -56,15 +56,6 @@ struct Limits {
     int64_t candidates, list, string_bytes;
 };
 
-// Column that features read. fill: bits of the value of a null, or its text.
-struct Spec {
-    Element element;
-    bool listed, required, filled, anchor, time;
-    int64_t parts;
-    uint64_t fill;
-    std::string fill_text;
-};
-
 struct Unit {
     int64_t least, most;
 };
@@ -84,6 +75,27 @@ struct ColumnOptions {
     int64_t element, listed, parts, required, filled, anchor, time;
     uint64_t fill;
     int64_t fill_bytes;
+};
+
+// Column that features read. fill: bits of the value of a null, or its text.
+struct Spec {
+    Element element;
+    bool listed, required, filled, anchor, time;
+    int64_t parts;
+    uint64_t fill;
+    std::string fill_text;
+
+    static Spec of(const ColumnOptions& options, const char* fill) {
+        return {static_cast<Element>(options.element),
+                options.listed != 0,
+                options.required != 0,
+                options.filled != 0,
+                options.anchor != 0,
+                options.time != 0,
+                options.parts,
+                options.fill,
+                std::string(fill, size_t(options.fill_bytes))};
+    }
 };
 
 struct Schema {

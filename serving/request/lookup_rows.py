@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.language.tables import Table
+from livectr.ingest.language.tables import Lookup, Table
 from livectr.kernels.request.lookup import I32
 from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_table import NEVER, LookupRoot, LookupTable
@@ -98,7 +98,7 @@ class LookupRows:
 
     def __init__(self, reader: Reader, *, ttl_s: float = 600.0, max_rows: int = 500_000) -> None:
         self._reader = reader
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
         self._max_rows = max_rows
         self._tables: dict[str, LookupTable] = {}
         self._swaps = 0
@@ -122,6 +122,14 @@ class LookupRows:
                 elif LOOKUP + topic in tables:
                     table.expire(tables[LOOKUP + topic])
 
+    def tables(self, lookups: Sequence[Lookup | LookupQuery]) -> list[LookupTable]:
+        """Rows in memory of the tables of some look-ups."""
+        found = []
+        for lookup in lookups:
+            table = self._tables.get(lookup.table.topic)
+            found.append(self._new_table(lookup.table) if table is None else table)
+        return found
+
     def find(
         self,
         queries: Sequence[LookupQuery],
@@ -139,9 +147,9 @@ class LookupRows:
         instants: list[npt.NDArray[np.float64]] = []
         names: list[bytes] = []
         for query in queries:
-            table = self._tables.get(query.table.topic) or self._new_table(query)
+            (table,) = self.tables([query])
             slots, at = table.find(query.keys)
-            old = query.keys[at < now - self._ttl_s]
+            old = query.keys[at < now - self.ttl_s]
             if len(old):
                 old = np.unique(old)
                 names += self._reader.keyspace.lookup_rows(query.table.topic, old)
@@ -164,14 +172,14 @@ class LookupRows:
                         first += len(old)
                         found[place] = self._keep(query, found[place].table, old, read, read_when)
         # Expired rows were read just now; while Redis is away they are used as they are.
-        since = now - self._ttl_s if complete else np.finfo(np.float64).min
+        since = now - self.ttl_s if complete else np.finfo(np.float64).min
         read_at = min((_oldest(at, since, now) for at in instants), default=now)
         return LookupResult(found, history_values, complete, read_at, rows)
 
-    def _new_table(self, query: LookupQuery) -> LookupTable:
-        new = LookupTable(query.table)
+    def _new_table(self, table: Table) -> LookupTable:
+        new = LookupTable(table)
         with self._lock:
-            return self._tables.setdefault(query.table.topic, new)
+            return self._tables.setdefault(table.topic, new)
 
     def _keep(
         self,

@@ -1,7 +1,7 @@
-"""Look-up rows in memory by column, so that a request reads its candidates' columns without a loop in Python.
+"""Look-up rows in memory by column, so that a request reads its columns without a loop in Python.
 
-A changed row gets another slot (`kernels.request.lookup`). When most slots are garbage, the live rows move to a
-new table.
+A changed row gets another slot (`kernels.request.lookup`). When most slots are garbage, the live rows move to
+a new table.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -42,7 +41,6 @@ _PARTS = {
 }
 
 
-@dataclass(frozen=True)
 class RequestColumns:
     """Columns of a request with n candidates.
 
@@ -51,12 +49,49 @@ class RequestColumns:
         context: column → array of 1 value.
         candidates: column → array of n values.
         now_ms: time of the request, from its time column or the server's clock.
+
+    Attributes:
+        parsed: request whose columns these are, for compiled calls; None: they were made of several.
     """
 
-    size: int
-    context: Mapping[str, pa.Array]
-    candidates: Mapping[str, pa.Array]
-    now_ms: int
+    __slots__ = ("_candidates", "_context", "now_ms", "parsed", "size")
+
+    def __init__(
+        self,
+        size: int,
+        context: Mapping[str, pa.Array],
+        candidates: Mapping[str, pa.Array],
+        now_ms: int,
+        parsed: ParsedRequest | None = None,
+    ) -> None:
+        self.size, self.now_ms, self.parsed = size, now_ms, parsed
+        self._context, self._candidates = context, candidates
+
+    @staticmethod
+    def of(parsed: ParsedRequest, now_ms: int) -> RequestColumns:
+        """All columns of a request."""
+        return RequestColumns(parsed.size, _NOTHING, _NOTHING, now_ms, parsed)
+
+    @property
+    def context(self) -> Mapping[str, pa.Array]:
+        """Column → array of 1 value."""
+        return self._context if self.parsed is None else self.parsed.context
+
+    @property
+    def candidates(self) -> Mapping[str, pa.Array]:
+        """Column → array of n values."""
+        return self._candidates if self.parsed is None else self.parsed.candidates
+
+    def has_candidate(self, name: str) -> bool:
+        """Return true if candidates have a column."""
+        parsed = self.parsed
+        if parsed is None:
+            return name in self._candidates
+        place = parsed.parser.places.get(name)
+        return place is not None and parsed.parts[place] == Part.CANDIDATES
+
+
+_NOTHING: Mapping[str, pa.Array] = {}
 
 
 class Request:
@@ -102,7 +137,7 @@ class Request:
         if parsed.code != Code.GOOD:
             raise request_error(parsed, self.reader.layout)
         now_ms = time.time_ns() // 1_000_000 if parsed.time is None else parsed.time
-        return RequestColumns(parsed.size, parsed.context, parsed.candidates, now_ms)
+        return RequestColumns.of(parsed, now_ms)
 
     @cached_property
     def message(self) -> Any:

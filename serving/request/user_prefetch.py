@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Container
 
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
-from livectr.serving.request.parse import RequestColumns
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.prefetch import PrefetchKeys
+from livectr.store.layout import I64
 from livectr.store.manifest import VersionManifest
 
 
@@ -26,18 +25,12 @@ class UserTables:
 
     def __init__(self, pipeline: Pipeline, fields: Container[str] | None = None) -> None:
         read = [spec for spec in pipeline.fields if fields is None or spec.name in fields]
-        self._column = pipeline.log.impressions.key
-        name = next((r.name for r in pipeline.request_roots if r.ref.column == self._column), None)
+        column = pipeline.log.impressions.key
+        name = next((r.name for r in pipeline.request_roots if r.ref.column == column), None)
         self._tables = [s.table for s in read if _value(pipeline.plan.sparse[s.name]) == name]
 
-    def missing(
-        self, columns: RequestColumns, manifest: VersionManifest, cache: NearCache
-    ) -> PrefetchKeys | None:
-        """Find the user's rows that are missing from the near-cache; None: none is missing."""
-        user = columns.context.get(self._column)
-        if user is None or not self._tables:
-            return None
-        key = key_of(user)
+    def missing(self, key: I64, manifest: VersionManifest, cache: NearCache) -> PrefetchKeys | None:
+        """Rows of a user's key i64[1] that are missing from the near-cache; None: none is missing."""
         keys = {table: key for table in self._tables if not len(cache.cached(table, key))}
         return PrefetchKeys(manifest, keys) if keys else None
 

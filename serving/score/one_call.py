@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.extract.sharing import SharedFeatures
-from livectr.ingest.language.keys import key_of
 from livectr.kernels.request.look_up import DONE, LATE, MISSING_ROWS, SUPERSEDED
 from livectr.kernels.request.score import Items, Revenues, ScoreCall
 from livectr.kernels.request.select import SelectCall, Wanted
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
+from livectr.serving.request.parse import RequestColumns
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.plan_stages import FieldOrder
@@ -29,7 +29,7 @@ from livectr.serving.score.rank_scorer import rank_scorer
 from livectr.serving.score.tower_scorer import tower_scorer
 from livectr.serving.version.batch import Batch
 from livectr.serving.version.near_cache import SupersededError, late
-from livectr.store.layout import F32
+from livectr.store.layout import F32, I64
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,18 @@ class RequestItems:
 
     Args:
         stage: has their partial results.
-        values: of the item column.
+        columns: of the request.
         row_name: name in the request of the row with a given index, for error messages.
     """
 
     stage: ItemStage
-    values: pa.Array
+    columns: RequestColumns
     row_name: Callable[[int], str]
+
+    @property
+    def values(self) -> pa.Array:
+        """Values of the item column."""
+        return self.columns.candidates[self.stage.column]
 
 
 def score_candidates(
@@ -52,6 +57,7 @@ def score_candidates(
     order: FieldOrder,
     features: SharedFeatures,
     items: RequestItems | None,
+    item_keys: I64 | None,
     revenues: Revenues | None,
 ) -> tuple[ScoreCall, bool]:
     """Score n candidates at a version.
@@ -61,6 +67,7 @@ def score_candidates(
         order: of the features' fields.
         features: of the candidates; without those of the items, if there are `items`.
         items: of the candidates; None: no partial result is kept.
+        item_keys: i64[n], theirs.
         revenues: what to pack into a reply; None: nothing.
 
     Returns:
@@ -73,9 +80,9 @@ def score_candidates(
     snapshot = rank_scorer(lookup.version).snapshots.of(lookup.version, lookup.cache, order)
     shared, own = features.shared, features.own
     store, kept = None, None
-    if items is not None:
+    if items is not None and item_keys is not None:
         store = items.stage.partials(lookup)
-        kept = Items(store.partials, key_of(items.values))
+        kept = Items(store.partials, item_keys)
     call = ScoreCall(snapshot, shared, own, own.dense, current_call().deadline, kept, revenues)
     complete, computed = True, False
 

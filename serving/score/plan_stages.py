@@ -16,8 +16,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
-from livectr.serving.request.enrich import Enricher
-from livectr.serving.request.extract import RequestFeatures
+from livectr.serving.request.features import RequestFeatures
 from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestColumns
@@ -27,6 +26,7 @@ from livectr.serving.score.item_features import PlanPart
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.version.batch import I32, Batch, RaggedVectors
 from livectr.serving.version.loader import ModelVersion
+from livectr.serving.version.prefetch import PrefetchKeys
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64
 
@@ -95,11 +95,13 @@ class Extracted:
     Args:
         complete: False if look-up rows or histories may be missing or old.
         read_at: instant of time.monotonic() at which the oldest live input was read; None: there is none.
+        item_keys: i64[n], keys of the items; None: not asked for.
     """
 
     features: SharedFeatures
     complete: bool
     read_at: float | None
+    item_keys: I64 | None = None
 
 
 def not_timed(stage: str) -> None:
@@ -112,17 +114,23 @@ class PlanStages:
     Args:
         part: the features.
         model: model of a version that reads them.
+        item_column: column of the candidates whose keys are wanted, too.
     """
 
     def __init__(
-        self, sources: Sources, part: PlanPart, model: Callable[[ModelVersion], ReadingModel]
+        self,
+        sources: Sources,
+        part: PlanPart,
+        model: Callable[[ModelVersion], ReadingModel],
+        item_column: str | None = None,
     ) -> None:
         pipeline, plan = sources.pipeline, part.plan
         self.roots = plan.roots
         self._limits = sources.limits
         self._model = model
-        self._enricher = Enricher(pipeline, plan, sources.reader, sources.lookup_rows)
-        self._features = RequestFeatures(plan, sources.limits)
+        self._features = RequestFeatures(
+            pipeline, plan, sources.reader, sources.lookup_rows, sources.limits, item_column
+        )
         self._numbers = part.fields
         tables = {spec.name: spec.table for spec in pipeline.fields}
         self._fields = tuple((name, tables[name]) for name in plan.fields[: len(part.fields)])
@@ -148,13 +156,14 @@ class PlanStages:
         Raises:
             AnswerError: the status that the client receives.
         """
-        prefetch = self._users.missing(columns, lookup.version.manifest, lookup.cache)
-        enriched = self._enricher.enrich(columns, prefetch)
-        lookup.prefetched = enriched.prefetched
-        ended("enrich")
-        features = self._features.extract(enriched, self._model(lookup.version).statistics, row_name)
-        ended("extract")
-        return Extracted(features, enriched.complete, enriched.read_at)
+
+        def prefetch(user: I64) -> PrefetchKeys | None:
+            return self._users.missing(user, lookup.version.manifest, lookup.cache)
+
+        statistics = self._model(lookup.version).statistics
+        found = self._features.extract(columns, statistics, row_name, prefetch, ended)
+        lookup.prefetched = found.prefetched
+        return Extracted(found.features, found.complete, found.read_at, found.item_keys)
 
     def inputs(
         self,

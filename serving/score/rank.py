@@ -118,7 +118,7 @@ class Ranker:
         self._items: ItemStage | None = None
         split = split_plan(pipeline) if options.item_partials_mb else None
         if split is not None:
-            self._rest = PlanStages(sources, split.rest, rank_scorer)
+            self._rest = PlanStages(sources, split.rest, rank_scorer, split.column)
             self._items = ItemStage(
                 split.column,
                 PlanStages(sources, split.items, rank_scorer),
@@ -202,7 +202,7 @@ class Ranker:
         extracted = plan.extract(lookup, query.columns, query.row_name, stages.ended)
         order, features = plan.ordered(extracted.features)
         revenues = None if bids is None else Revenues(self._pack, bids, metrics.SERVED_PCTR.bounds)
-        call, complete = score_candidates(lookup, order, features, items, revenues)
+        call, complete = score_candidates(lookup, order, features, items, extracted.item_keys, revenues)
         looked_up_at, scored_at = call.ends
         stages.passed(("look_up", looked_up_at), ("score", scored_at))
         version = lookup.version
@@ -232,10 +232,10 @@ class Ranker:
 
     def _items_of(self, query: RankQuery) -> RequestItems | None:
         """Items of the candidates; None: no partial result is kept."""
-        items, candidates = self._items, query.columns.candidates
-        if items is None or items.column not in candidates:
+        items = self._items
+        if items is None or not query.columns.has_candidate(items.column):
             return None
-        return RequestItems(items, candidates[items.column], query.row_name)
+        return RequestItems(items, query.columns, query.row_name)
 
     def logs(self, request_id: str) -> bool:
         """Return true if a request is one of the served log; all its features are needed then."""

@@ -41,11 +41,10 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.library.scoring import F64, CheckpointScorer
-from livectr.serving.request.enrich import recent_items
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.traffic import TICK_MS
 from livectr.simulator.truth import PAGES, POSITIONS
-from livectr.store.layout import Keyspace, decode_lookup_rows
+from livectr.store.layout import I64, Keyspace, decode_history, decode_lookup_rows
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
@@ -225,6 +224,13 @@ class Referee:
             arrays[root.name] = pa.array([items] * n, pa.list_(pa.int64()))
         names = [root.name for root in pipeline.plan.roots]
         return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
+
+
+def recent_items(ref: RecentRef, value: bytes | None, now_ms: int) -> I64:
+    """Items of a history as of `now_ms`, newest last: the last n that are at most `within_ms` old."""
+    items, times = decode_history(value or b"")
+    recent = (times <= now_ms) & (now_ms - times <= ref.within_ms)
+    return items[recent][-ref.n :]
 
 
 def _ids(user: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -7,13 +7,13 @@ import pytest
 
 from livectr.client.clients import column_of
 from livectr.ingest import operators as op
-from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.streams import Stream, label_join, recent
 from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
 from livectr.serving.errors import RequestError
-from livectr.serving.request.enrich import Enricher
+from livectr.serving.request.features import RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestSchema
 from livectr.serving.version.reader import Reader
@@ -70,9 +70,11 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str, null: 
     context = [column_of("user_id", [None], "int64")] if null else []
     shop_of = [column_of("shop", [None, None], "int64")] if null else []
     columns = parsed(schema, [*context, column_of("ts", [1_000])], [column_of("n", [1, 2]), *shop_of])
-    enriched = Enricher(pipeline, pipeline.plan, reader, LookupRows(reader)).enrich(columns)
-    features = written_out(Extractor(pipeline.plan).shared(enriched.shared, enriched.own, enriched.rows))
-    assert enriched.complete and [features.field(field)[1].tolist() for field in range(6)] == [
+    found = RequestFeatures(pipeline, pipeline.plan, reader, LookupRows(reader)).extract(
+        columns, Statistics(pipeline.plan), str
+    )
+    features = written_out(found.features)
+    assert found.complete and [features.field(field)[1].tolist() for field in range(6)] == [
         [9, 9],
         [77, 77],
         [3, 3],

@@ -1,7 +1,7 @@
 """A request's features equal the trainer's for the same events and tables, bit for bit, for every operator.
 
 logs in files ─► ExampleSource ─► take ─► extractor             the trainer's
-its tables and histories ─► Redis ─► request ─► Enricher ─► extractor   the server's
+its tables and histories ─► Redis ─► request ─► RequestFeatures        the server's
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language import dtypes
 from livectr.ingest.plan.features import Features
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving.request.enrich import Enricher
-from livectr.serving.request.extract import RequestFeatures
+from livectr.serving.request.features import RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestSchema
 from livectr.serving.score.published import published_statistics
@@ -208,15 +207,15 @@ def message(page: Request) -> Any:
 def test_features_of_requests_equal_the_trainers(trained: Trained, redis_url: str) -> None:
     plan = pipeline.plan
     reader = Reader(redis_url, "livectr", pipeline.fingerprint)
-    schema, features = RequestSchema(pipeline, plan.roots), RequestFeatures(plan)
-    enricher = Enricher(pipeline, plan, reader, LookupRows(reader))
+    schema = RequestSchema(pipeline, plan.roots)
+    features = RequestFeatures(pipeline, plan, reader, LookupRows(reader))
     statistics = published_statistics(pipeline, safetensors.torch.load(trained.snapshot.dense))
     for page in trained.pages:
         request = message(page)
         columns = schema.reader.read(request.SerializeToString()).columns
-        enriched = enricher.enrich(columns)
-        assert enriched.complete
-        got = written_out(features.extract(enriched, statistics, "row {}".format))
+        found = features.extract(columns, statistics, "row {}".format)
+        assert found.complete
+        got = written_out(found.features)
         want = trained.features.take([trained.place[row["request_id"]] for row in page.rows])
         assert got.rows == want.rows and not got.failed.any()
         for index, (name, node) in enumerate(plan.sparse.items()):

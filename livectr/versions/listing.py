@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 
 from rich.table import Table
 
@@ -17,13 +16,13 @@ from livectr.system.errors import ConfigError
 COLUMNS = ("where", "version", "written", "examples", "AUC", "calibration", "state")
 
 
-def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
+def show_versions(url: str, namespace: str, checkpoint: str | None) -> None:
     """Print the table, and the hold if there is one.
 
     Args:
         url: of Redis.
         namespace: prefix of its keys.
-        checkpoint: folder whose generations are listed, too.
+        checkpoint: folder or s3:// address whose generations are listed, too.
 
     Raises:
         ConfigError: there is no version anywhere.
@@ -68,17 +67,19 @@ def show_versions(url: str, namespace: str, checkpoint: Path | None) -> None:
         )
 
 
-def _generations(folder: Path) -> list[tuple[str, ...]]:
+def _generations(checkpoint: str) -> list[tuple[str, ...]]:
     from livectr.trainer.checkpoint.keeping import KEPT_GENERATIONS, readable
-    from livectr.trainer.checkpoint.manifest import MANIFEST, folder_of
+    from livectr.trainer.checkpoint.manifest import MANIFEST, Folder, folder_of
+    from livectr.trainer.checkpoint.stored import placed
 
     rows: list[tuple[str, ...]] = []
-    manifests = readable(folder)
+    place = placed(checkpoint)
+    manifests = readable(place)
     newest = {m.generation for m in manifests[-KEPT_GENERATIONS:]}
     for m in manifests:
         begun = m.cursor is not None and m.cursor["row_set"]
-        whole = all((folder / f.path).exists() for f in m.files)
-        if not whole and not (folder_of(folder, m.generation) / MANIFEST).exists():
+        whole = not isinstance(place, Folder) or all((place.root / f.path).exists() for f in m.files)
+        if not whole and not (folder_of(place.root, m.generation) / MANIFEST).exists():
             continue  # the trainer has replaced it
         held, skipped = m.quality.get("held", ""), m.quality.get("skipped")
         unlearned = f", {skipped:,} batches in a row were not learned" if skipped else ""

@@ -43,6 +43,7 @@ from livectr.trainer.checkpoint.lease import Held, hold
 from livectr.trainer.checkpoint.manifest import Folder, Manifest, check_identity, identity_of
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.step_back import MARK, ask, step_back
+from livectr.trainer.checkpoint.stored import Stored, placed
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.contents import Contents
@@ -92,21 +93,23 @@ def roll_back(
         UserError: the version could not be written; the version before is served, and the namespace is held.
             Or the named generation holds numbers that are not finite; nothing has changed.
     """
-    root = Path(settings.checkpoint or "")
-    if not readable(root):
-        raise ConfigError(f"{root} holds no checkpoint; name the folder that training wrote")
+    place = placed(settings.checkpoint or "")
+    if isinstance(place, Stored):
+        _check_stored(place, pipeline, settings, and_train=and_train)
+    if not readable(place):
+        raise ConfigError(f"{place.name} holds no checkpoint; name what training wrote")
     facts, broken = _Facts(), list[int]()
     with closing(RedisStore(settings.redis, settings.namespace)) as store, connect() as collectives:
         before = _served(store)
         while True:
-            manifest = chosen(root, generation, before, broken)
-            check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
+            manifest = chosen(place, generation, before, broken)
+            check_identity(place.name, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
             _check_same(store, before, manifest, pipeline)
             if pipeline.prerank is not None and pipeline.items is not None and not settings.source:
                 raise ConfigError(
                     "the pipeline has a pre-rank model: say --source, whose items get their vectors."
                 )
-            with held_generation(root, manifest) as held:
+            with held_generation(place, manifest) as held:
                 step, contents = _step(pipeline, settings, held.restored, collectives)
                 with closing(contents):
                     if settings.source and pipeline.items is not None and not broken:
@@ -115,7 +118,7 @@ def roll_back(
                     if not snapshot.broken:
                         because = Hold.at_once(reason or f"rolled back to generation {manifest.generation}")
                         version = _publish(store, manifest, snapshot, model, because)
-                        trained = _go_on(root, held) if and_train else ""
+                        trained = _go_on(place.root, held) if and_train else ""
                         break
             if generation is not None:
                 raise UserError(
@@ -130,13 +133,29 @@ def roll_back(
     )
 
 
+def _check_stored(place: Stored, pipeline: Pipeline, settings: Settings, *, and_train: bool) -> None:
+    """Raise ConfigError for what needs the folder of a checkpoint that is in an object store."""
+    if and_train:
+        raise ConfigError(
+            f"--and-train needs a checkpoint in a folder, and {place.name} is in an object store: roll back "
+            "without it, and release once the trainer's own model is good"
+        )
+    folders = content_folders(settings.content)
+    if lacking := [name for name, one in pipeline.content.items() if one.encoder and name not in folders]:
+        words = ",".join(f"{name}=FOLDER" for name in lacking)
+        raise ConfigError(
+            f"features of {', '.join(lacking)} are beside the trainer's copy of the checkpoint, and not in "
+            f"{place.name}: say --set content={words}"
+        )
+
+
 def chosen(
-    root: Path, generation: int | None, served: VersionManifest, without: Collection[int] = ()
+    place: Folder | Stored, generation: int | None, served: VersionManifest, without: Collection[int] = ()
 ) -> Manifest:
     """Manifest of a generation.
 
     Args:
-        root: the checkpoint.
+        place: the checkpoint.
         generation: its number; None: the newest that is kept for rollbacks, was sound when it was written
             (Manifest.sound), has learned less than what is served and is SEEN_AFTER_S older; of a younger run
             the oldest.
@@ -146,20 +165,20 @@ def chosen(
     Raises:
         ConfigError: there is none.
     """
-    manifests = {m.generation: m for m in readable(root)}
+    manifests = {m.generation: m for m in readable(place)}
     numbers = ", ".join(map(str, manifests))
     if generation is not None:
         if generation not in manifests:
-            raise ConfigError(f"{root} has no generation {generation}; it has {numbers}")
+            raise ConfigError(f"{place.name} has no generation {generation}; it has {numbers}")
         return manifests[generation]
     kept = list(manifests.values())[:-KEPT_GENERATIONS]
     whole = [m for m in kept if m.sound and m.generation not in without]
     older = [m for m in whole if m.examples < served.examples]
     if not older:
         raise ConfigError(
-            f"{root} keeps no generation that has learned less than what is served (keep_ages, keep_bytes), "
-            "passed the publish gate, and whose batches were learned and numbers finite; say --generation, "
-            f"one of {numbers}"
+            f"{place.name} keeps no generation that has learned less than what is served (keep_ages, "
+            "keep_bytes), passed the publish gate, and whose batches were learned and numbers finite; say "
+            f"--generation, one of {numbers}"
         )
     seen_ms = served.created_ms - 1000 * SEEN_AFTER_S
     return next((m for m in reversed(older) if m.created_ms <= seen_ms), older[0])
@@ -212,7 +231,7 @@ def _go_on(root: Path, held: Held) -> str:
     return "; the trainer goes on from there, and learns what came after it again"
 
 
-def held_generation(root: Path, manifest: Manifest) -> Held:
+def held_generation(place: Folder | Stored, manifest: Manifest) -> Held:
     """Hold a generation while its trainer runs on.
 
     Raises:
@@ -220,13 +239,14 @@ def held_generation(root: Path, manifest: Manifest) -> Held:
         CheckpointError: it is torn.
     """
     try:
-        return hold(Folder(root), manifest.generation)
+        return hold(place, manifest.generation)
     except FileNotFoundError:
         raise ConfigError(
-            f"{root} has no generation {manifest.generation} any more; `livectr versions list` names others"
+            f"{place.name} has no generation {manifest.generation} any more; `livectr versions list` names "
+            "others"
         ) from None
     except CheckpointError as error:
-        raise CheckpointError(f"generation {manifest.generation} of {root} is torn: {error}") from None
+        raise CheckpointError(f"generation {manifest.generation} of {place.name} is torn: {error}") from None
 
 
 @dataclass(frozen=True)

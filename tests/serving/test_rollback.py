@@ -33,9 +33,10 @@ from livectr.store.layout import Keyspace
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.keeping import readable
-from livectr.trainer.checkpoint.manifest import Manifest
+from livectr.trainer.checkpoint.manifest import Folder, Manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.step_back import MARK
+from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.telemetry import LOST_VERSIONS, PUBLISHED_VERSION
@@ -43,6 +44,7 @@ from livectr.trainer.run import Training, train
 from livectr.versions import listing
 from livectr.versions.rollback import chosen
 from tests.metrics_page import metric_value
+from tests.s3_server import BUCKET, S3Server
 from tests.trainer.planted_log import CARDINALITY, PARTITIONS, contest_pipeline, write_log
 from tests.waiting import until
 
@@ -292,7 +294,7 @@ def test_a_rollback_goes_back_by_a_minute(tmp_path: Path, ages_s: tuple[int, ...
         (tmp_path / f"gen-{number:08d}").mkdir()
         (tmp_path / f"gen-{number:08d}" / "MANIFEST.json").write_bytes(made.to_json())
     served = SimpleNamespace(examples=10_000, created_ms=now_ms)
-    manifest = chosen(tmp_path, None, cast(VersionManifest, served))
+    manifest = chosen(Folder(tmp_path), None, cast(VersionManifest, served))
     assert (now_ms - manifest.created_ms) / 1000 == chosen_s
 
 
@@ -323,6 +325,33 @@ def test_a_rollback_of_another_run_or_of_nothing_is_refused(world: World) -> Non
     assert "holds no whole version" in world.rolls_back(*words, code=2)
     assert world.client.keys("*") == []
     assert "nothing is published under the namespace 'livectr'" in world.says("list", code=2)
+
+
+def test_a_rollback_reads_a_checkpoint_in_an_object_store(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version is the generation's model. To let the trainer go on from there needs a folder."""
+    pipeline = contest_pipeline(prerank=True, challengers={}, promotion=Promotion())
+    source, address = f"file:{world.root / 'logs'}", f"s3://{BUCKET}/run"
+    with S3Server() as server:
+        server.use(monkeypatch)
+        options: dict[str, Any] = dict(until_end=True, batch_size=256, threads=1, min_examples=0)
+        options |= dict(publish=world.url, checkpoint=address, checkpoint_copy=str(world.root / "copy"))
+        for steps in (1, 2):
+            train(pipeline, TrainOptions(source, **options, max_steps=steps))
+        manifests, newest = readable(placed(address)), world.served
+        older = next(m for m in manifests if m.examples < newest.examples)
+        files = ["--pipeline", str(world.root / "p.py"), "--checkpoint", address]
+        words = ["rollback", *files, "--source", source]
+        generation = ["--generation", str(older.generation)]
+        assert "needs a checkpoint in a folder" in world.says(*words, *generation, "--and-train", code=2)
+        assert world.served == newest
+        said = world.says(*words, *generation)
+        assert said.startswith(
+            f"version {newest.version + 1} is served: the model of generation {older.generation}"
+        )
+        assert world.served.examples == older.examples and world.client.exists(Keyspace().hold)
+        assert f"generation {older.generation} " in world.says("list", "--checkpoint", address)
 
 
 def test_the_trainer_goes_on_from_a_rollback(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

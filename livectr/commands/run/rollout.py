@@ -69,8 +69,7 @@ def add(commands: Any) -> None:
         "--canary",
         default="0",
         metavar="SHARE[,SHARE…]",
-        help="share of the requests while both learn, as 10%%; several are steps: the rule has to hold at each "
-        "[0]",
+        help="share of the requests while both learn, as 10%%; several: the rule must hold at each [0]",
     )
     parser.add_argument(
         "--promote", default=DEFAULT, metavar=f"RULE|{BY_HAND}", help=f"promote by a rule [{DEFAULT}]"

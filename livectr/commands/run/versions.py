@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, group
@@ -136,8 +135,7 @@ def run_list(given: argparse.Namespace) -> int:
     from livectr.versions.listing import show_versions
 
     settings = _settings(given)
-    checkpoint = Path(settings.checkpoint) if settings.checkpoint is not None else None
-    show_versions(settings.redis, settings.namespace, checkpoint)
+    show_versions(settings.redis, settings.namespace, settings.checkpoint)
     return 0
 
 

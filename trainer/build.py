@@ -136,6 +136,7 @@ def build(
     if restored is not None:
         for learner in learners:
             learner.load(restored)
+        step.skipped = int(restored.manifest.quality.get("skipped", 0))
         for part in parts:
             if part.kind and (state := restored.state(part.kind)):
                 part.load(state)

@@ -41,6 +41,8 @@ GRACE_S: Mapping[Kind, float] = {Kind.TRAINER: 120.0, Kind.SERVER: 40.0, Kind.RE
 _STAMP = re.compile(r"^[-\d]+ [\d:,]+( rank \d+)? [A-Z]+ [\w.]+: ")
 """Time, level and logger, as `livectr.system.logs` writes them before a message."""
 _READ_BYTES = 1 << 20
+_SAID, _FAILED = "livectr: ", "livectr: training failed: "
+"""Beginnings of a command's last words, and of those of the ranks' supervisor, which follow."""
 
 
 class Supervisor:
@@ -295,6 +297,8 @@ class _Life:
 def last_line(output: str) -> str:
     """Last line of a log with words, without its time and logger; "": there is none."""
     lines = [line.strip() for line in output.splitlines() if any(map(str.isalpha, line))]
+    if len(lines) > 1 and lines[-1].startswith(_FAILED) and lines[-2].startswith(_SAID):
+        lines.pop()  # a rank has said why
     return _STAMP.sub("", lines[-1]).removeprefix("livectr: ") if lines else ""
 
 

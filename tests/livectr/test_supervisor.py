@@ -17,7 +17,7 @@ from livectr.cli import main
 from livectr.local.ports import free_ports, is_free, listens
 from livectr.system.errors import InternalError, InUseError
 from livectr.up.folder import Kind, Part, Phase, RunFolder, Running, State
-from livectr.up.supervisor import Supervisor
+from livectr.up.supervisor import Supervisor, last_line
 from tests.waiting import until
 
 PIPELINE = """
@@ -116,6 +116,26 @@ def test_a_mistake_is_not_repeated(run: Run) -> None:
     assert state is not None
     with pytest.raises(InternalError, match=r"trainer ended with exit code 2: .*nowhere\.py"):
         state.settled(run.folder.parts())
+
+
+@pytest.mark.parametrize(
+    ("output", "last"),
+    [
+        (
+            "livectr: generation 3 is torn.\nlivectr: training failed: rank 0 ended with exit code 1.\n",
+            "generation 3 is torn.",
+        ),
+        (
+            "2026-11-30 03:22:37,241 INFO livectr.trainer.run: resumed\n"
+            "livectr: training failed: rank 0 was killed by SIGKILL.\n",
+            "training failed: rank 0 was killed by SIGKILL.",
+        ),
+        ("2026-11-30 03:22:37,241 rank 0 ERROR livectr.x: no space\n\n", "no space"),
+        ("", ""),
+    ],
+)
+def test_the_reason_is_what_a_rank_has_said(output: str, last: str) -> None:
+    assert last_line(output) == last
 
 
 def test_what_answers_on_a_taken_port_is_not_the_part(run: Run, tmp_path: Path) -> None:

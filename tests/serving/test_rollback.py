@@ -431,10 +431,9 @@ def test_a_generation_with_numbers_that_are_not_finite_is_passed_over(
     source, unused = f"file:{world.root / 'logs'}", np.array([10**6])
     run: dict[str, Any] = dict(
         until_end=True, batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=world.url,
-        checkpoint=str(world.checkpoint), keep_ages="1ms,1s,2s,3s,1m",
+        checkpoint=str(world.checkpoint), keep_ages="1ms,1h",
     )  # fmt: skip
     train(pipeline, TrainOptions(source, **run, max_steps=3))
-    whole = world.generations[-1]
     with monkeypatch.context() as old, connect() as collectives, ExitStack() as resources:
         old.setattr(livectr.trainer.publish.snapshot, "broken_rows", lambda *_: "")
         parts, stages = build(pipeline, TrainOptions(source, **run, max_steps=5), collectives, resources)
@@ -452,7 +451,7 @@ def test_a_generation_with_numbers_that_are_not_finite_is_passed_over(
     ) in world.rolls_back("--generation", str(broken), code=2)
     assert world.served == before
     said = world.rolls_back()
-    assert f"the model of generation {whole}, which has learned 192 examples" in said
+    assert re.search(r"the model of generation \d+, which has learned 192 examples", said)
     assert re.search(
         rf"Generations with numbers that are not finite were passed over: [\d, ]*{broken}\. It", said
     )

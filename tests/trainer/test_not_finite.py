@@ -170,3 +170,6 @@ def test_a_generation_says_that_batches_are_not_learned(priced: Path) -> None:
     train(priced_pipeline(), run)
     newest = readable(priced / "checkpoint")[-1]
     assert newest.quality["skipped"] == 3 and not newest.sound
+    train(priced_pipeline(), replace(run, max_steps=14))
+    newest = readable(priced / "checkpoint")[-1]
+    assert newest.quality["skipped"] == 4 and not newest.sound, "a restart makes nothing good"

@@ -28,6 +28,7 @@ from livectr.system.errors import (
     DataError,
     InternalError,
     InUseError,
+    NotLearningError,
     RowsError,
     UserError,
 )
@@ -119,6 +120,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         if not error.told:
             tell(str(error))
         return 4 if isinstance(error, ConnectError | InUseError | RowsError) else 2
+    except NotLearningError as error:
+        if int(os.environ.get("RANK", 0)) == 0:  # the other ranks say the same
+            tell(str(error))
+        return 1
     except InternalError as error:
         tell(str(error))
         return 1

@@ -11,6 +11,7 @@
      │   ├─ DiskFullError    nothing more can be written; the run continues once there is space
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline, run or release
      └─ InternalError
+         ├─ NotLearningError no batch is learned any more; every rank raises it at the same place
          ├─ KernelError      device code does not compile (the compiler's text is in the message)
          └─ CheckpointError  no generation of a checkpoint can be restored
 
@@ -80,6 +81,10 @@ class DiskFullError(UserError):
 
 class InternalError(LiveCTRError):
     """A failure that is not the user's."""
+
+
+class NotLearningError(InternalError):
+    """No batch is learned any more; every rank raises it at the same place."""
 
 
 class KernelError(InternalError):

@@ -69,8 +69,8 @@ def train(
         DataError: too few rows of the log are usable; nothing more is committed.
         UserError: before any state was touched; or FencedError, when another trainer has taken over.
         CheckpointError: no generation of the checkpoint is whole.
-        InternalError: a thread died; what was learned until then is committed. Or no batch is learned any
-            more (trainer.unlearned); what was committed before stays.
+        InternalError: a thread died; what was learned until then is committed.
+        NotLearningError: no batch is learned any more; nothing more is committed (trainer.unlearned).
     """
     tune_malloc()
     with (

@@ -6,7 +6,7 @@ every batch, and no step can mend it.
 
 from __future__ import annotations
 
-from livectr.system.errors import InternalError
+from livectr.system.errors import NotLearningError
 from livectr.trainer.checkpoint.keeping import readable
 from livectr.trainer.finite import broken_numbers
 from livectr.trainer.parts import Parts
@@ -24,7 +24,7 @@ def end_if_nothing_is_learned(parts: Parts) -> None:
     """End the run if no batch has been learned for long. Collective.
 
     Raises:
-        InternalError: on every rank alike; nothing more is committed. A supervisor starts the run again:
+        NotLearningError: on every rank alike; nothing more is committed. A supervisor starts the run again:
             where the newest generation is whole, a passing fault is over then.
     """
     skipped = parts.step.skipped
@@ -38,7 +38,7 @@ def end_if_nothing_is_learned(parts: Parts) -> None:
             "the model's numbers are finite, so look at the dense features that come (clip(x, low, high) "
             "bounds one) and at the learning rates"
         )
-    raise InternalError(
+    raise NotLearningError(
         f"{skipped} batches in a row were not learned, since their gradients are not finite: {cause}. "
         f"Nothing of them is committed; {parts.control.broadcast_json(_way_back(parts))}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +20,7 @@ from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, DeepFM, sgd
-from livectr.system.errors import InternalError
+from livectr.system.errors import NotLearningError
 from livectr.trainer.build import build
 from livectr.trainer.checkpoint.keeping import readable
 from livectr.trainer.comm.collectives import connect
@@ -27,9 +28,11 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.telemetry import PUBLISH_HELD, WITHHELD_VERSIONS
 from livectr.trainer.run import Training, train
 from livectr.trainer.unlearned import SKIPPED_IN_A_ROW
+from tests import commands
 from tests.metrics_page import metric_value
 from tests.redis_values import manifest_in
 from tests.trainer.planted_log import contest_pipeline, write_log
+from tests.waiting import left_s
 
 BATCH = 16
 OVERFLOWS = LR(optimiser=sgd(lr=3e38))
@@ -115,12 +118,42 @@ def test_servers_stay_with_the_last_whole_model(
 
 def test_a_run_whose_model_is_broken_ends(tmp_path: Path, client: redis.Redis, redis_url: str) -> None:
     source = write_log(tmp_path / "logs", (SKIPPED_IN_A_ROW + 20) * BATCH)
-    with pytest.raises(InternalError) as ended:
+    with pytest.raises(NotLearningError) as ended:
         train(pipeline(OVERFLOWS), options(source, tmp_path, publish=redis_url))
     said = str(ended.value)
     assert said.startswith(f"{SKIPPED_IN_A_ROW} batches in a row were not learned, since their gradients")
     assert "the model holds numbers that are not finite (" in said and " rows of table C" in said
     assert "no generation of a whole model is kept: lower the learning rates" in said
+    assert manifest_in(client).examples == 0
+
+
+FILE = """\
+from livectr.ingest.language.promotion import Promotion
+from livectr.models import LR, sgd
+from tests.trainer.planted_log import contest_pipeline
+
+pipeline = contest_pipeline(challengers={}, promotion=Promotion(), rank=LR(optimiser=sgd(lr=3e38)))
+"""
+
+
+def test_two_ranks_end_alike(tmp_path: Path, client: redis.Redis, redis_url: str) -> None:
+    """A row that is broken on one rank withholds the version of both; one of them says why they end."""
+    write_log(tmp_path / "logs", (SKIPPED_IN_A_ROW + 20) * BATCH)
+    (tmp_path / "p.py").write_text(FILE)
+    words = ["train", "--pipeline", "p.py", "--source", "file:logs", "--ranks", "2", "--publish", redis_url]
+    words += ["--checkpoint", "c", "--until-end", "--set", "threads=1", f"batch_size={BATCH}", "batch_min=16"]
+    words += ["min_examples=0", "publish_interval_s=0.01"]
+    ended = commands.run(
+        [sys.executable, "-m", "livectr", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=left_s(),
+    )
+    said = [line for line in ended.stderr.splitlines() if line.startswith("livectr: ")]
+    assert ended.returncode == 1 and len(said) == 2, ended.stderr
+    assert f"{SKIPPED_IN_A_ROW} batches in a row were not learned" in said[0]
+    assert "training failed: rank 0 ended with exit code 1; rank 1 ended with exit code 1" in said[1]
     assert manifest_in(client).examples == 0
 
 
@@ -151,7 +184,7 @@ def test_a_run_whose_log_overflows_ends(priced: Path, client: redis.Redis, redis
     run = options(source, priced, publish=redis_url, publish_interval_s=1e-6)
     train(priced_pipeline(), replace(run, max_steps=10))
     assert readable(priced / "checkpoint")[-1].sound
-    with pytest.raises(InternalError) as ended:
+    with pytest.raises(NotLearningError) as ended:
         train(priced_pipeline(), run)
     said = str(ended.value)
     assert (

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from livectr.system.errors import DataError, InternalError, UserError
+from livectr.system.errors import DataError, InternalError, NotLearningError, UserError
 from livectr.system.logs import tell
 
 LOG = logging.getLogger(__name__)
@@ -85,7 +85,10 @@ class Abort:
         except BaseException as error:
             self._leaving.set()
             if not _is_transport_error(error):
-                if not (isinstance(error, DataError) and error.everywhere):
+                alike = isinstance(error, NotLearningError) or (
+                    isinstance(error, DataError) and error.everywhere
+                )
+                if not alike:
                     self.report(error)
                 raise
             self._known.wait(LOOK_EVERY_S + 0.5)

@@ -193,7 +193,9 @@ class Committer:
         snapshot = taker.take(state.steps, since)
         self._ahead, self._at_once = None, False
         PUBLISH_COPY_SECONDS.observe(time.monotonic() - began_s)
-        broken = next(filter(None, self._control.gather_json(snapshot.broken)), "")
+        broken = ""
+        if self._control.gather(np.array([bool(snapshot.broken)])).any():
+            broken = next(filter(None, self._control.gather_json(snapshot.broken)))
         if broken and not self._broken:
             LOG.error(
                 "no version is published: numbers of the model are not finite (%s); servers stay with the "

@@ -13,6 +13,7 @@ from livectr.trainer.build import build
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.keeping import NOTHING_KEPT, KeptGenerations
 from livectr.trainer.comm.collectives import connect
+from livectr.trainer.comm.control import Control
 from livectr.trainer.commit_state import CommitState
 from livectr.trainer.commits import Committer
 from livectr.trainer.publish.boundary import Boundary
@@ -119,11 +120,11 @@ def test_the_end_of_a_log_that_falls_silent_is_checkpointed(monkeypatch: pytest.
     now_s = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     first, publisher, checkpoint = Boundary({}, 0, 0), StuckPublisher(), SlowCheckpoint()
-    given: dict[str, Any] = dict(
-        control=SimpleNamespace(rank=0), checkpoint=checkpoint, publisher=publisher, first=first
-    )
+    given: dict[str, Any] = dict(control=Control(), checkpoint=checkpoint, publisher=publisher, first=first)
     commits = Committer(**given, schedule=Schedule(publish_interval_s=1.0, checkpoint_interval_s=10.0))
-    snapshots: Any = SimpleNamespace(take=lambda step, since: None, keys_since=lambda since: {})
+    snapshots: Any = SimpleNamespace(
+        take=lambda step, since: SimpleNamespace(broken=""), keys_since=lambda since: {}
+    )
     content = CheckpointState(1, 1, 0, None, {}, {}, {}, {}, {})
 
     def round_() -> tuple[int, int]:
@@ -160,10 +161,10 @@ def test_a_version_that_the_push_before_held_up_follows_at_its_end(monkeypatch: 
     now_s = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     first, publisher = Boundary({}, 0, 0), StuckPublisher()
-    given: dict[str, Any] = dict(control=SimpleNamespace(rank=0), checkpoint=None, publisher=publisher)
+    given: dict[str, Any] = dict(control=Control(), checkpoint=None, publisher=publisher)
     schedule = Schedule(publish_interval_s=1.0, checkpoint_interval_s=0.0)
     commits = Committer(**given, first=first, schedule=schedule)
-    snapshots: Any = SimpleNamespace(take=lambda step, since: None)
+    snapshots: Any = SimpleNamespace(take=lambda step, since: SimpleNamespace(broken=""))
     state = CommitState(1, 1, first, {}, began_s=now_s, checkpoint=None, snapshots=snapshots)
 
     assert commits.due and commits.commit(state) and publisher.busy

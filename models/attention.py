@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -42,8 +42,10 @@ class ActivationUnit(nn.Module):
         self.weights = nn.ParameterList(matrix(seed, f"{name}.{i}", a, b) for i, (a, b) in enumerate(pairs))
         self.biases = nn.ParameterList(torch.zeros(b) for _, b in pairs)
         self.slopes = nn.ParameterList(torch.full((b,), 0.25) for b in widths)
+        self._widths = tuple(widths)
         if widths:
             _kernel(dim, tuple(widths), torch.float32)  # loads the library: no request waits for it
+        self._packed: Tensor | None = None
 
     def forward(self, seen: Ragged, query: Tensor) -> Tensor:
         """Pools lists of vectors by queries.
@@ -55,8 +57,20 @@ class ActivationUnit(nn.Module):
         Returns:
             Σ a(v, q) v, f32[B, K]; 0 for an empty list.
         """
-        attended = fused if self.slopes and query.device.type == "cpu" else composed
-        return attended(seen, query, list(self.weights), list(self.biases), list(self.slopes))
+        if not self.slopes or query.device.type != "cpu":
+            return composed(seen, query, list(self.weights), list(self.biases), list(self.slopes))
+        learned = torch.is_grad_enabled()
+        packed = None if learned else self._packed
+        if packed is None:
+            packed = _in_turn(self.weights, self.biases, self.slopes)
+            if not learned and not any(part.requires_grad for part in self.parameters()):
+                self._packed = packed
+        return _fused(seen, query, packed, self._widths)
+
+    def train(self, mode: bool = True) -> Self:
+        """See `nn.Module.train`. Weights may change from here on."""
+        self._packed = None
+        return super().train(mode)
 
 
 def composed(
@@ -101,13 +115,20 @@ def fused(
     read once, as are lists that are all equal (`Ragged.same`) where no gradient is wanted. The results have
     the bits of copied lists.
     """
-    parameters = torch.cat([tensor.reshape(-1) for tensor in (*weights, *biases, *slopes)])
-    widths = tuple(len(slope) for slope in slopes)
+    return _fused(seen, query, _in_turn(weights, biases, slopes), tuple(len(slope) for slope in slopes))
+
+
+def _in_turn(*parameters: Iterable[Tensor]) -> Tensor:
+    """Parameters as the kernel takes them."""
+    return torch.cat([tensor.reshape(-1) for tensor in itertools.chain(*parameters)])
+
+
+def _fused(seen: Ragged, query: Tensor, parameters: Tensor, widths: tuple[int, ...]) -> Tensor:
+    """See `fused`; parameters as `_in_turn` gives them, of layers of some widths."""
     once = None if torch.is_grad_enabled() else shared_list(seen)
     if once is not None:
         kernel = _kernel(once.shape[1], widths, once.dtype)
-        only = torch.tensor([0, len(once)]), query, torch.zeros(len(query), dtype=torch.int64)
-        return torch.from_numpy(kernel.forward(*map(_array, (parameters, once, *only))))
+        return torch.from_numpy(kernel.pooled(*map(_array, (parameters, once, query))))
     lists, list_of = (seen.once, seen.list_of) if isinstance(seen, SharedLists) else (seen, None)
     given = parameters, lists.values, query, lists.offsets, list_of
     out: Tensor = _Fused.apply(*given, widths)  # type: ignore[no-untyped-call]

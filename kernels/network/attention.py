@@ -83,6 +83,21 @@ class AttentionKernel:
             raise MemoryError("no memory for the list of an activation unit")
         return out
 
+    def pooled(self, parameters: Reals, values: Reals, query: Reals) -> Reals:
+        """Pools a list by every query; bits and arguments as of `forward`, whose lists all are `values`.
+
+        Raises:
+            ValueError: arrays that do not fit.
+            MemoryError: no memory.
+        """
+        p, values, query = self._checked(parameters, values, query)
+        ends, out = np.array(((0, len(values)), (0, len(query))), np.int64), np.empty_like(query)
+        of_samples = address(ends) + 16
+        arrays = address(p), address(values), address(ends), of_samples, None, 1, address(query), len(query)
+        if not self._forward(*self._unit, *arrays, address(out)):
+            raise MemoryError("no memory for the list of an activation unit")
+        return out
+
     def backward(
         self,
         parameters: Reals,

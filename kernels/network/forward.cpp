@@ -239,32 +239,42 @@ struct Network {
                      const float* const* kept, const float** inputs, float* x) const {
         const int64_t width = padded(hidden);
         gather(sources, count, row, height, inputs);
+        if (kept) add_rows(kept, added, height, x, [](Vec sum, int64_t) { return sum; });
         for (int64_t j = 0; j < width / NR; ++j) {
             for (int m = 0; m < height; m += MR) {
                 Vec sums[MR][2];
-                start(sums, added + j * NR);
-                for (int r = 0; kept && r < MR; ++r)
-                    for (int h = 0; h < 2; ++h)
-                        sums[r][h] +=
-                            *reinterpret_cast<const Vec*>(kept[std::min(m + r, height - 1)] + j * NR + h * LANES);
+                float* const to = x + m * width + j * NR;
+                if (kept) {
+                    for (int r = 0; r < MR; ++r) std::memcpy(sums[r], to + r * width, sizeof sums[r]);
+                } else {
+                    start(sums, added + j * NR);
+                }
                 for (int64_t s = 0; s < count; ++s) {
                     const Packed& w = first[size_t(sources[s].number)];
                     multiply(sums, inputs + s * ROWS + m, w.panel(j), w.depth);
                 }
-                finish(sums, slopes, j, x + m * width + j * NR, width);
+                finish(sums, slopes, j, to, width);
             }
         }
     }
 
-    // The same of rows with kept partial results alone, row by row: memory is read in order, and each line once.
+    // The same of rows with kept partial results alone.
     void add_kept(const float* const* kept, const float* added, int height, float* x) const {
         const Vec zero = {};
+        add_rows(kept, added, height, x, [&](Vec sum, int64_t k) {
+            const Vec below = slopes.empty() ? zero : *reinterpret_cast<const Vec*>(&slopes[size_t(k)]) * sum;
+            return sum > zero ? sum : below;
+        });
+    }
+
+    // x[height, padded H₁] = map(added + kept), row by row: memory is read in order, and each line once.
+    template <class Map>
+    void add_rows(const float* const* kept, const float* added, int height, float* x, Map map) const {
         for (int r = 0; r < (height + MR - 1) / MR * MR; ++r) {  // whole tiles; behind the last row, its own again
             const float* const of = kept[std::min(r, height - 1)];
             for (int64_t k = 0; k < padded(hidden); k += LANES) {
                 const Vec sum = *reinterpret_cast<const Vec*>(added + k) + *reinterpret_cast<const Vec*>(of + k);
-                const Vec below = slopes.empty() ? zero : *reinterpret_cast<const Vec*>(&slopes[size_t(k)]) * sum;
-                *reinterpret_cast<Vec*>(x + r * padded(hidden) + k) = sum > zero ? sum : below;
+                *reinterpret_cast<Vec*>(x + r * padded(hidden) + k) = map(sum, k);
             }
         }
     }

@@ -110,6 +110,21 @@ def test_a_shared_list_has_the_bits_of_its_copies(
         each = kernel.forward(p, np.tile(values, (samples, 1)), np.arange(samples + 1) * length, query)
         shared = kernel.forward(p, values, np.array([0, length]), query, np.zeros(samples, np.int64))
         np.testing.assert_array_equal(shared, each)
+        np.testing.assert_array_equal(kernel.pooled(p, values, query), each)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_unit_computes_with_its_newest_weights(learned: bool) -> None:
+    """It packs weights that are no longer learned once, until it is told that they may change."""
+    built = unit(5, (7,), torch.float32).eval().requires_grad_(learned)
+    values, offsets, query = inputs([3, 2], 5, torch.float32)
+    with torch.no_grad():
+        before = built(Ragged(values, offsets), query)
+        built.weights[-1].mul_(2)
+        built.biases[-1].mul_(2)
+        if not learned:
+            built.eval()
+        torch.testing.assert_close(built(Ragged(values, offsets), query), 2 * before)
 
 
 @given(

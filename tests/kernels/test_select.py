@@ -184,7 +184,7 @@ def test_arrays_that_do_not_fit_are_refused(world: World) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         world.call(selector, Wanted(0, None, NONE))
     with pytest.raises(ValueError, match="int64"):
-        world.call(selector, Wanted(1, np.zeros(3, np.int32), NONE))  # type: ignore[arg-type]
+        world.call(selector, Wanted(1, np.zeros(3, np.int32), NONE))
     front, numbers = FieldTables(world.tables, [("user", "user")]), KeyNumbers()
     numbers.assign(np.arange(2))
     items = ItemMatrix(numbers, np.arange(2), np.zeros((2, OUT), F32))

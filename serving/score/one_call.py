@@ -77,7 +77,7 @@ def score_candidates(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    snapshot = rank_scorer(lookup.version).snapshots.of(lookup.version, lookup.cache, order)
+    snapshot = rank_scorer(lookup.version).snapshot(lookup.version, lookup.cache, order)
     shared, own = features.shared, features.own
     store, kept = None, None
     if items is not None and item_keys is not None:
@@ -127,7 +127,7 @@ def select_items(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    snapshot = tower_scorer(lookup.version).snapshots.of(lookup.version, lookup.cache, order)
+    snapshot = tower_scorer(lookup.version).snapshot(lookup.version, lookup.cache, order)
     call = SelectCall(snapshot, features.shared, features.own, more, current_call().deadline, wanted)
     complete = True
 

@@ -35,7 +35,7 @@ _BLOCK_ROWS = 16
 candidates would differ in the last bit."""
 
 
-class RankScorer:
+class RankScorer(Snapshots[Snapshot]):
     """Ranking model of a version, and the running statistics of its features.
 
     Args:
@@ -47,7 +47,6 @@ class RankScorer:
         sequences: fields of which the model reads the vector of each key.
         content: fields of which the model reads the content.
         in_one_call: a compiled call computes the model from pooled vectors and dense features alone.
-        snapshots: of the model's version for such a call.
 
     Raises:
         MismatchError: the pipeline has no such contender, or the weights are of another model.
@@ -60,6 +59,7 @@ class RankScorer:
         champion: str = "rank",
         items: ItemFeatures = ItemFeatures(),  # noqa: B008
     ) -> None:
+        super().__init__()
         if champion not in pipeline.contenders:
             raise MismatchError(
                 f"the published version is of {champion!r}, which is no model of the pipeline"
@@ -75,7 +75,6 @@ class RankScorer:
         self._model = loaded_role(model, dense, champion)
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
         self.in_one_call = self._forward is not None and not self._gathers
-        self.snapshots = Snapshots(self._snapshot)
         self.statistics = published_statistics(pipeline, dense)
 
     @property
@@ -84,7 +83,8 @@ class RankScorer:
         assert self._forward is not None
         return self._forward.partial_size
 
-    def _snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
+    def make_snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
+        """See `Snapshots.make_snapshot`."""
         assert self._forward is not None  # the model is computed in one call
         return Snapshot(
             cache.lock,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from livectr.serving.score.plan_stages import MOST_ORDERS, FieldOrder
@@ -13,21 +12,24 @@ T = TypeVar("T")
 
 
 class Snapshots(Generic[T]):
-    """Snapshots of a version, by the order of the fields.
+    """Scorer of a version that has a snapshot for each order of the fields.
 
-    Args:
-        make: makes the snapshot of a version with its rows.
+    It is a base class: an object apart would know the scorer that owns it, and the memory of a version that is
+    replaced would wait for the collector of cycles.
     """
 
-    def __init__(self, make: Callable[[ModelVersion, NearCache, FieldOrder], T]) -> None:
-        self._make = make
+    def __init__(self) -> None:
         self._made: tuple[NearCache | None, dict[FieldOrder, T]] = None, {}
 
-    def of(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> T:
+    def make_snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> T:
+        """Make a snapshot; arguments as of `snapshot`."""
+        raise NotImplementedError
+
+    def snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> T:
         """Snapshot of the version.
 
         Args:
-            version: always the same.
+            version: of this scorer.
             cache: its rows.
             order: of the batches' fields.
         """
@@ -39,5 +41,5 @@ class Snapshots(Generic[T]):
         if snapshot is None:
             if len(snapshots) >= MOST_ORDERS:  # clients choose which fields are shared
                 snapshots.clear()
-            snapshot = snapshots[order] = self._make(version, cache, order)
+            snapshot = snapshots[order] = self.make_snapshot(version, cache, order)
         return snapshot

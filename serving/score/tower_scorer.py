@@ -84,7 +84,7 @@ class TowerReads:
     sequences: tuple[str, ...] = ()
 
 
-class TowerScorer:
+class TowerScorer(Snapshots[Selector]):
     """Two towers of a version, each over its own features, and the running statistics of the features.
 
     Args:
@@ -92,10 +92,10 @@ class TowerScorer:
 
     Attributes:
         reads: what each tower reads, by side.
-        snapshots: of the version, for compiled calls.
     """
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str = "rank") -> None:
+        super().__init__()
         configs = model_configs(pipeline)
         self._slice = served_slices(configs, champion)["prerank"]
         plan = pipeline.plan
@@ -112,7 +112,6 @@ class TowerScorer:
             self.reads[side] = TowerReads(statistics, own.images)
             self._columns[side] = [plan.dense_names.index(name) for name in own.dense]
         self._user = user_tower(self._models["user"])
-        self.snapshots = Snapshots(self._snapshot)
 
     def user_inputs(self, dense: F32, content: Lists) -> F32:
         """Inputs f32[n] of the user tower besides fields: dense features and means of images.
@@ -144,7 +143,8 @@ class TowerScorer:
         out: F32 = model.item.vector(partial, model.item.pooled_images(gathered_content(content))).numpy()
         return out
 
-    def _snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Selector:
+    def make_snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Selector:
+        """See `Snapshots.make_snapshot`."""
         fields = (*order.shared, *order.own)
         items = version.items or IdVectors.empty(self._user.outputs)
         return Selector(

@@ -16,8 +16,11 @@ from livectr.client.clients import column_of
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.followers import version_follower
+from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.prerank import PreRanker
 from livectr.serving.score.rank import Ranker
+from livectr.serving.score.rank_scorer import RankScorer
+from livectr.serving.score.tower_scorer import TowerScorer
 from livectr.serving.version.follower import VersionFollower
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS
@@ -114,3 +117,21 @@ def test_an_emptied_near_cache_is_freed_by_the_next_request(redis_url: str, worl
         del cache
         gc.collect()
         assert emptied() is None
+
+
+@pytest.mark.parametrize("role", ["rank", "prerank"])
+def test_a_scorer_is_freed_with_its_last_owner(redis_url: str, world: World, role: str) -> None:
+    """The memory of a version that is replaced waits for no collector of cycles."""
+    world.publish(publication(redis_url))
+    with following(role, redis_url) as (_, follower):
+        version, cache = follower.served()
+        kind = RankScorer if role == "rank" else TowerScorer
+        scorer = kind(pipeline, version.dense)
+        assert scorer.snapshot(version, cache, FieldOrder((), (), (), ())) is not None
+        freed = weakref.ref(scorer)
+        gc.disable()
+        try:
+            del scorer
+            assert freed() is None
+        finally:
+            gc.enable()

@@ -235,9 +235,9 @@ def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
     """
     if read_at is None:
         return
-    age_s = time.monotonic() - read_at
-    LIVE_AGE.labels(role).observe(age_s)
-    LIVE_SKEW.labels(role).observe(max(0.0, time.time() - age_s - created_ms / 1000))
+    age_s, labels = time.monotonic() - read_at, (role, SIDE.get())
+    LIVE_AGE.observe_each(((labels, age_s),))
+    LIVE_SKEW.observe_each(((labels, max(0.0, time.time() - age_s - created_ms / 1000)),))
 
 
 def begin_fields(fields: Iterable[str]) -> None:
@@ -281,6 +281,9 @@ class Stages:
         current_call().check(stage)
         return 0.0
 
+    def noted(self, stage: str) -> None:
+        """Take the end of a stage, which is now, without a look at the deadline: it has not waited."""
+
     def passed(self, *ends: tuple[str, float]) -> None:
         """Take the ends of several stages, instants of time.perf_counter(). Raises as `ended`."""
         current_call().check(ends[-1][0])
@@ -297,24 +300,37 @@ class StageClock(Stages):
     def __init__(self, role: str, since: float) -> None:
         self._role = role
         self._since = since
+        self._noted: list[tuple[str, float]] = []
+
+    def noted(self, stage: str) -> None:
+        """As `Stages.noted`; the next stage that is observed observes it, too."""
+        self._noted.append((stage, time.perf_counter()))
 
     def ended(self, stage: str) -> float:
         """Observe the time since the end of the stage before as that of `stage`; return it in seconds.
 
         Raises as `Stages.ended`.
         """
-        since, now = self._since, time.perf_counter()
+        since, now = self._noted[-1][1] if self._noted else self._since, time.perf_counter()
         self.passed((stage, now))
         return now - since
 
     def passed(self, *ends: tuple[str, float]) -> None:
         """Observe several stages, of which each began at the end of the one before. Raises as `ended`."""
-        for stage, end in ends:
-            STAGE_SECONDS.labels(self._role, stage).observe(end - self._since)
+        self.observe(ends)
+        current_call().check(ends[-1][0])
+
+    def observe(self, ends: Sequence[tuple[str, float]] = ()) -> None:
+        """Observe the stages that were noted, and then others, as `passed`."""
+        side, since, seconds = SIDE.get(), self._since, []
+        for stage, end in (*self._noted, *ends):
+            seconds.append(((self._role, stage, side), end - since))
             if tracing.TRACER is not None:
-                tracing.TRACER.stage_ended(stage, self._since, end)
-            self._since = end
-        current_call().check(stage)
+                tracing.TRACER.stage_ended(stage, since, end)
+            since = end
+        STAGE_SECONDS.observe_each(seconds)
+        self._since = since
+        self._noted.clear()
 
 
 def begin(role: str, *, active: Callable[[], float], waiting: Callable[[], float]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,29 +20,32 @@ class Counts:
 
     Args:
         bounds: f64[n], rising upper bounds.
+
+    Attributes:
+        lock: of the counts i64[n + 1] and the sum.
     """
 
     def __init__(self, bounds: F64) -> None:
         self.bounds = bounds
-        self._lock = threading.Lock()
-        self._counts = np.zeros(len(bounds) + 1, np.int64)
-        self._sum = 0.0
+        self.lock = threading.Lock()
+        self.counts = np.zeros(len(bounds) + 1, np.int64)
+        self.sum = 0.0
 
     def add(self, counts: I64, total: float) -> None:
         """Add values that are counted already, i64[n + 1] up to each bound and above all, and their sum."""
-        with self._lock:
-            self._counts += counts
-            self._sum += total
+        with self.lock:
+            self.counts += counts
+            self.sum += total
 
     def rising(self) -> I64:
         """Number of the values up to each bound, and of all: i64[n + 1]."""
-        with self._lock:
-            return np.cumsum(self._counts)
+        with self.lock:
+            return np.cumsum(self.counts)
 
     def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
         """Add the series of some labels to a family."""
-        with self._lock:
-            rising, total = np.cumsum(self._counts), self._sum
+        with self.lock:
+            rising, total = np.cumsum(self.counts), self.sum
         buckets = [(str(bound), float(n)) for bound, n in zip(self.bounds, rising[:-1], strict=True)]
         family.add_metric(labels, [*buckets, ("+Inf", float(rising[-1]))], total)
 
@@ -57,9 +60,9 @@ class Buckets(Counts):
         """Add values f64[n], each once, or counts[i] times."""
         place = np.searchsorted(self.bounds, values, side="left")
         if counts is None:
-            self.add(np.bincount(place, minlength=len(self._counts)), float(values.sum()))
+            self.add(np.bincount(place, minlength=len(self.counts)), float(values.sum()))
         else:
-            added = np.zeros_like(self._counts)
+            added = np.zeros_like(self.counts)
             np.add.at(added, place, counts)
             self.add(added, float(values @ counts))
 
@@ -69,14 +72,14 @@ class Series(Counts):
 
     def __init__(self, bounds: F64) -> None:
         super().__init__(bounds)
-        self._listed: list[float] = bounds.tolist()
+        self.listed: list[float] = bounds.tolist()
 
     def observe(self, value: float) -> None:
         """Add a value."""
-        place = bisect_left(self._listed, value)
-        with self._lock:
-            self._counts[place] += 1
-            self._sum += value
+        place = bisect_left(self.listed, value)
+        with self.lock:
+            self.counts[place] += 1
+            self.sum += value
 
 
 class LabelledHistogram(Collector):
@@ -97,6 +100,15 @@ class LabelledHistogram(Collector):
     def labels(self, *values: str) -> Series:
         """Series of a value for each label, which exists from here on."""
         return self._series.get(values) or self._begin(values)
+
+    def observe_each(self, values: Iterable[tuple[tuple[str, ...], float]]) -> None:
+        """Add a value to each of some series, given by their labels, in a single call of Python."""
+        for labels, value in values:
+            series = self._series.get(labels) or self._begin(labels)
+            place = bisect_left(series.listed, value)
+            with series.lock:
+                series.counts[place] += 1
+                series.sum += value
 
     def _begin(self, values: tuple[str, ...]) -> Series:
         return self._series.setdefault(values, Series(self._bounds))

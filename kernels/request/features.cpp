@@ -70,7 +70,7 @@ struct Call {
     int64_t *own_keys, *shared_keys;
     int64_t own_room, shared_room;
     // results
-    int64_t own_count, shared_count, shared_failed;
+    int64_t own_count, shared_count, failed_rows, shared_failed;
 };
 
 // Memory of a call at a time. What it points to lives as long as the call's arguments, or is kept here.
@@ -312,6 +312,7 @@ int64_t features_extract(const FeaturePlan* plan, FeatureMemory* memory, Call* c
                                        call->failed, &memory->sharing);
     if (keys < 0) return keys;
     call->own_count = keys;
+    call->failed_rows = call->plan_rows - std::count(call->failed, call->failed + call->plan_rows, 0);
     call->shared_failed = memory->sharing.failed;
     call->shared_count = memory->sharing.failed ? 0 : memory->sharing.keys;
     return gather(*memory, *call);

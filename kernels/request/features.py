@@ -82,7 +82,7 @@ class FeatureCall(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("states", "dense", "failed")),
         *((name, ctypes.c_void_p) for name in ("own_offsets", "shared_offsets", "own_keys", "shared_keys")),
         *((name, ctypes.c_int64) for name in ("own_room", "shared_room")),
-        *((name, ctypes.c_int64) for name in ("own_count", "shared_count", "shared_failed")),
+        *((name, ctypes.c_int64) for name in ("own_count", "shared_count", "failed_rows", "shared_failed")),
     )
 
 

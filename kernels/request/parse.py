@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.arrays import copied
 from livectr.kernels.runtime.library import kernel_library, quick_library
 
 F64 = npt.NDArray[np.float64]
@@ -190,14 +190,29 @@ class ParsedRequest:
         head: result of the parser.
         parts: uint8[columns], the Part that has each column.
         parser: that has read it.
+
+    Attributes:
+        version, explain: fields of the request.
+        contents: number of messages with inline content; they are whole, and not read.
+        size: number of candidates; 1 for requests without columns of them.
+        time: of the request; None: it has no time.
     """
 
-    __slots__ = ("_candidates", "_context", "_excluded", "_head", "_items", "_raw", "code", "parser", "parts")
+    __slots__ = (
+        *("_candidates", "_context", "_excluded", "_head", "_items", "_raw", "code", "contents", "explain"),
+        *("parser", "parts", "size", "time", "version"),
+    )
 
     def __init__(self, raw: bytes, head: _Head, parts: bytes, parser: RequestParser) -> None:
         self._raw, self._head = raw, head
         self.code: int = head.code  # a Code; to make one takes as long as to parse a column
         self.parts, self.parser = parts, parser
+        # Each request asks for these: a property takes as long as a column.
+        self.version: int = head.version
+        self.explain: int = head.explain
+        self.contents: int = head.contents
+        self.size: int = head.size
+        self.time: int | None = head.time if head.timed else None
         self._context: dict[str, pa.Array] | None = None
         self._candidates: dict[str, pa.Array] | None = None
         self._items: ItemValues | None = None
@@ -229,9 +244,8 @@ class ParsedRequest:
     @property
     def bids(self) -> F64:
         """Bids f64[n], 1 where the request has none."""
-        bids = np.empty(self._head.size if self._head.bids else 0)
-        ctypes.memmove(address(bids), self._head.bids, bids.nbytes)
-        return bids
+        head = self._head
+        return copied(head.bids, np.float64, self.size) if head.bids else np.empty(0)
 
     @property
     def items(self) -> ItemValues | None:
@@ -267,7 +281,8 @@ class ParsedRequest:
     @property
     def request_id(self) -> str:
         """Field `request_id`."""
-        return self._text(self._head.id_at, self._head.id_size)
+        head = self._head
+        return self._raw[head.id_at : head.id_at + head.id_size].decode() if head.id_size else ""
 
     @property
     def side(self) -> str:
@@ -280,16 +295,6 @@ class ParsedRequest:
         return self._text(self._head.bid_column_at, self._head.bid_column_size)
 
     @property
-    def version(self) -> int:
-        """Field `version`."""
-        return int(self._head.version)
-
-    @property
-    def explain(self) -> int:
-        """Field `explain`."""
-        return int(self._head.explain)
-
-    @property
     def top_k(self) -> int:
         """Field `top_k`."""
         return int(self._head.top_k)
@@ -298,21 +303,6 @@ class ParsedRequest:
     def prerank_k(self) -> int:
         """Field `prerank_k`."""
         return int(self._head.prerank_k)
-
-    @property
-    def contents(self) -> int:
-        """Number of messages with inline content; they are whole, and not read."""
-        return int(self._head.contents)
-
-    @property
-    def size(self) -> int:
-        """Number of candidates; 1 for requests without columns of them."""
-        return int(self._head.size)
-
-    @property
-    def time(self) -> int | None:
-        """Time of the request; None: it has no time."""
-        return int(self._head.time) if self._head.timed else None
 
     def _text(self, at: int, size: int) -> str:
         return self._raw[at : at + size].decode() if size else ""

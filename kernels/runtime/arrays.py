@@ -53,6 +53,17 @@ def address(array: npt.NDArray[Any]) -> int:
     return (_at(id(array)).data or 0) if _FAST else array.ctypes.data
 
 
+_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_view.restype, _view.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
+_READ = 0x100
+"""`PyBUF_READ`."""
+
+
+def copied(at: int, dtype: npt.DTypeLike, count: int) -> npt.NDArray[Any]:
+    """Copy of `count` numbers at an address."""
+    return np.frombuffer(_view(at, np.dtype(dtype).itemsize * count, _READ), dtype).copy()
+
+
 def addresses(arrays: Iterable[Checked]) -> list[int]:
     """Addresses of arrays that a compiled function takes as they are; the caller keeps them alive.
 

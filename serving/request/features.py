@@ -10,6 +10,7 @@ Columns that all candidates share have 1 row, and are extracted once.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,8 +43,9 @@ from livectr.kernels.request.features import (
     RootSource,
 )
 from livectr.kernels.request.parse import Part, RequestColumn, RequestParser
-from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.arrays import address, copied
 from livectr.kernels.runtime.arrow import exported
+from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError, foreign_values
 from livectr.serving.limits import DEFAULT, RequestLimits
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
@@ -66,17 +68,17 @@ Prefetch = Callable[[I64], PrefetchKeys | None]
 
 
 @dataclass(frozen=True)
-class RequestInputs:
-    """Features of a request, and what is known of their inputs.
+class Extracted:
+    """Features of n rows, and what is known of their inputs.
 
     Args:
-        features: of its rows.
+        features: of the rows.
         complete: False when look-up rows or histories may be missing or old, because Redis was down or may
             have lost keys.
         read_at: instant of time.monotonic() at which the oldest live input, a look-up row or the histories,
             was read; None: the plan has none.
         prefetched: embedding rows read in the same round trip; None: no prefetch, or Redis was down.
-        item_keys: i64[rows], keys of the items; None: not asked for, or no column of the candidates.
+        item_keys: i64[n], keys of the items; None: not asked for, or no column of the candidates.
     """
 
     features: SharedFeatures
@@ -86,13 +88,8 @@ class RequestInputs:
     item_keys: I64 | None
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Inputs that were read, besides the columns of a request."""
-
-    complete: bool
-    read_at: float | None
-    prefetched: PrefetchedRows | None = None
+_Found = tuple[bool, float | None, PrefetchedRows | None]
+"""`complete`, `read_at` and `prefetched` of `Extracted`."""
 
 
 class _Split:
@@ -184,7 +181,7 @@ class RequestFeatures:
         row_name: Callable[[int], str],
         prefetch: Prefetch = lambda _: None,
         ended: Callable[[str], object] = lambda _: None,
-    ) -> RequestInputs:
+    ) -> Extracted:
         """Extract the features of a request, with a single read of Redis if need be.
 
         Args:
@@ -203,18 +200,15 @@ class RequestFeatures:
         split, _owners = self._given(call, columns)
         found, _read = self._enriched(memory, prefetch)
         ended("enrich")
-        items = None
-        if call.items:
-            items = np.empty(columns.size, np.int64)
-            ctypes.memmove(address(items), call.items, items.nbytes)
+        items = copied(call.items, np.int64, columns.size) if call.items else None
         features = self._extracted(memory, split, columns.size, statistics)
+        failed, shared_failed = call.failed_rows, call.shared_failed
         self._inputs.take_back(memory)
-        for part, name in ((features.shared, lambda _: "context"), (features.own, row_name)):
-            if part.failed.any():
-                first = name(int(np.argmax(part.failed)))
-                raise RequestError(first, "cannot be scored: one of its features has too many values")
+        if failed or shared_failed:
+            first = "context" if shared_failed else row_name(int(np.argmax(features.own.failed)))
+            raise RequestError(first, "cannot be scored: one of its features has too many values")
         ended("extract")
-        return RequestInputs(features, found.complete, found.read_at, found.prefetched, items)
+        return Extracted(features, *found, items)
 
     # ── enrich ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -277,14 +271,15 @@ class RequestFeatures:
             memory.tables[place] = table.rows.handle
         outcome = self._inputs.enrich(memory)
         if outcome == DONE:
-            return _Found(True, min(call.oldest, now) if self._live else None), tables
+            return (True, min(call.oldest, now) if self._live else None, None), tables
         if outcome != MISSING_INPUTS:
             raise _failure(outcome)
         result = self._read(call, prefetch)
-        slots = [found.slots for found in result.rows]
+        current_call().check("enrich")  # a read may have taken long
+        slots = [rows_of_table.slots for rows_of_table in result.rows]
         at = (ctypes.c_void_p * max(len(slots), 1))(*map(address, slots))
-        for place, found in enumerate(result.rows):
-            memory.tables[place] = found.table.rows.handle
+        for place, rows_of_table in enumerate(result.rows):
+            memory.tables[place] = rows_of_table.table.rows.handle
         values = [value or b"" for value in result.histories]
         values_at = (ctypes.c_char_p * max(len(values), 1))(*values)
         sizes = np.array([*map(len, values), 0], np.int64)
@@ -298,14 +293,8 @@ class RequestFeatures:
         if outcome != DONE:
             raise _failure(outcome)
         read_at = result.read_at if self._live else None
-        return _Found(result.complete, read_at, result.prefetched), (
-            result,
-            slots,
-            at,
-            values,
-            values_at,
-            sizes,
-        )
+        found = result.complete, read_at, result.prefetched
+        return found, (result, slots, at, values, values_at, sizes)
 
     def _read(self, call: FeatureCall, prefetch: Prefetch) -> LookupResult:
         """Read look-up rows and histories. Raises RefusedError."""
@@ -338,14 +327,21 @@ class RequestFeatures:
         call.shares, call.fields, call.plan_rows = split.nodes, split.flags, n
         limits = self._limits
         call.most_values, call.most_bytes, call.most_read = limits.values, limits.pool_bytes, limits.read
-        dense, failed = np.empty((n, width), np.float32), np.zeros(n, np.bool_)
-        own_offsets, shared_offsets = np.empty(own * n + 1, np.int32), np.zeros(shared + 1, np.int32)
-        own_keys, shared_keys = np.empty(self._room, np.int64), np.empty(self._shared_room, np.int64)
-        call.states, call.dense, call.failed = address(states), address(dense), address(failed)
-        call.own_offsets, call.shared_offsets = address(own_offsets), address(shared_offsets)
-        call.own_keys, call.own_room = address(own_keys), len(own_keys)
-        call.shared_keys, call.shared_room = address(shared_keys), len(shared_keys)
+        # One block: dense numbers, offsets and marks, then room for keys; a word each at least.
+        sizes = (n * width + 1) // 2, own * n // 2 + 1, shared // 2 + 1, n // 8 + 1, self._room
+        block = np.empty(sum(sizes) + self._shared_room, np.int64)
+        at = call.dense = address(block)
+        ends = tuple(itertools.accumulate(sizes))
+        call.states = address(states)
+        call.own_offsets, call.shared_offsets = at + 8 * ends[0], at + 8 * ends[1]
+        call.failed, call.own_keys, call.shared_keys = at + 8 * ends[2], at + 8 * ends[3], at + 8 * ends[4]
+        call.own_room, call.shared_room = self._room, self._shared_room
+        shared_offsets = block[ends[1] : ends[2]].view(np.int32)[: shared + 1]
+        failed = block[ends[2] : ends[3]].view(np.bool_)[:n]
+        shared_offsets[:] = 0
+        failed[:] = False
         outcome = self._inputs.extract(memory)
+        own_keys, shared_keys = block[ends[3] :], block[ends[4] :]
         if outcome == MORE_KEYS:
             own_keys, shared_keys = np.empty(call.own_count, np.int64), np.empty(call.shared_count, np.int64)
             call.own_keys, call.own_room = address(own_keys), len(own_keys)
@@ -356,6 +352,8 @@ class RequestFeatures:
         elif outcome != DONE:
             self._refuse(outcome, rows)
         plan_call.done()
+        dense = block[: ends[0]].view(np.float32)[: n * width].reshape(n, width)
+        own_offsets = block[ends[0] : ends[1]].view(np.int32)[: own * n + 1]
         if n < rows:
             dense, failed = np.empty((rows, 0), np.float32), np.zeros(rows, np.bool_)
         nothing, once = np.array([call.shared_failed != 0]), shared_keys[: call.shared_count]

@@ -49,9 +49,7 @@ class RequestColumns:
         context: column → array of 1 value.
         candidates: column → array of n values.
         now_ms: time of the request, from its time column or the server's clock.
-
-    Attributes:
-        parsed: request whose columns these are, for compiled calls; None: they were made of several.
+        parsed: request whose columns these are; None: those that are given.
     """
 
     __slots__ = ("_candidates", "_context", "now_ms", "parsed", "size")
@@ -66,11 +64,6 @@ class RequestColumns:
     ) -> None:
         self.size, self.now_ms, self.parsed = size, now_ms, parsed
         self._context, self._candidates = context, candidates
-
-    @staticmethod
-    def of(parsed: ParsedRequest, now_ms: int) -> RequestColumns:
-        """All columns of a request."""
-        return RequestColumns(parsed.size, _NOTHING, _NOTHING, now_ms, parsed)
 
     @property
     def context(self) -> Mapping[str, pa.Array]:
@@ -110,6 +103,7 @@ class Request:
     def __init__(self, raw: bytes, reader: RequestReader, parsed: ParsedRequest, since: float) -> None:
         self.raw, self.reader, self.parsed, self.since = raw, reader, parsed, since
         self.request_id = parsed.request_id
+        self._columns: RequestColumns | None = None
 
     @property
     def side(self) -> str:
@@ -126,18 +120,21 @@ class Request:
         """Bids f64[n] of the candidates, all of them 1 if the request has none."""
         return self.parsed.bids
 
-    @cached_property
+    @property
     def columns(self) -> RequestColumns:
         """Columns.
 
         Raises:
             RequestError: names the wrong field.
         """
+        if self._columns is not None:
+            return self._columns
         parsed = self.parsed
         if parsed.code != Code.GOOD:
             raise request_error(parsed, self.reader.layout)
         now_ms = time.time_ns() // 1_000_000 if parsed.time is None else parsed.time
-        return RequestColumns.of(parsed, now_ms)
+        self._columns = RequestColumns(parsed.size, _NOTHING, _NOTHING, now_ms, parsed)
+        return self._columns
 
     @cached_property
     def message(self) -> Any:

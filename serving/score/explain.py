@@ -49,15 +49,12 @@ class Explainer:
         self._one = threading.Lock()
 
     @contextmanager
-    def place(self, count: int) -> Iterator[None]:
-        """Hold the only place, if any candidate is to be explained.
+    def place(self) -> Iterator[None]:
+        """Hold the only place of a request that is explained.
 
         Raises:
             OverloadError: at once, while another request is explained.
         """
-        if count == 0:
-            yield
-            return
         if not self._one.acquire(blocking=False):
             raise OverloadError("another request is being explained, and a server explains one at a time")
         try:

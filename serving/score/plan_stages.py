@@ -16,7 +16,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
-from livectr.serving.request.features import RequestFeatures
+from livectr.serving.request.features import Extracted, RequestFeatures
 from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestColumns
@@ -88,22 +88,6 @@ class FieldOrder:
     own: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Extracted:
-    """Features of n rows.
-
-    Args:
-        complete: False if look-up rows or histories may be missing or old.
-        read_at: instant of time.monotonic() at which the oldest live input was read; None: there is none.
-        item_keys: i64[n], keys of the items; None: not asked for.
-    """
-
-    features: SharedFeatures
-    complete: bool
-    read_at: float | None
-    item_keys: I64 | None = None
-
-
 def not_timed(stage: str) -> None:
     """End of a stage that nobody times."""
 
@@ -163,7 +147,7 @@ class PlanStages:
         statistics = self._model(lookup.version).statistics
         found = self._features.extract(columns, statistics, row_name, prefetch, ended)
         lookup.prefetched = found.prefetched
-        return Extracted(found.features, found.complete, found.read_at, found.item_keys)
+        return found
 
     def inputs(
         self,
@@ -199,7 +183,8 @@ class PlanStages:
         self, features: SharedFeatures, sequences: tuple[str, ...] = ()
     ) -> tuple[FieldOrder, SharedFeatures]:
         """Order of the fields of a batch, and their features: without fields whose content alone is read."""
-        features = self._looked_up(features)
+        if len(self._fields) < len(self._index):
+            features = self._looked_up(features)
         return self._order(features.shared_fields, features.own_fields, sequences), features
 
     def _vectors(
@@ -219,8 +204,6 @@ class PlanStages:
     def _looked_up(self, features: SharedFeatures) -> SharedFeatures:
         """Features without the fields of which only the content is read."""
         count = len(self._fields)
-        if count == len(self._index):
-            return features
 
         def part(features: Features, numbers: tuple[int, ...]) -> tuple[Features, tuple[int, ...]]:
             places = [place for place, number in enumerate(numbers) if number < count]

@@ -150,7 +150,7 @@ class Ranker:
         explain = request.parsed.explain
         check_explain(explain)
         query, bids = self._query(request), request.bids
-        clock.ended("parse")
+        clock.noted("parse")
         logged = self.logs(request.request_id)
         whole = logged or explain > 0
 
@@ -165,8 +165,19 @@ class Ranker:
             clock.ended("explain")
             return scores, explained
 
-        with self._explainer.place(explain):
-            scores, explained = at_one_version(self._follower, ROLE, deadline, answer, pinned=request.version)
+        try:
+            if explain:
+                with self._explainer.place():
+                    scores, explained = at_one_version(
+                        self._follower, ROLE, deadline, answer, pinned=request.version
+                    )
+            else:
+                scores, explained = at_one_version(
+                    self._follower, ROLE, deadline, answer, pinned=request.version
+                )
+        except BaseException:
+            clock.observe()
+            raise
         reply = self._reply(request.request_id, bids, scores, explained)
         if logged and self.served is not None:
             self.served.offer(_answer(request, query, scores))
@@ -199,7 +210,7 @@ class Ranker:
             return self._in_stages(lookup, query, stages, whole=whole)
         items = self._items_of(query)
         plan = self._whole if items is None else self._rest
-        extracted = plan.extract(lookup, query.columns, query.row_name, stages.ended)
+        extracted = plan.extract(lookup, query.columns, query.row_name, stages.noted)
         order, features = plan.ordered(extracted.features)
         revenues = None if bids is None else Revenues(self._pack, bids, metrics.SERVED_PCTR.bounds)
         call, complete = score_candidates(lookup, order, features, items, extracted.item_keys, revenues)

@@ -161,7 +161,7 @@ def shed() -> float:
 
 def test_a_server_explains_one_request_at_a_time(din: Served) -> None:
     before = shed()
-    with ranker_of(din)._explainer.place(1):
+    with ranker_of(din)._explainer.place():
         with pytest.raises(grpc.RpcError) as refused:
             din.rank(SHARED, CANDIDATES, explain=1)
         assert din.rank(SHARED, CANDIDATES).version == 1  # requests without it continue

@@ -1,9 +1,10 @@
-"""Look up → score → reply in one call: few calls of Python, and no memory of an emptied near-cache."""
+"""A request in compiled calls: few calls of Python, and no memory of an emptied near-cache."""
 
 from __future__ import annotations
 
 import gc
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,12 @@ from typing import Any
 
 import pytest
 
-from livectr.client.clients import column_of
+from livectr.client.clients import RankClient, column_of
+from livectr.ingest.pipeline import Pipeline
+from livectr.models.configs import model_configs
+from livectr.models.roles import row_segments
 from livectr.protos import livectr_pb2 as pb
+from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.followers import version_follower
 from livectr.serving.score.plan_stages import FieldOrder
@@ -22,13 +27,25 @@ from livectr.serving.score.rank import Ranker
 from livectr.serving.score.rank_scorer import RankScorer
 from livectr.serving.score.tower_scorer import TowerScorer
 from livectr.serving.version.follower import VersionFollower
+from livectr.trainer.des.step import DesStep
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS
 from tests.serving.display_world import World, publication
+from tests.serving.publication import Publication
 from tests.waiting import left_s
 
-MOST_CALLS = 64
+MOST_CALLS = 60
 """Calls of Python functions, libraries' own included, from the features of a request to its reply's bytes."""
+MOST_FROM_BYTES = 158
+"""The same from gRPC's handler, which gets the request's bytes, to its return; histories are not read."""
+HANDLER = "Server._unary.<locals>.handle"
+NO_HISTORY = Pipeline(
+    pipeline.log,
+    sparse={name: node for name, node in pipeline.plan.sparse.items() if name != "behaviors"},
+    dense=pipeline.plan.dense,
+    rank=pipeline.rank,
+    items=pipeline.items,
+)
 
 
 @contextmanager
@@ -103,6 +120,45 @@ def test_a_request_for_a_users_best_items_takes_few_calls_of_python(
 
     assert len(pb.PreRankResponse.FromString(reply).ids.values) == 10
     assert len(calls) <= MOST_CALLS, "\n".join(calls)
+
+
+class Calls:
+    """Hook of the profiler: names of the functions that a call of gRPC's handler calls."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._inside = False
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        name = frame.f_code.co_qualname
+        if event == "call" and name == HANDLER:
+            self.names, self._inside = [], True
+        if event == "call" and self._inside:
+            self.names.append(name)
+        if event == "return" and name == HANDLER:
+            self._inside = False
+
+
+def test_few_calls_of_python_from_the_bytes_of_a_request(
+    redis_url: str, world: World, serve: Callable[..., App]
+) -> None:
+    step = DesStep(NO_HISTORY, seed=1)
+    segments = tuple((s.name, s.dim) for s in row_segments(model_configs(NO_HISTORY)))
+    published = Publication(redis_url, NO_HISTORY.fingerprint, segments, seed=1)
+    published.lookup_rows("users", world.users)
+    published.lookup_rows("ads", world.ads)
+    published.publish({name: t.export(state=False) for name, t in step.tables.items()}, step.weights())
+    calls = Calls()
+    threading.setprofile(calls)  # of threads that begin from here on
+    try:
+        app = serve("rank", NO_HISTORY)
+        with RankClient(app.server.address) as client:
+            for _ in range(3):  # the first reads rows and computes partial results
+                reply = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
+    finally:
+        threading.setprofile(None)
+    assert len(reply.index) == len(ADS)
+    assert 0 < len(calls.names) <= MOST_FROM_BYTES, f"{len(calls.names)}\n" + "\n".join(calls.names)
 
 
 def test_an_emptied_near_cache_is_freed_by_the_next_request(redis_url: str, world: World) -> None:

@@ -10,8 +10,7 @@ far below the handler, and each stage of a request ends with `Call.check`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -83,11 +82,16 @@ def current_call() -> Call:
     return _CALL.get()
 
 
-@contextmanager
-def answering(call: Call) -> Iterator[None]:
-    """Make a call this thread's current call."""
-    token = _CALL.set(call)
-    try:
-        yield
-    finally:
-        _CALL.reset(token)
+class Answering:
+    """Makes a call this thread's current call; a context manager."""
+
+    __slots__ = ("_call", "_token")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        self._token = _CALL.set(self._call)
+
+    def __exit__(self, *_: object) -> None:
+        _CALL.reset(self._token)

@@ -18,6 +18,7 @@ from livectr.serving.deadlines import current_call
 from livectr.serving.errors import AnswerError
 from livectr.store.redis_errors import Outcome
 from livectr.system import build_info as build_info
+from livectr.system.counters import LabelledCounter, Total
 from livectr.system.histograms import F64, I64, LabelledHistogram, ProbabilityHistogram, Series
 from livectr.system.histograms import DelayHistogram as DelayHistogram
 
@@ -72,6 +73,23 @@ class SidedHistogram(LabelledHistogram):
         return self._series.get(key) or self._begin(key)
 
 
+class SidedCounter(LabelledCounter):
+    """Counter with a last label `side`, as `Sided`, for what each request counts.
+
+    Args:
+        name, help, labels: of the metric.
+    """
+
+    def __init__(self, name: str, help: str, labels: Sequence[str]) -> None:
+        super().__init__(name, help, [*labels, "side"])
+        REGISTRY.register(self)
+
+    def labels(self, *values: str) -> Total:
+        """Sum of the thread's side with these values of the other labels."""
+        key = (*values, SIDE.get())
+        return self._totals.get(key) or self._totals.setdefault(key, Total())
+
+
 SERVED_VERSION = Sided(Gauge, "livectr_served_version", "Version that answers requests", ["role"])
 SERVED_CHAMPION = Sided(
     Gauge,
@@ -110,7 +128,7 @@ REQUEST_SECONDS = SidedHistogram(
     ["role", "code"],
     REQUEST_BOUNDS_S,
 )
-REQUESTS = Sided(Counter, "livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
+REQUESTS = SidedCounter("livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
 SHED = Counter("livectr_shed_requests_total", "Requests refused because the server was full", ["role"])
 STAGE_SECONDS = SidedHistogram(
     "livectr_request_stage_seconds",
@@ -130,7 +148,7 @@ DEGRADED = Sided(
 RETRIED = Sided(
     Counter, "livectr_retried_requests_total", "Requests that had to move on to a newer version", ["role"]
 )
-CANDIDATES = Sided(Counter, "livectr_candidates_total", "Candidates scored", ["role"])
+CANDIDATES = SidedCounter("livectr_candidates_total", "Candidates scored", ["role"])
 _LIVE_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 LIVE_AGE = SidedHistogram(
     "livectr_live_input_age_seconds",
@@ -160,8 +178,7 @@ SERVED_KEYS = Sided(
     "Keys of a field in counted look-ups, by their row: published, or initial values",
     ["field", "row"],
 )
-ITEM_PARTIALS = Sided(
-    Counter,
+ITEM_PARTIALS = SidedCounter(
     "livectr_item_partials_total",
     "Partial results of candidates: kept, computed for a request, or computed ahead of requests",
     ["outcome"],

@@ -20,7 +20,7 @@ from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
 from livectr.serving.access.tokens import Tokens
 from livectr.serving.canary import SIDE, STABLE
-from livectr.serving.deadlines import Call, answering, deadline_of
+from livectr.serving.deadlines import Answering, Call, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
@@ -174,23 +174,23 @@ class Server:
             started = time.perf_counter()
             REQUEST_ID.set("")  # threads are used again
             SIDE.set(STABLE)
-            code = grpc.StatusCode.OK
+            code = "OK"
             try:
                 return self._answer(method, raw, context)
             except AnswerError as failure:
-                code = failure.status
+                code = failure.status.name
                 if isinstance(failure, OverloadError):
                     metrics.SHED.labels(role).inc()
-                context.abort(code, str(failure))
+                context.abort(failure.status, str(failure))
             except Exception:
-                code = grpc.StatusCode.INTERNAL
+                code = grpc.StatusCode.INTERNAL.name
                 log.exception("%s failed", method.name)
-                context.abort(code, "the server failed; its log says why")
+                context.abort(grpc.StatusCode.INTERNAL, "the server failed; its log says why")
             finally:
                 if method.admitted:
-                    metrics.REQUESTS.labels(role, code.name).inc()
+                    metrics.REQUESTS.labels(role, code).inc()
                     seconds = time.perf_counter() - started
-                    metrics.REQUEST_SECONDS.labels(role, code.name).observe(seconds)
+                    metrics.REQUEST_SECONDS.labels(role, code).observe(seconds)
             raise AssertionError("abort raises")
 
         return grpc.unary_unary_rpc_method_handler(tracing.traced(handle, method.service, method.name))
@@ -212,7 +212,7 @@ class Server:
                     tracing.TRACER.stage_ended("wait", started, started + waited_s)
                 request: Any = method.read(raw)
                 REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
-                with answering(Call(deadline, context.is_active)):
+                with Answering(Call(deadline, context.is_active)):
                     reply = method.handle(request, deadline)
         if tracing.TRACER is not None:
             tracing.TRACER.answered(reply.message)

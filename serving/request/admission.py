@@ -10,14 +10,34 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from livectr.serving.deadlines import LONGEST_WAIT_S, end_of_wait, is_over
 from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 
 _CLIENT_CHECK_S = 0.1
 """Interval in seconds at which a waiting request checks that its client is still connected."""
+
+
+class Place:
+    """Place of a request while it computes; a context manager.
+
+    Args:
+        admission, deadline, size, is_active: as in `Admission.place`.
+    """
+
+    __slots__ = ("_admission", "_deadline", "_is_active", "_size")
+
+    def __init__(
+        self, admission: Admission, deadline: float | None, size: int, is_active: Callable[[], bool]
+    ) -> None:
+        self._admission, self._deadline, self._size, self._is_active = admission, deadline, size, is_active
+
+    def __enter__(self) -> None:
+        self._admission.enter(self._deadline, self._size, self._is_active)
+
+    def __exit__(self, *_: object) -> None:
+        self._admission.leave(self._size)
 
 
 class Admission:
@@ -45,7 +65,8 @@ class Admission:
         self._active = 0
         self._waiting = 0
         self._bytes = 0
-        self._freed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._freed = threading.Condition(self._lock)
 
     @property
     def active(self) -> int:
@@ -62,10 +83,9 @@ class Admission:
         """Bytes of the requests that compute or wait."""
         return self._bytes
 
-    @contextmanager
     def place(
         self, deadline: float | None, size: int = 0, is_active: Callable[[], bool] = lambda: True
-    ) -> Iterator[None]:
+    ) -> Place:
         """Hold a place while the request computes; wait for a place if necessary.
 
         Args:
@@ -78,17 +98,11 @@ class Admission:
             DeadlineError: the deadline passed before a place was free.
             CancelledError: the client went.
         """
-        self._enter(deadline, size, is_active)
-        try:
-            yield
-        finally:
-            with self._freed:
-                self._active -= 1
-                self._bytes -= size
-                self._freed.notify()
+        return Place(self, deadline, size, is_active)
 
-    def _enter(self, deadline: float | None, size: int, is_active: Callable[[], bool]) -> None:
-        with self._freed:
+    def enter(self, deadline: float | None, size: int, is_active: Callable[[], bool]) -> None:
+        """Take a place, as `place`; `leave` gives it back."""
+        with self._lock:
             if deadline is not None and deadline <= time.monotonic():
                 raise DeadlineError("the deadline had passed when the request arrived")
             if self._bytes + size > self._max_bytes:
@@ -115,6 +129,14 @@ class Admission:
                 raise
             finally:
                 self._waiting -= 1
+
+    def leave(self, size: int) -> None:
+        """Give back the place of a request of `size` bytes."""
+        with self._lock:
+            self._active -= 1
+            self._bytes -= size
+            if self._waiting:
+                self._freed.notify()
 
     def _wait(self, deadline: float | None, is_active: Callable[[], bool]) -> None:
         """Wait for a free place; the caller holds the lock."""

@@ -34,9 +34,9 @@ from tests.serving.display_world import World, publication
 from tests.serving.publication import Publication
 from tests.waiting import left_s
 
-MOST_CALLS = 60
+MOST_CALLS = 52
 """Calls of Python functions, libraries' own included, from the features of a request to its reply's bytes."""
-MOST_FROM_BYTES = 158
+MOST_FROM_BYTES = 135
 """The same from gRPC's handler, which gets the request's bytes, to its return; histories are not read."""
 HANDLER = "Server._unary.<locals>.handle"
 NO_HISTORY = Pipeline(

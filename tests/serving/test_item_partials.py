@@ -108,10 +108,10 @@ def test_a_version_brings_new_partial_results(redis_url: str, world: World, serv
         for step in range(3):
             changing.train(np.random.default_rng(step))
             changing.ads |= {ad: [ad, f"cat{(ad + step) % 4}", float(step)] for ad in ADS[:20]}
-            before, ahead = outcomes(), metrics.ITEM_PARTIALS.labels("ahead")._value
-            awaited = ahead.get() + len(ADS)
+            before, ahead = outcomes(), metrics.ITEM_PARTIALS.labels("ahead")
+            awaited = ahead.value + len(ADS)
             version = changing.publish(trainer)
-            until(lambda ahead=ahead, awaited=awaited: ahead.get() == awaited)  # type: ignore[misc]
+            until(lambda ahead=ahead, awaited=awaited: ahead.value == awaited)  # type: ignore[misc]
             response = client.rank(CONTEXT, CANDIDATES)
             assert response.version == version
             assert outcomes() == (before[0] + len(ADS), before[1])

@@ -84,8 +84,6 @@ KINDS = {
                 "tests/ingest/test_features.py",
                 "tests/ingest/test_staging.py",
                 "tests/serving/test_request_parser.py",
-                "tests/serving/test_request_features.py",
-                "tests/serving/test_lookup_rows.py",
             ),
         ),
     ),

@@ -14,8 +14,8 @@ T = TypeVar("T")
 class Snapshots(Generic[T]):
     """Scorer of a version that has a snapshot for each order of the fields.
 
-    It is a base class: an object apart would know the scorer that owns it, and the memory of a version that is
-    replaced would wait for the collector of cycles.
+    It is a base class: an object apart would know the scorer that owns it, and the memory of a version that
+    is replaced would wait for the collector of cycles.
     """
 
     def __init__(self) -> None:

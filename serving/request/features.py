@@ -327,15 +327,16 @@ class RequestFeatures:
         call.shares, call.fields, call.plan_rows = split.nodes, split.flags, n
         limits = self._limits
         call.most_values, call.most_bytes, call.most_read = limits.values, limits.pool_bytes, limits.read
+        own_room, shared_room = self._room, self._shared_room  # once: other threads widen them
         # One block: dense numbers, offsets and marks, then room for keys; a word each at least.
-        sizes = (n * width + 1) // 2, own * n // 2 + 1, shared // 2 + 1, n // 8 + 1, self._room
-        block = np.empty(sum(sizes) + self._shared_room, np.int64)
+        sizes = (n * width + 1) // 2, own * n // 2 + 1, shared // 2 + 1, n // 8 + 1, own_room
+        block = np.empty(sum(sizes) + shared_room, np.int64)
         at = call.dense = address(block)
         ends = tuple(itertools.accumulate(sizes))
         call.states = address(states)
         call.own_offsets, call.shared_offsets = at + 8 * ends[0], at + 8 * ends[1]
         call.failed, call.own_keys, call.shared_keys = at + 8 * ends[2], at + 8 * ends[3], at + 8 * ends[4]
-        call.own_room, call.shared_room = self._room, self._shared_room
+        call.own_room, call.shared_room = own_room, shared_room
         shared_offsets = block[ends[1] : ends[2]].view(np.int32)[: shared + 1]
         failed = block[ends[2] : ends[3]].view(np.bool_)[:n]
         shared_offsets[:] = 0

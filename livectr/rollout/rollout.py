@@ -322,6 +322,8 @@ class _Rollout:
                 if not self._offered:
                     self._stage.offer()
                     self._offered = True
+                    if len(options.shares) > 1 and not ended:
+                        self._compared.begin()  # the first step begins here
                 set_share(options.redis, options.stable, options.canary, share, lease=True)
                 if share != self._share:
                     self._say(f"the canary gets {share:.4g} of the requests")

@@ -197,10 +197,13 @@ class LookupRows:
         if not when.complete:
             there = [place for place, value in enumerate(values) if value is not None]
             keys, values = keys[there], [values[place] for place in there]
-        # With the lock of `changed`: a value that was read before a swap is never seen as a new one.
+        # With the lock of `changed`: a value that was read before a swap is never seen as a new one, and does not
+        # replace one that another request has read since.
         with foreign_values(), self._lock:
-            table.put(keys, values, when.now if when.swaps == self._swaps else NEVER)
-        found = FoundRows(table, table.find(query.keys)[0])
+            places = np.flatnonzero(table.find(keys)[1] < when.now)
+            values = [values[place] for place in places.tolist()]
+            table.put(keys[places], values, when.now if when.swaps == self._swaps else NEVER)
+            found = FoundRows(table, table.find(query.keys)[0])
         topic = query.table.topic
         with self._lock:  # the request continues with its table, which is garbage after it
             if sum(map(len, self._tables.values())) > self._max_rows + len(self._tables) or table.full:

@@ -59,6 +59,26 @@ def listed(result: LookupResult) -> list[list[list[object] | None]]:
     return found
 
 
+def test_a_slow_read_does_not_replace_a_newer_row() -> None:
+    """While a request reads a row, a version changes it, and another request reads it again."""
+
+    class Slow(Store):
+        def read(self, names: Sequence[bytes], prefetch: None) -> tuple[list[bytes | None], bool, None]:
+            found = super().read(names, prefetch)
+            if len(self.reads) == 1:
+                self.put(ADS, 1, [1, "new"])
+                lookup_rows.changed({LOOKUP + "ads": np.array([1])})
+                assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
+            return found
+
+    store = Slow()
+    lookup_rows = LookupRows(cast(Reader, store))
+    store.put(ADS, 1, [1, "old"])
+    for _ in range(2):
+        assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
+    assert store.reads == [1, 1]
+
+
 @pytest.mark.parametrize("max_rows", [1000, 3])
 def test_the_newest_rows_are_found(max_rows: int) -> None:
     store, rng = Store(), np.random.default_rng(0)

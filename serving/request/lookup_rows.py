@@ -170,7 +170,10 @@ class LookupRows:
                     if len(old):
                         read = values[first : first + len(old)]
                         first += len(old)
-                        found[place] = self._keep(query, found[place].table, old, read, read_when)
+                        kept = self._keep(query, found[place].table, old, read, read_when)
+                        # The others stay as they were found: a slow read may have put older ones over them.
+                        slots = np.where(np.isin(query.keys, old), kept.slots, found[place].slots)
+                        found[place] = FoundRows(kept.table, slots)
         # Expired rows were read just now; while Redis is away they are used as they are.
         since = now - self.ttl_s if complete else np.finfo(np.float64).min
         read_at = min((_oldest(at, since, now) for at in instants), default=now)

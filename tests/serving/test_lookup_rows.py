@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -59,24 +60,54 @@ def listed(result: LookupResult) -> list[list[list[object] | None]]:
     return found
 
 
+class Slow(Store):
+    """Store that does something at the end of each read; then: by read."""
+
+    then: Sequence[Callable[[], object]] = ()
+
+    def read(self, names: Sequence[bytes], prefetch: None) -> tuple[list[bytes | None], bool, None]:
+        found = super().read(names, prefetch)
+        if len(self.reads) <= len(self.then):
+            self.then[len(self.reads) - 1]()
+        return found
+
+
 def test_a_slow_read_does_not_replace_a_newer_row() -> None:
     """While a request reads a row, a version changes it, and another request reads it again."""
-
-    class Slow(Store):
-        def read(self, names: Sequence[bytes], prefetch: None) -> tuple[list[bytes | None], bool, None]:
-            found = super().read(names, prefetch)
-            if len(self.reads) == 1:
-                self.put(ADS, 1, [1, "new"])
-                lookup_rows.changed({LOOKUP + "ads": np.array([1])})
-                assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
-            return found
-
     store = Slow()
     lookup_rows = LookupRows(cast(Reader, store))
     store.put(ADS, 1, [1, "old"])
+
+    def change() -> None:
+        store.put(ADS, 1, [1, "new"])
+        lookup_rows.changed({LOOKUP + "ads": np.array([1])})
+        assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
+
+    store.then = [change]
     for _ in range(2):
         assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
     assert store.reads == [1, 1]
+
+
+def test_a_request_keeps_the_rows_that_it_has_found() -> None:
+    """While it reads another row, a slow read puts an old value over a row that has changed again."""
+    store, begun, goes_on = Slow(), threading.Event(), threading.Event()
+    lookup_rows = LookupRows(cast(Reader, store))
+    store.put(ADS, 1, [1, "old"])
+    with ThreadPoolExecutor(1) as pool:
+
+        def end_slow_read() -> None:
+            lookup_rows.changed({LOOKUP + "ads": np.array([1])})
+            goes_on.set()
+            slow.result()
+
+        store.then = [lambda: (begun.set(), goes_on.wait()), lambda: None, end_slow_read]
+        slow = pool.submit(lookup_rows.find, [query(ADS, 1)])
+        begun.wait()
+        store.put(ADS, 1, [1, "new"])
+        lookup_rows.changed({LOOKUP + "ads": np.array([1])})
+        assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
+        assert listed(lookup_rows.find([query(ADS, 1, 2)])) == [[[1, "new"], None]]
 
 
 @pytest.mark.parametrize("max_rows", [1000, 3])

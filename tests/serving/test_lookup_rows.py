@@ -110,6 +110,22 @@ def test_a_request_keeps_the_rows_that_it_has_found() -> None:
         assert listed(lookup_rows.find([query(ADS, 1, 2)])) == [[[1, "new"], None]]
 
 
+def test_a_changed_row_is_never_found_as_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another request looks while the row that was read is added."""
+    table, keys, seen = LookupTable(ADS), np.array([1]), list[float]()
+    table.put(keys, [encode_lookup_row([1, "old"])], 1.0)
+    table.expire(keys)
+    add = table.rows.add
+
+    def look_and_add(*arguments: Any) -> None:
+        seen.append(table.find(keys)[1].item())
+        add(*arguments)
+
+    monkeypatch.setattr(table.rows, "add", look_and_add)
+    table.put(keys, [encode_lookup_row([1, "new"])], 2.0)
+    assert seen == [-np.inf] and table.find(keys)[1].item() == 2.0
+
+
 @pytest.mark.parametrize("max_rows", [1000, 3])
 def test_the_newest_rows_are_found(max_rows: int) -> None:
     store, rng = Store(), np.random.default_rng(0)

@@ -200,8 +200,8 @@ class LookupRows:
         if not when.complete:
             there = [place for place, value in enumerate(values) if value is not None]
             keys, values = keys[there], [values[place] for place in there]
-        # With the lock of `changed`: a value that was read before a swap is never seen as a new one, and does not
-        # replace one that another request has read since.
+        # With the lock of `changed`: a value that was read before a swap is never seen as a new one, and does
+        # not replace one that another request has read since.
         with foreign_values(), self._lock:
             places = np.flatnonzero(table.find(keys)[1] < when.now)
             values = [values[place] for place in places.tolist()]

@@ -101,7 +101,11 @@ def test_a_request_keeps_the_rows_that_it_has_found() -> None:
             goes_on.set()
             slow.result()
 
-        store.then = [lambda: (begun.set(), goes_on.wait()), lambda: None, end_slow_read]
+        def begin_slow_read() -> None:
+            begun.set()
+            goes_on.wait()
+
+        store.then = [begin_slow_read, lambda: None, end_slow_read]
         slow = pool.submit(lookup_rows.find, [query(ADS, 1)])
         begun.wait()
         store.put(ADS, 1, [1, "new"])

@@ -11,7 +11,7 @@
      │   ├─ DiskFullError    nothing more can be written; the run continues once there is space
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline, run or release
      └─ InternalError
-         ├─ NotLearningError no batch is learned any more; every rank raises it at the same place
+         ├─ NotLearningError the model is broken and learns no batch; every rank raises it at the same place
          ├─ KernelError      device code does not compile (the compiler's text is in the message)
          └─ CheckpointError  no generation of a checkpoint can be restored
 
@@ -84,7 +84,7 @@ class InternalError(LiveCTRError):
 
 
 class NotLearningError(InternalError):
-    """No batch is learned any more; every rank raises it at the same place."""
+    """The model is broken and learns no batch; every rank raises it at the same place."""
 
 
 class KernelError(InternalError):

@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -56,8 +57,15 @@ class Command(subprocess.Popen[Any]):
     """`subprocess.Popen` of a forked command in place of a started one.
 
     It is `[sys.executable, "-m", MODULE, *words]`, the same with `"-c", CODE`, or the `livectr` beside
-    that Python.
+    that Python. A block that fails kills it, and does not wait for its end.
     """
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, trace)
 
     def _execute_child(self, *given: Any) -> None:
         if "LIVECTR_SANITIZE" in os.environ:

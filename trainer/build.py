@@ -30,6 +30,7 @@ from livectr.trainer.content.item_refresh import item_refresh_of
 from livectr.trainer.content.refresh import refreshes_of
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.exchange_choice import named_exchange
+from livectr.trainer.des.skipped import Skipped
 from livectr.trainer.holds import Holds
 from livectr.trainer.learner import Learner
 from livectr.trainer.main_step import main_step, open_tiers
@@ -136,7 +137,7 @@ def build(
     if restored is not None:
         for learner in learners:
             learner.load(restored)
-        step.skipped = int(restored.manifest.quality.get("skipped", 0))
+        step.skipped = Skipped(**restored.manifest.quality.get("skipped", {}))
         for part in parts:
             if part.kind and (state := restored.state(part.kind)):
                 part.load(state)

@@ -1,12 +1,12 @@
 """Holds: reasons for which no version may be published. Rank 0 knows them.
 
-A model whose newest batch had gradients that are not finite may score nothing but NaN, even if its weights
-are finite: they may be so large that their products are not.
+A model may be unfit to score though its weights are finite (`Skipped.blind`). It is published again once a
+batch is learned.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from livectr.trainer.des.step import DesStep
@@ -39,16 +39,16 @@ class Holds:
         if self.publisher.released() and self.gate is not None:
             self.gate.accept()
         skipped = self.step.skipped
-        PUBLISH_HELD.labels("not_learned").set(bool(skipped))
+        PUBLISH_HELD.labels("not_learned").set(skipped.blind)
         if self.publisher.hold is not None:
             return f"operator: {self.publisher.hold.reason}"
         if self.gate is not None and self.gate.held:
             return f"publish gate: {' and '.join(self.gate.held)}"
-        if skipped:
-            return f"not learned: the newest {skipped} batches"
+        if skipped.blind:
+            return f"not learned: the newest {skipped.batches} batches"
         return ""
 
     def measured(self, held: str) -> dict[str, Any]:
         """Measures for the manifest: of the gate's newest window, `held`, and batches that were skipped."""
-        skipped = {"skipped": self.step.skipped} if self.step.skipped else {}
+        skipped = {"skipped": asdict(self.step.skipped)} if self.step.skipped else {}
         return (self.gate.measured() | {"held": held} if self.gate is not None else {}) | skipped

@@ -43,7 +43,7 @@ from livectr.trainer.stages import Stages
 from livectr.trainer.stream.backlog import Backlog
 from livectr.trainer.stream.batcher import Round
 from livectr.trainer.stream.header import Flags
-from livectr.trainer.unlearned import end_if_nothing_is_learned
+from livectr.trainer.unlearned import Unlearned
 
 if TYPE_CHECKING:
     from livectr.trainer.stream.group_offsets import GroupOffsets
@@ -70,7 +70,8 @@ def train(
         UserError: before any state was touched; or FencedError, when another trainer has taken over.
         CheckpointError: no generation of the checkpoint is whole.
         InternalError: a thread died; what was learned until then is committed.
-        NotLearningError: no batch is learned any more; nothing more is committed (trainer.unlearned).
+        NotLearningError: the model is broken, and learns no batch any more; nothing more is committed
+            (trainer.unlearned).
     """
     tune_malloc()
     with (
@@ -170,6 +171,7 @@ class Training:
     def run(self) -> Report:
         """Train until the end, or until the run goes back. Collective."""
         parts, stages, commits = self.parts, self.stages, self.stages.commits
+        unlearned = Unlearned(parts)
         parts.contents.wait(parts.control, self.stop)
         started = time.monotonic()
         if parts.record is not None:
@@ -197,13 +199,13 @@ class Training:
                 due = round_.flags[0].due
                 if commits.begins(due):
                     stages.drain()
-                    end_if_nothing_is_learned(parts)
+                    unlearned.look()
                     publish = commits.publishes(due)
                     commits.commit(
                         self._state(checkpoint=due == Due.ALL, ahead=due == Due.AHEAD, publish=publish)
                     )
                 stages.advance(round_.cut)
-                end_if_nothing_is_learned(parts)
+                unlearned.look()
                 if round_.cut is not None:
                     commits.changed()
                 version = parts.publisher.last if parts.publisher else None
@@ -211,7 +213,7 @@ class Training:
                 parts.monitor.show(parts.progress.examples, version, "  ·  ".join(notes))
             parts.stream.watch.finish()
             stages.drain()
-            end_if_nothing_is_learned(parts)
+            unlearned.look()
             if round_.ended:
                 stages.report.finish()
             if parts.record is not None and (round_.ended or parts.checkpoint is None):

@@ -1,47 +1,60 @@
 """End of a run that learns nothing: the gradients of batch after batch are not finite.
 
-A row of the log with an extreme number spoils the batches that hold it. A weight that is not finite spoils
-every batch, and no step can mend it.
+A weight that is not finite spoils every batch, and no step can mend it. A row of the log with an extreme
+number spoils only the batches that hold it: after a stretch of these the run learns again.
 """
 
 from __future__ import annotations
 
+import logging
+
 from livectr.system.errors import NotLearningError
 from livectr.trainer.checkpoint.keeping import readable
+from livectr.trainer.des.skipped import SKIPPED_IN_A_ROW
 from livectr.trainer.finite import broken_numbers
 from livectr.trainer.parts import Parts
 
-SKIPPED_IN_A_ROW = 100
-"""Batches after which a run ends.
-
-The scale of mixed precision (`torch.amp.GradScaler`, 65,536 at first) takes 16 batches in a row to fall to 1,
-after which a batch that is not finite is an error elsewhere (DeepSpeed, fairseq). Here are some more: a user
-whose events have an extreme number may be in many small batches.
-"""
+LOG = logging.getLogger(__name__)
 
 
-def end_if_nothing_is_learned(parts: Parts) -> None:
-    """End the run if no batch has been learned for long. Collective.
+class Unlearned:
+    """Watch over the batches that are not learned.
 
-    Raises:
-        NotLearningError: on every rank alike; nothing more is committed. A supervisor starts the run again:
-            where the newest generation is whole, a passing fault is over then.
+    Args:
+        parts: of the run.
     """
-    skipped = parts.step.skipped
-    if skipped < SKIPPED_IN_A_ROW:
-        return
-    broken = next(filter(None, parts.control.gather_json(broken_numbers(parts.step))), "")
-    if broken:
-        cause = f"the model holds numbers that are not finite ({broken})"
-    else:
-        cause = (
-            "the model's numbers are finite, so look at the dense features that come (clip(x, low, high) "
-            "bounds one) and at the learning rates"
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._next = SKIPPED_IN_A_ROW
+
+    def look(self) -> None:
+        """End the run if no batch has been learned for long, and none will be. Collective.
+
+        Raises:
+            NotLearningError: on every rank alike; nothing more is committed. A supervisor starts the run
+                again: where the newest generation is whole, a passing fault is over then.
+        """
+        skipped = self._parts.step.skipped.batches
+        if skipped < SKIPPED_IN_A_ROW:
+            self._next = SKIPPED_IN_A_ROW
+        if skipped < self._next:
+            return
+        self._next = skipped + SKIPPED_IN_A_ROW
+        control = self._parts.control
+        broken = next(filter(None, control.gather_json(broken_numbers(self._parts.step))), "")
+        said = f"{skipped:,} batches in a row were not learned, since their gradients are not finite"
+        if broken:
+            way_back = control.broadcast_json(_way_back(self._parts))
+            raise NotLearningError(
+                f"{said}: the model holds numbers that are not finite ({broken}). Nothing of them is "
+                f"committed; {way_back}"
+            )
+        LOG.warning(
+            "%s. The model's numbers are finite, so look at the dense features that come (clip(x, low, high) "
+            "bounds one) and at the learning rates",
+            said,
         )
-    raise NotLearningError(
-        f"{skipped} batches in a row were not learned, since their gradients are not finite: {cause}. "
-        f"Nothing of them is committed; {parts.control.broadcast_json(_way_back(parts))}"
-    )
 
 
 def _way_back(parts: Parts) -> str:

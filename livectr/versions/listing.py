@@ -81,7 +81,7 @@ def _generations(checkpoint: str) -> list[tuple[str, ...]]:
         whole = not isinstance(place, Folder) or all((place.root / f.path).exists() for f in m.files)
         if not whole and not (folder_of(place.root, m.generation) / MANIFEST).exists():
             continue  # the trainer has replaced it
-        held, skipped = m.quality.get("held", ""), m.quality.get("skipped")
+        held, skipped = m.quality.get("held", ""), m.quality.get("skipped", {}).get("batches")
         unlearned = f", {skipped:,} batches in a row were not learned" if skipped and not held else ""
         state = "newest" if m.generation in newest else "kept for rollback"
         rows.append(

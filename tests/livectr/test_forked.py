@@ -81,7 +81,7 @@ def test_ranks_are_forks_of_their_supervisor(tmp_path: Path) -> None:
         supervisor = psutil.Process(process.pid)
         until(lambda: len(supervisor.children()) == 2, process=process)
         ranks = supervisor.children()
-        assert all(os.getsid(rank.pid) == rank.pid for rank in ranks)
+        until(lambda: all(os.getsid(rank.pid) == rank.pid for rank in ranks), process=process)
         until(lambda: newest_manifest(tmp_path / "c") is not None, process=process)
         process.terminate()
         _, said = process.communicate(timeout=left_s())

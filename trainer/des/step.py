@@ -65,6 +65,7 @@ from livectr.trainer.des.reading import Leaves
 from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_lessons
 from livectr.trainer.des.route import Route, gathers_of
 from livectr.trainer.des.routed import Routed
+from livectr.trainer.des.skipped import Skipped
 from livectr.trainer.des.spec import StepSpec
 from livectr.trainer.host_copies import HostCopies, to_device
 from livectr.trainer.placement.placement import FieldPlacement
@@ -106,7 +107,7 @@ class DesStep:
         choice: decides the exchange of every field
         routed: networks, optimizer and collectives for this exchange
         copies: of logits and checks from the networks' device, and the waits for them
-        skipped: batches in a row, up to the newest, that were not learned; the same on every rank
+        skipped: batches in a row, up to the newest, that were not learned
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class DesStep:
             self.collectives,
             exact=spec.layout.values == "fp32",
         )
-        self.skipped = 0
+        self.skipped = Skipped()
         self._biases_trained = False
         self._sure = dict.fromkeys(spec.configs, 0)
         self._from_zero: frozenset[FromZero] = frozenset()
@@ -303,9 +304,9 @@ class DesStep:
                 self._online.store_scales(passed)
             fitted = [role for role, seen in self._sure.items() if sure[role] > seen < ENOUGH]
             dense.step(len(batch), curvatures(all_logits, shift, lessons) | dict.fromkeys(fitted, math.inf))
-            self._sure, self.skipped = sure, 0
+            self._sure, self.skipped = sure, Skipped()
         else:
-            self._skip(shift)
+            self._skip(shift, all_logits)
         self.storage.evict()
         return StepResult(all_logits, labels, loss_of(all_logits, labels, shift), batch.rows)
 
@@ -347,10 +348,10 @@ class DesStep:
             losses += [] if loss is None else [loss]
         return logits, losses
 
-    def _skip(self, shift: Mapping[str, float]) -> None:
+    def _skip(self, shift: Mapping[str, float], logits: Mapping[str, F32]) -> None:
         move_biases(self.models, {role: -moved for role, moved in shift.items()})
         self.dense.clear()
-        self.skipped += 1
+        self.skipped = self.skipped.and_one(logits.values())
         telemetry.SKIPPED_BATCHES.inc()
         LOG.warning(
             "a batch was not learned: its gradients are not finite numbers (look at its dense features)"

@@ -323,7 +323,7 @@ def _snapshot(
     )
     segments = [(s.name, s.dim) for s in step.spec.layout.segments]
     model = PublishedModel(pipeline.fingerprint, segments, restored.manifest.identity["seed"])
-    return replace(snapshots.take(restored.manifest.step, None), values=()), model
+    return replace(snapshots.take(restored.manifest.step, None), values=(), kept=None), model
 
 
 def _publish(

@@ -45,6 +45,8 @@ from livectr.versions import listing
 from livectr.versions.rollback import chosen
 from tests.metrics_page import metric_value
 from tests.s3_server import BUCKET, S3Server
+from tests.trainer import ad_logs
+from tests.trainer.ad_logs import write_files
 from tests.trainer.planted_log import CARDINALITY, PARTITIONS, contest_pipeline, write_log
 from tests.waiting import until
 
@@ -455,3 +457,30 @@ def test_a_generation_with_numbers_that_are_not_finite_is_passed_over(
     assert re.search(
         rf"Generations with numbers that are not finite were passed over: [\d, ]*{broken}\. It", said
     )
+
+
+@pytest.mark.parametrize("prerank", [False, True])
+def test_look_up_rows_and_histories_stay(
+    tmp_path: Path, client: redis.Redis, redis_url: str, prerank: bool
+) -> None:
+    """They are facts, not the model: no generation has them."""
+    maker = "ad_pipeline" if prerank else "without_statistics"
+    (tmp_path / "p.py").write_text(f"from tests.trainer.ad_logs import {maker}\n\npipeline = {maker}()\n")
+    run: dict[str, Any] = dict(
+        until_end=True, batch_size=64, batch_ramp=0, threads=1, min_examples=0, publish=redis_url,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )  # fmt: skip
+    source = write_files(tmp_path / "logs", 600)
+    for steps in (2, 5):
+        train(getattr(ad_logs, maker)(), TrainOptions(source, **run, max_steps=steps))
+
+    def values() -> dict[bytes, bytes | None]:
+        names = [name for kind in ("lookup", "history") for name in client.scan_iter(f"*:{kind}:*")]
+        return {name: client.get(name) for name in names}  # type: ignore[misc]
+
+    before, older = values(), readable(tmp_path / "checkpoint")[-2]
+    assert {name.split(b":")[2] for name in before} == {b"lookup", b"history"}
+    words = ["versions", "rollback", "--pipeline", str(tmp_path / "p.py"), "--redis", redis_url]
+    words += ["--checkpoint", str(tmp_path / "checkpoint"), "--generation", str(older.generation)]
+    assert main([*words, *(["--source", source] if prerank else [])]) == 0
+    assert values() == before

@@ -9,7 +9,8 @@
 #   rollback        the stable track gets all requests again, and the canary has no more servers
 #
 # NAMESPACE is the namespace (livectr), ROLES are the kinds of servers (rank prerank): add recommend where it is deployed.
-# RUNS are the checkpoints of the stable and the canary's trainer, as the canary's pod sees them (/stable/run /checkpoint/run).
+# RUNS are the checkpoints of the stable and the canary's trainer, as the canary's pod sees them (/stable/run /checkpoint/run),
+# or the prediction log of a trainer whose setting `predictions` names another place than its checkpoint.
 # Both tracks stay up after `promote`, so that `rollback` takes seconds.
 set -eu
 namespace=${NAMESPACE:-livectr}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -78,6 +79,7 @@ class Facts:
         item: column that names what is shown.
         of_item: columns that belong to the item.
         fills: column → value for nulls.
+        medians: column of numbers whose fill is below all of them → their median. Nulls have a bin.
         empty_is_no_click: the label is 1 or empty.
     """
 
@@ -92,6 +94,7 @@ class Facts:
     item: str | None
     of_item: tuple[str, ...]
     fills: dict[str, Any]
+    medians: dict[str, Any] = field(default_factory=dict)
     empty_is_no_click: bool = False
 
     @property
@@ -221,7 +224,7 @@ def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known:
         timed[1] if timed is not None else None,
         item.name[0] if item is not None else None,
         of_item(table, item.name[0], plain) if item is not None else (),
-        _fills(table, {name: use for name, use in ordered.items() if name in (*plain, *names, *items)}),
+        *_fills(table, {name: use for name, use in ordered.items() if name in (*plain, *names, *items)}),
     )  # fmt: skip
 
 
@@ -234,18 +237,33 @@ def _use(name: str, table: pa.Table, form: Form, clicked: npt.NDArray[np.bool_])
     return replace(use, why=f"{use.why}{words}{bins}")
 
 
-def _fills(sample: pa.Table, uses: dict[str, Use]) -> dict[str, Any]:
-    """Values for nulls: the median of a number, and a value of its own for an id or a user."""
+def _fills(sample: pa.Table, uses: dict[str, Use]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Values for nulls, of an id or a user one of its own; medians of numbers that have nulls, too."""
     own: dict[str, Any] = {"int64": -1, "string": "", "bool": False}
     fills: dict[str, Any] = {}
+    medians: dict[str, Any] = {}
     for name, use in uses.items():
         if use.role == "number":
             how = "lower" if use.dtype == "int64" else "linear"  # a double would round large numbers
             median = pc.quantile(sample.column(name), 0.5, interpolation=how)[0].as_py()
             fills[name] = int(median) if use.dtype == "int64" else rounded(median)
+            below = _below(sample.column(name), whole=use.dtype == "int64")
+            if sample.column(name).null_count and not use.flat and below is not None:
+                fills[name], medians[name] = below, fills[name]
         elif name in sample.column_names and sample.column(name).null_count and use.dtype in own:
             fills[name] = own[use.dtype] if use.role != "user" or use.dtype != "string" else NOBODY
-    return fills
+    return fills, medians
+
+
+def _below(column: pa.ChunkedArray, *, whole: bool) -> float | int | None:
+    """A number below all of a column: -1 where none is negative; None: their type has none."""
+    least = pc.min(column).as_py()
+    if least >= 0:
+        return -1 if whole else -1.0
+    if whole:
+        return max(2 * int(least), -(2**63)) if least > -(2**63) else None
+    below = rounded(2 * float(least))
+    return below if math.isfinite(below) else None
 
 
 def _infinite(column: pa.ChunkedArray) -> int:

@@ -173,8 +173,18 @@ def _bounds(facts: Facts) -> dict[str, list[float] | list[int]]:
         ends = pc.quantile(facts.sample.table.column(name), shares, interpolation="lower").to_pylist()
         known = {int(end) if use.dtype == "int64" else rounded(end) for end in ends if end is not None}
         if len(known) > 1:
-            found[name] = sorted(known)
+            found[name] = sorted(known | _floor(facts, name))
     return found
+
+
+def _floor(facts: Facts, name: str) -> set[float] | set[int]:
+    """Least bound of a column with nulls, whose fill is below it."""
+    if name not in facts.medians:
+        return set()
+    least = pc.min(facts.sample.table.column(name)).as_py()
+    if facts.kept[name].dtype == "int64":
+        return {min(0, int(least))}
+    return {0.0 if least >= 0 else rounded(1.5 * least)}
 
 
 def _binned(facts: Facts) -> str:
@@ -191,7 +201,10 @@ def _dense(facts: Facts) -> list[Entry]:
     entries = []
     for name, use in facts.kept.items():
         if use.role == "number":
-            inner = f"ops.log1p({_column(name)})" if use.log1p else _column(name)
+            inner = _column(name)
+            if name in facts.medians:
+                inner = f"ops.where({inner} > {facts.fills[name]!r}, {inner}, {facts.medians[name]!r})"
+            inner = f"ops.log1p({inner})" if use.log1p else inner
             entries.append(Entry(name, inner if use.flat else f"ops.zscore({inner})"))
     return entries
 

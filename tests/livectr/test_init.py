@@ -96,7 +96,10 @@ def test_a_csv_becomes_a_pipeline_that_trains(here: Path, capsys: pytest.Capture
         'time=EventTime("seen_at", unit="s"),',
         '"tags": ops.split(log.tags, "|"),',
         '"query": ops.split(ops.lower(log.query), " "),',
-        '"age": ops.zscore(log.age),',
+        '"age": -1,',
+        '"age": [0, ',
+        '"age": ops.zscore(ops.where(log.age > -1, log.age, ',
+        '"price": ops.zscore(log.price),',
         '"hour": ops.hour(log.seen_at),',
     ):
         assert written in text
@@ -104,6 +107,29 @@ def test_a_csv_becomes_a_pipeline_that_trains(here: Path, capsys: pytest.Capture
     assert trained.report.examples_trained == ROWS and trained.report.dead_letters == 0
     assert trained.report.stream["clicked"] == sum(row["clicked"] for row in rows)
     assert trained.report.auc is not None and trained.report.auc > 0.6
+
+
+def test_rows_without_a_number_have_a_bin_of_their_own(here: Path) -> None:
+    """Of a column with negative numbers, too. A request that leaves the columns out is such a row."""
+    rows = [
+        {
+            "seen_at": START_S + i,
+            "user_id": i % 40,
+            "ad_id": i % 20,
+            "profit": "" if i % 3 == 0 else (i * 37 % 500 - 250) / 10,
+            "depth": "" if i % 4 == 0 else i * 37 % 500,
+            "clicked": int(i % 7 == 0),
+        }
+        for i in range(600)
+    ]
+    assert init(write_csv(here / "log.csv", rows)) == 0
+    typed = [{name: None if value == "" else value for name, value in row.items()} for row in rows]
+    found = livectr.features(here / "log" / "pipeline.py", typed)
+    for name in ("profit", "depth"):
+        keys = [key for (key,) in found.column(f"{name}_bin").to_pylist()]
+        without = {key for key, row in zip(keys, typed, strict=True) if row[name] is None}
+        given = {key for key, row in zip(keys, typed, strict=True) if row[name] is not None}
+        assert len(without) == 1 and len(given) == 10 and not without & given
 
 
 def test_the_commands_to_continue_with_are_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,9 +21,17 @@ criteo = Stream(
 )
 log = labelled(criteo, label="label")
 
+# Counts are learned by bins, too: nulls, negative counts, 0, and then two bins for each doubling.
+NULL = -9
+bounds = [NULL + 1, 0, *sorted({round(2 ** (k / 2)) for k in range(41)})]
+bins = {name: ops.bucketize(ops.fill_null(log[name], NULL), bounds) for name in counts}
+
 pipeline = Pipeline(
     log,
-    sparse={name: log[name] for name in categories},
+    sparse={
+        **{name: log[name] for name in categories},
+        **{f"{name}_bin": of for name, of in bins.items()},
+    },
     dense={name: ops.log1p(ops.clip(log[name], 0, None)) for name in counts},
     rank=DeepFM(dim=16, hidden=(256, 128)),
 )

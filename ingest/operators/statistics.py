@@ -74,9 +74,10 @@ class Range(Statistic):
 
 @dataclass(frozen=True)
 class Quantiles(Statistic):
-    """Quantiles of the first `fit_rows` values, which then stay.
+    """Quantiles of the first m values; m grows to `fit_rows` by doublings, and then the bounds stay.
 
-    State float64: 0 and the values seen, up to `fit_rows` of them; then n - 1 and the n - 1 bounds.
+    State float64: the number of bounds (0 or n - 1), the bounds, and, until `fit_rows` values were seen, the
+    values. The bounds depend on the values seen, not on how batches cut them.
     """
 
     n: int
@@ -87,13 +88,26 @@ class Quantiles(Statistic):
         return np.zeros(1)
 
     def update(self, state: Array, observed: Array) -> Array:
-        """Collect values until there are `fit_rows`; then fit the bounds, which never change."""
-        if state[0]:
+        """Collect values, and fit the bounds anew when m has doubled; with `fit_rows` of them, for good."""
+        bounds, seen = np.split(state[1:], [int(state[0])])
+        if len(bounds) and not len(seen):
             return state
-        values = np.concatenate([state[1:], _usable(observed)])[: self.fit_rows]
-        if len(values) < self.fit_rows:
-            return np.concatenate([[0.0], values])
-        return np.concatenate([[self.n - 1.0], np.quantile(values, np.arange(1, self.n) / self.n)])
+        values = np.concatenate([seen, _usable(observed)])[: self.fit_rows]
+        fitted = self._fitted(len(values))
+        if fitted and (not len(bounds) or fitted > self._fitted(len(seen))):
+            bounds = np.quantile(values[:fitted], np.arange(1, self.n) / self.n)
+        kept = values if len(values) < self.fit_rows else values[:0]
+        return np.concatenate([[float(len(bounds))], bounds, kept])
+
+    def _fitted(self, seen: int) -> int:
+        """Values of a fit: the largest of fit_rows, fit_rows // 2, fit_rows // 4, … that were seen.
+
+        It is 0 while that is less than a value for each bucket.
+        """
+        fitted = self.fit_rows
+        while fitted > seen:
+            fitted //= 2
+        return fitted if fitted >= self.n else 0
 
 
 @dataclass(frozen=True)
@@ -179,15 +193,17 @@ def minmax(x: Operand) -> Expr:
 def quantile_bins(x: Operand, n: int, fit_rows: int = 10_000) -> Expr:
     """Quantile bucket of a number: int32 in [0, n), buckets of about equally many rows.
 
-    The n - 1 bounds are the quantiles i/n of the first `fit_rows` values of training (linear interpolation;
-    Hyndman and Fan 1996, type 7). Then they are frozen, so that a key keeps its meaning; before, every row is
-    in bucket 0. Comparison is in float64 as by `bucketize`: a bound belongs to the bucket above it, NaN to
-    the last bucket.
+    The n - 1 bounds are the quantiles i/n of the first values of training (linear interpolation; Hyndman and
+    Fan 1996, type 7). They are fitted as soon as there is a value for each bucket, and again whenever twice
+    as many were seen, up to `fit_rows`. Then they are frozen, so that a key keeps its meaning. Before the
+    first fit every row is in bucket 0. Comparison is in float64 as by `bucketize`: a bound belongs to the
+    bucket above it, NaN to the last bucket. Where the range is known before, `bucketize` with fixed bounds
+    has its keys from the first row on.
 
     Args:
         x: number or bool, one value per row.
         n: number of buckets, 2 to fit_rows.
-        fit_rows: values from which the bounds are computed.
+        fit_rows: values of the last fit; earlier ones take fit_rows // 2, fit_rows // 4, … values.
 
     Example: `quantile_bins(ads.price, 10)`.
     """

@@ -41,10 +41,11 @@ def minmax(node: Expr, past: Past, x: np.ndarray) -> np.ndarray:
 
 def quantile_bins(node: Expr, past: Past, x: np.ndarray) -> np.ndarray:
     n, fit_rows = node.params
-    fitted = usable(past)[:fit_rows]
-    if len(fitted) < fit_rows:
+    values = usable(past)
+    fits = [fit_rows >> k for k in range(fit_rows.bit_length()) if n <= fit_rows >> k <= len(values)]
+    if not fits:
         return np.zeros(len(x), np.int32)
-    bounds = [np.quantile(fitted, i / n) for i in range(1, n)]
+    bounds = [np.quantile(values[: fits[0]], i / n) for i in range(1, n)]
     return np.searchsorted(bounds, x.astype(np.float64), side="right")
 
 

@@ -19,7 +19,7 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics, name_of
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.operators.statistics import CountMinSketch, Moments
+from livectr.ingest.operators.statistics import CountMinSketch, Moments, Quantiles
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.system.errors import ConfigError, MismatchError
 from tests.ingest.device_checks import compiles_for_sm_90
@@ -131,6 +131,28 @@ def test_what_is_not_finite_teaches_nothing() -> None:
     batch = of([float("nan"), float("inf"), -float("inf"), 1e200], node)
     after = start.update(extractor(batch, start).observed)
     assert [a.tolist() for a in after.arrays] == [a.tolist() for a in start.arrays]
+
+
+def test_bounds_are_known_from_the_first_values_and_do_not_depend_on_batches() -> None:
+    values = np.random.default_rng(0).lognormal(0, 8, 300)
+    whole = Quantiles(10, 200)
+    for seen in (9, 12, 24, 25, 99, 100, 199, 200, 300):
+        state = whole.update(whole.initial(), values[:seen])
+        parts = whole.initial()
+        for start in range(0, seen, 7):
+            parts = whole.update(parts, values[start : min(start + 7, seen)])
+        assert state.tobytes() == parts.tobytes(), seen
+        fitted = next((m for m in (200, 100, 50, 25, 12) if m <= seen), 0)
+        want = np.quantile(values[:fitted], np.arange(1, 10) / 10) if fitted else []
+        assert state[1 : 1 + int(state[0])].tolist() == list(want), seen
+    assert len(state) == 10  # the values are no longer kept
+
+
+def test_a_state_that_has_values_alone_goes_on() -> None:
+    """Checkpoints that hold a 0 and the values seen: the bounds follow with the next batch."""
+    values = np.arange(60.0)
+    fresh = Quantiles(4, 100).update(np.zeros(1), values)
+    assert Quantiles(4, 100).update(np.concatenate([[0.0], values]), values[:0]).tobytes() == fresh.tobytes()
 
 
 def test_bounds_are_frozen() -> None:

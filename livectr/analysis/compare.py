@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
+from rich import box
 from rich.table import Table
 
 from livectr.analysis.paired_auc import Difference, paired_auc, paired_gauc
 from livectr.analysis.paired_runs import PairedRuns, common
+from livectr.console import make_console
 from livectr.system.errors import ConfigError
-from livectr.trainer.quality.metrics import LAST, Quality, quality
+from livectr.trainer.quality.metrics import LAST, Quality, bounded, example_losses, quality
 from livectr.trainer.quality.predictions import is_prediction_log, read_predictions, roles_of
 from livectr.trainer.quality.seen import is_cold
 
@@ -115,7 +116,7 @@ def log_of(run: Path) -> Path | None:
 
 def _watch(names: Sequence[Path], files: Sequence[Path], every_s: float, *, as_json: bool) -> NoReturn:
     """Follow two running trainers until Ctrl-C."""
-    paired, console = PairedRuns(*files), Console()
+    paired, console = PairedRuns(*files), make_console()
     waits = "no example is in both prediction logs yet"
     while True:
         if paired.look() and paired.left is not None and paired.right is not None:
@@ -139,7 +140,7 @@ def _show(
     if as_json:
         print(json.dumps({"rows": [asdict(row) for row in rows], "notes": [*said]}), flush=True)
         return
-    console = Console()
+    console = make_console()
     console.print(_table(rows, errors=errors))
     for line in (f"A is {names[0]}, B is {names[1]}; last: the last 20 % of the examples.", *said):
         console.print(line, highlight=False, soft_wrap=True)
@@ -247,14 +248,14 @@ def _row(model: str, of: str, measure: str, qualities: list[Quality], error: Dif
 
 def _paired_logloss(a: NDArray[np.float32], b: NDArray[np.float32], label: NDArray[np.float32]) -> Difference:
     """Mean log losses of logits a, b [n], with the standard error of the mean difference."""
-    losses = [np.logaddexp(0.0, z.astype(np.float64)) - label * z.astype(np.float64) for z in (a, b)]
+    losses = [example_losses(bounded(z), label) for z in (a, b)]
     error = np.std(losses[1] - losses[0], ddof=1) / np.sqrt(len(label)) if len(label) > 1 else np.nan
     return Difference(float(losses[0].mean()), float(losses[1].mean()), float(error))
 
 
 def _table(rows: Sequence[Row], *, errors: bool) -> Table:
-    table = Table()
-    table.add_column("of", no_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("of", overflow="fold")
     table.add_column("measure", no_wrap=True)
     for name in ("A", "B", "B − A", *(("± 95 %",) if errors else ())):
         table.add_column(name, justify="right", no_wrap=True)

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livectr.analysis.compare import differences
 from livectr.trainer.quality.metrics import (
+    LOGIT_LIMIT,
     SlidingWindow,
     auc,
     calibration,
@@ -95,6 +97,15 @@ def test_confident_logits_are_no_ties() -> None:
     """float32 probabilities of both would round to 1."""
     assert auc(np.array([40, 50], np.float32), np.array([0, 1], np.float32)) == 1.0
     assert math.isfinite(logloss(np.array([-500.0, 500.0]), np.array([1.0, 0.0])))
+
+
+def test_an_extreme_logit_does_not_hide_all_others() -> None:
+    """The mean since the start and that of a window bound logits alike."""
+    logit, label = np.array([0.0, -3e38, np.inf, np.nan], np.float32), np.array([1, 1, 0, 1], np.float32)
+    expected = (2 * math.log(2) + 2 * LOGIT_LIMIT) / 4
+    assert logloss(logit, label) == pytest.approx(expected)
+    found = differences(np.arange(4), logit, logit, label, np.zeros(4, np.bool_))["logloss"]
+    assert found.a == found.b == pytest.approx(expected)
 
 
 ids = st.sampled_from([0, 1, -1, 2**15, 2**16, 2**40 + 7, -(2**63), 2**63 - 1])

@@ -5,7 +5,7 @@ measure without a value (one class only, no example) is NaN.
 
     AUC          P(logit⁺ > logit⁻) + ½ P(logit⁺ = logit⁻), from rank sums (Hanley & McNeil 1982)
     GAUC         Σ_u n_u AUC_u / Σ_u n_u over users with both classes, n_u impressions (DICM §7.1, eq. 8)
-    log loss     mean of log(1 + e^z) − y z
+    log loss     mean of log(1 + e^z) − y z, |z| ≤ LOGIT_LIMIT
     calibration  Σ p / Σ y: 1 is calibrated, 2 promises twice the clicks
 """
 
@@ -23,6 +23,8 @@ Labels = Floats | NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+LOGIT_LIMIT = 1e3
+"""Most that a logit counts for in a log loss, either way."""
 LAST = 0.2
 """Share of a run at its end that is reported apart, as the model has learned enough by then."""
 
@@ -126,9 +128,17 @@ def _user_areas(user: Ints, logit: Floats, label: Floats) -> tuple[NDArray[np.fl
     return _areas(user[order], logit[order], label[order] > 0.5)
 
 
+def bounded(logit: Floats) -> NDArray[np.float64]:
+    """Logits f64[n] within ±LOGIT_LIMIT, NaN as 0.
+
+    One extreme example costs 1000 nats at most, so a mean over millions still says something.
+    """
+    return np.clip(np.where(np.isnan(logit), 0.0, logit).astype(np.float64), -LOGIT_LIMIT, LOGIT_LIMIT)
+
+
 def logloss(logit: Floats, label: Floats) -> float:
-    """Mean cross entropy in nats."""
-    return float(np.mean(example_losses(logit, label))) if len(logit) else float("nan")
+    """Mean cross entropy of bounded logits in nats."""
+    return float(np.mean(example_losses(bounded(logit), label))) if len(logit) else float("nan")
 
 
 def example_losses(logit: Floats, label: Labels) -> NDArray[np.float64]:

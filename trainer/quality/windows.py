@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.trainer.quality.metrics import Floats, example_losses, gauc_error, quality
+from livectr.trainer.quality.metrics import bounded, example_losses, gauc_error, quality
 from livectr.trainer.quality.predictions import Records, layout
 
 SHARE, LEAST = 50, 500
@@ -121,7 +121,7 @@ class Windows:
         while held - len(self._newest[0]) >= MEASURED:
             held -= len(self._newest.pop(0))
         for i, role in enumerate(self.roles):
-            logit = _finite(part[role])
+            logit = bounded(part[role])
             losses = example_losses(logit, label)
             self._losses[i] += losses.sum(), np.square(losses).sum()
             place = np.clip((logit - FIRST_LOGIT) / BIN_WIDTH, 0, BINS - 1).astype(np.int64)
@@ -150,7 +150,7 @@ class Windows:
     def _measures(self, i: int, newest: Records) -> dict[str, Any]:
         """Measures of a model; None: not defined for the window."""
         user, label = newest["user"], newest["label"].astype(np.float32)
-        logit = _finite(newest[self.roles[i]])
+        logit = bounded(newest[self.roles[i]])
         n, (total, squares), bins = self.count, self._losses[i].tolist(), self._bins[i]
         spread = max(squares / n - (total / n) ** 2, 0.0)
         found = quality(user, logit, label, np.zeros(len(label), np.bool_))
@@ -172,11 +172,6 @@ class Windows:
                 for b in np.flatnonzero(bins[:, 0]).tolist()
             ]
         }
-
-
-def _finite(logit: Floats) -> npt.NDArray[np.float64]:
-    """Logits f64[n] without the NaN and infinities of a model that has diverged."""
-    return np.clip(np.where(np.isnan(logit), 0.0, logit).astype(np.float64), -1e3, 1e3)
 
 
 def auc_error(area: float, clicks: int, examples: int) -> float:

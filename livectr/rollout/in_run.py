@@ -18,8 +18,9 @@ from livectr.rollout.share import take_share
 from livectr.rollout.stage import old_side_answers
 from livectr.system.errors import ConfigError, InternalError
 from livectr.system.logs import tell
-from livectr.up.folder import Kind, Part, Phase, RunFolder
+from livectr.up.folder import Kind, Part, Phase, RunFolder, State
 from livectr.up.runs import from_here, served_trainer, word_of
+from livectr.up.screen import Progress
 
 SETTLED_S = 300.0
 """Longest time in which servers are replaced."""
@@ -177,7 +178,14 @@ class InRun:
         return f"The run is down; `livectr up --dir {word_of(self._folder)}` goes on with the old side."
 
     def _settle(self) -> None:
-        self._folder.wait(lambda state: state.settled(self._folder.parts()), SETTLED_S)
+        """Wait until the parts are as they are to be, and tell of each that ends or becomes ready."""
+        progress = Progress(self._folder.state())
+
+        def settled(state: State) -> bool:
+            progress.show(state)
+            return state.settled(self._folder.parts())
+
+        self._folder.wait(settled, SETTLED_S)
 
 
 def _part_name(folder: RunFolder, name: str, checkpoint: Path) -> str:

@@ -29,7 +29,7 @@ from livectr.rollout.defaults import DEFAULT
 from livectr.rollout.record import Phase, Record, RolloutFolder
 from livectr.rollout.rule import Outcome, Rule
 from livectr.rollout.screen import show
-from livectr.rollout.share import LEASE_S, published, set_share, take_share
+from livectr.rollout.share import LEASE_S, TAKEN_S, published, set_share, take_share
 from livectr.rollout.stage import Stage
 from livectr.store.layout import without_password
 from livectr.system.errors import ConfigError, ConnectError, UserError
@@ -155,7 +155,14 @@ def _carried(
             say(f"goes on with the checkpoint {root}")
             if before is None:
                 return fresh
-            return replace(fresh, relearn=before.relearn, again=before.again, passed=before.passed)
+            passed = before.passed
+            newest = newest_manifest(placed(str(root)))
+            if before.phase is Phase.ENDED and newest is not None:
+                passed = passed[0], newest.predictions
+                say(
+                    f"compares anew: what the new trainer has scored up to {newest.examples:,} does not count"
+                )
+            return replace(fresh, relearn=before.relearn, again=before.again, passed=passed)
         remove_unfinished(root)
         newest = newest_manifest(placed(options.old))
         if options.relearn is not None and age_ms is None and newest is not None:
@@ -195,6 +202,7 @@ class _Rollout:
         self._by_hand: float | None = None  # the step's share in place of the rollout's
         self._first: tuple[int, int] | None = None
         self._next_lease = 0.0
+        self._taken_at = 0.0  # servers have looked at the share by then
         self._next_line = time.monotonic() + LINE_EVERY_S
 
     def run(self, record: Record, stopped: Callable[[], bool]) -> int:
@@ -235,6 +243,11 @@ class _Rollout:
                 return NOT_PROMOTED, asked[1] or "it was aborted by hand"
             if asked is not None and asked[0] == SHARE:
                 self._by_hand, self._next_lease = float(asked[1]), 0.0
+                if self._below_step():
+                    step = self._options.shares[self._step]
+                    self._say(
+                        f"the rule is not asked while the share is below that of the rollout, {step:.4g}"
+                    )
             ended = self._stage.ended()
             if ended:
                 return NOT_PROMOTED, f"the new trainer {ended}"
@@ -242,6 +255,8 @@ class _Rollout:
             self._follow(ended=ended == "")
             record = replace(record, again=self._catching_up.left)
             over = ended == "" and not is_running(self._options.old)
+            if not over and self._waits_for_share():
+                self._compared.begin()
             asked_rule = self._compared.judge(over=over)
             verdict = self._compared.verdict
             if asked_rule:
@@ -294,6 +309,16 @@ class _Rollout:
         shares = self._options.shares
         return self._by_hand if self._by_hand is not None else shares[self._step] if shares else 0.0
 
+    def _below_step(self) -> bool:
+        """Tell if the share that was said by hand is less than the one that the rule is to hold at."""
+        shares = self._options.shares
+        return bool(shares) and self._by_hand is not None and self._by_hand < shares[self._step]
+
+    def _waits_for_share(self) -> bool:
+        """Tell if examples do not count yet: servers may answer with less than the step's share."""
+        late = self._share != self._step_share or time.monotonic() < self._taken_at
+        return self._below_step() or (self._offered and len(self._options.shares) > 1 and late)
+
     def _next_step(self) -> None:
         """Let the canary have its next share, and ask the rule anew, once servers have that of this step."""
         if self._share == self._step_share:
@@ -322,10 +347,10 @@ class _Rollout:
                 if not self._offered:
                     self._stage.offer()
                     self._offered = True
-                    if len(options.shares) > 1 and not ended:
-                        self._compared.begin()  # the first step begins here
                 set_share(options.redis, options.stable, options.canary, share, lease=True)
                 if share != self._share:
+                    # A log that has ended brings no examples to wait for.
+                    self._taken_at = 0.0 if ended else time.monotonic() + TAKEN_S
                     self._say(f"the canary gets {share:.4g} of the requests")
                 self._share = share
             self._away = False

@@ -12,6 +12,8 @@ from livectr.store.manifest import VersionManifest
 from livectr.store.redis_client import connected
 
 LEASE_S = 30
+TAKEN_S = 2.0
+"""Time after which servers have taken a share: they look every half second, a slow look included."""
 
 
 def set_share(url: str, stable: str, canary: str, share: float, *, lease: bool) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from livectr.rollout.record import Record, RolloutFolder, born, lives
+from livectr.system.logs import tell
 
 GRACE_S = 60.0
 """Time in which a trainer commits and ends."""
@@ -132,6 +133,7 @@ class Alone:
     def withdraw(self, record: Record) -> str:
         """End the trainer: it commits, and is killed if that takes too long."""
         if lives(record):
+            tell("waiting for the new trainer to commit and end")
             os.kill(record.pid, signal.SIGTERM)
             end = time.monotonic() + GRACE_S
             while self._lives(record) and time.monotonic() < end:

@@ -10,6 +10,7 @@ from livectr.rollout.rollout import ABORT, PROMOTE
 from livectr.rollout.share import published, set_share, share_of, take_share
 from livectr.rollout.stage import Stage
 from livectr.system.errors import ConfigError, ConnectError, InternalError
+from livectr.system.logs import tell
 from livectr.up.runs import from_here
 
 LONGEST_S = 300.0
@@ -32,7 +33,7 @@ def status(folder: RolloutFolder, url: str) -> list[str]:
     record = record_of(folder)
     try:
         share, version = share_of(url, record.stable, record.canary), published(url, record.canary)
-        given = "that of the servers' setting" if share is None else f"{share:.4g}"
+        given = "that of the servers' setting canary" if share is None else f"{share:.4g} of the requests"
     except ConnectError as error:
         version, given = 0, f"unknown, for {error}"
     trainer = f"process {record.pid}" if lives(record) else "none"
@@ -58,6 +59,7 @@ def wish(folder: RolloutFolder, url: str, stage: Stage, what: str, reason: str) 
     record = record_of(folder)
     if folder.running:
         folder.ask(what, reason)
+        tell(f"waiting for the rollout of {record.pipeline}, which is to {what}; its output tells the steps")
         end = time.monotonic() + LONGEST_S
         while folder.running:
             if time.monotonic() > end:

@@ -265,9 +265,41 @@ def test_a_rule_refuses_and_ctrl_c_aborts(world: World) -> None:
         assert "goes on with the checkpoint refused" in world.said()
         record = world.record("refused").read()
         assert record is not None and lives(record)
+        newest = newest_manifest(world.folder / "refused")
+        assert "compares anew: what the new trainer has scored up to" in world.said()
+        assert newest is not None and 0 < record.passed[1] <= newest.predictions
         rollout.send_signal(signal.SIGINT)
         assert rollout.wait(left_s()) == 130 and "was not promoted: it was stopped" in world.said()
     assert gone(record) and share_of(world.url, "livectr", "refused") is None
+
+
+def test_a_share_by_hand_below_the_step_s_does_not_count_as_it(world: World) -> None:
+    """The rule is not asked before the canary has the step's share again, and counts from there."""
+    hold = Keyspace("by-hand").hold
+    client_of(world).set(hold, Hold.at_once("for the test").to_json())
+    names = ("--namespace", "by-hand", "--canary", "0.2", "--promote", SURE)
+    with world.rollout("by-hand", *names) as rollout:
+        until(lambda: "the new trainer runs" in world.said(), why=world.said)
+        world.record("by-hand").ask("share", "0.0")
+        until(lambda: "the rule is not asked while the share is below" in world.said(), why=world.said)
+        lower = len(world.said())
+        client_of(world).delete(hold)
+
+        def compared() -> bool:
+            lines = re.findall(r"([\d,]+) examples in both, .*; version", world.said()[lower:])
+            return any(int(line.replace(",", "")) > 400 for line in lines)
+
+        until(compared, turn=world.feed, why=world.said)
+        assert rollout.poll() is None and "promote:" not in world.said()[lower:]
+        world.record("by-hand").ask("share", "0.2")
+        assert world.ended(rollout) == 0, world.said()
+        said = world.said()[lower:]
+        assert said.index("the canary gets 0.2 of") < said.index("promoted new.py")
+    record = world.record("by-hand").read()
+    assert record is not None
+    os.kill(record.pid, signal.SIGTERM)
+    until(lambda: gone(record))
+    client_of(world).delete(Keyspace().canary)
 
 
 def test_a_killed_rollout_leaves_the_old_side_and_is_taken_up(

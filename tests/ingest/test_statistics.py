@@ -143,7 +143,7 @@ def test_bounds_are_known_from_the_first_values_and_do_not_depend_on_batches() -
             parts = whole.update(parts, values[start : min(start + 7, seen)])
         assert state.tobytes() == parts.tobytes(), seen
         fitted = next((m for m in (200, 100, 50, 25, 12) if m <= seen), 0)
-        want = np.quantile(values[:fitted], np.arange(1, 10) / 10) if fitted else []
+        want = np.quantile(values[:fitted], np.arange(1, 10) / 10) if fitted else np.zeros(0)
         assert state[1 : 1 + int(state[0])].tolist() == list(want), seen
     assert len(state) == 10  # the values are no longer kept
 

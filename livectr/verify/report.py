@@ -17,6 +17,8 @@ from livectr.verify.vectors import ITEMS
 
 SHOWN = 5
 """Candidates that differ, and are shown."""
+SURE = 100
+"""Live inputs that may be new, all of them; of more, one at least is in a Redis that has them."""
 
 
 class Report:
@@ -56,8 +58,13 @@ class Report:
 
     @property
     def code(self) -> int:
-        """0: replies are equal, and none differs; else 1."""
-        return 0 if self.equal and not self.different else 1
+        """0: replies are equal, none differs, and their inputs are not lost; else 1."""
+        return 0 if self.equal and not self.different and not self._lost else 1
+
+    @property
+    def _lost(self) -> bool:
+        """Tell if Redis has no live input at all: server and comparison then do equally without."""
+        return self._live > SURE and not self._live_there
 
     def add_degraded(self, reason: str) -> None:
         """Count a reply that is marked degraded."""
@@ -158,6 +165,12 @@ class Report:
             return f"{self.different:,} replies differ from the checkpoint of the version that they name."
         if not self.equal:
             return "Nothing can be said: the replies were degraded, or their live inputs changed meanwhile."
+        if self._lost:
+            return (
+                f"None of {self._live:,} look-up rows and histories of these requests is in Redis, so the "
+                "replies are equal without them. Name the --redis and --namespace that the trainer publishes "
+                "to. If they are right, the rows are lost: a run with a new --checkpoint publishes them."
+            )
         return "Every compared reply is what the checkpoint of its version gives."
 
     @property

@@ -331,6 +331,24 @@ def test_mistakes_are_sentences(product: Product, tmp_path: Path, capsys: pytest
     app.stop()
 
 
+def test_the_command_finds_that_live_inputs_are_lost(
+    product: Product, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Replies are equal then: a server does as well without them as the comparison."""
+    names = [name for kind in ("lookup", "history") for name in product.client.scan_iter(f"*:{kind}:*")]
+    held = {name: product.client.dump(name) for name in names}
+    assert product.client.delete(*names) == len(names) > 20
+    app = product.serve()
+    try:
+        assert verified(product, app, "--checkpoint", str(product.checkpoint), "--json") == 1
+    finally:
+        app.stop()
+        for name, value in held.items():
+            product.client.restore(name, 0, value)
+    out, err = capsys.readouterr()
+    assert json.loads(out)["equal"] == 6 and "look-up rows and histories of these requests is in Redis" in err
+
+
 def test_live_inputs_that_change_meanwhile(product: Product) -> None:
     """A reply with the row before or after the change is equal; of another, nothing is said of that ad."""
     app = product.serve(lookup_ttl_s=0.0)

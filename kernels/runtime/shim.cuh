@@ -58,8 +58,9 @@ static __device__ __forceinline__ int32_t highest_bit(uint32_t bits) { return 31
 #define __shared__
 #define __forceinline__ inline __attribute__((always_inline))
 // A function that reads outside of an object on purpose, yet never outside of a page that the object is on: no read that
-// can fail, and its bytes count for nothing. AddressSanitizer would stop there.
-#define READS_AROUND __attribute__((no_sanitize("address")))
+// can fail, and its bytes count for nothing. AddressSanitizer would stop there, and
+// ThreadSanitizer where another thread writes those bytes.
+#define READS_AROUND __attribute__((no_sanitize("address"), no_sanitize("thread")))
 
 static inline void prefetch(const void* address) { __builtin_prefetch(address); }
 

@@ -103,7 +103,8 @@ class DenseAdam:
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
         self.parameters = [p for group in self._groups for p in group.parameters]
         self._count = 0  # as `_steps` of the clock, which may be on a device
-        self._steps = {p: torch.zeros((), device=p.device) for p in self.parameters}
+        self._counts = torch.zeros(len(self.parameters), device=self._clock.device)
+        self._steps = dict(zip(self.parameters, self._counts.unbind(), strict=True))
         self._moments = {moment: {p: torch.zeros_like(p) for p in self.parameters} for moment in MOMENTS}
         self._scales = {role: list(self._find_scales(role)) for role in models}
 
@@ -184,7 +185,7 @@ class DenseAdam:
             samples: number of examples that the gradients are sums over.
             curvature: role → H, Σ p (1 − p) of these examples.
         """
-        small = min(1.0, math.sqrt(samples / self.STEADY))
+        small = self.small(samples)
         for group in self._groups:
             learned = [p for p in group.parameters if p.grad is not None]
             if not learned:
@@ -224,6 +225,26 @@ class DenseAdam:
             )
         self.clear()
 
+    def small(self, samples: int) -> float:
+        """Factor of the network's rate for a batch of few examples."""
+        return min(1.0, math.sqrt(samples / self.STEADY))
+
+    # ── for updates outside of torch (trainer.des.small_batch) ──
+
+    def learned(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor, Tensor]:
+        """Live value of a parameter, its mean gradient and its mean square."""
+        mean, square = (self._moments[moment][parameter] for moment in MOMENTS)
+        return parameter.detach(), mean, square
+
+    def rates(self, role: str) -> dict[Kind, float]:
+        """Learning rates of a role's parameters."""
+        return {group.kind: group.rate for group in self._groups if group.role == role}
+
+    def updated(self) -> None:
+        """Count an update of all parameters that was made elsewhere."""
+        self._counts += 1
+        self._count += 1
+
     def scales(self, role: str) -> list[Scales]:
         """Scales of the fields of a role's first order (`models.layers.FirstOrder`)."""
         return self._scales.get(role, [])
@@ -233,7 +254,8 @@ class DenseAdam:
         for group in self._groups:
             if group.role == role and group.kind == "scale":
                 for p in group.parameters:
-                    p.grad = None
+                    if p.grad is not None:  # to set it costs more than to look
+                        p.grad = None
 
     def weights(self, *, shared: bool) -> dict[str, Tensor]:
         """Live parameters by "<role>.<name>": of own fields, and replicated parameters if `shared`."""

@@ -167,6 +167,12 @@ class OnlineOrders:
     def attach(self, dense: DenseAdam) -> None:
         """Name the rank's networks and what learns them."""
         self._dense = dense
+        self._scales_of = {
+            role: [
+                (part, np.array([self._place[f] for f in part.fields], int)) for part in dense.scales(role)
+            ]
+            for role in self._orders
+        }
 
     def announce(self, batch: OnlineBatch | None) -> None:
         """Tell the rank's networks whether the next batch is learned so; None: it is learned as a whole."""
@@ -174,6 +180,11 @@ class OnlineOrders:
             for role, model in models.items():
                 orders = self._orders.get(role)
                 model.online = batch is not None and orders is not None and orders.second is not None
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """Roles whose first order is learned example by example."""
+        return frozenset(self._orders)
 
     def columns(self, slices: Mapping[str, slice]) -> list[int]:
         """Columns of a row with first orders; `slices`: role → its columns."""
@@ -279,11 +290,10 @@ class OnlineOrders:
         """Role → scales of all fields, fields by table. Collective."""
         states = np.zeros((len(self._orders), len(self._place), 2), np.float32)
         for role, of_role in zip(self._orders, states, strict=True):
-            for part in self._dense.scales(role):
+            for part, places in self._scales_of[role]:
                 if self._collectives.rank == 0 or not part.everywhere:
-                    of_role[[self._place[f] for f in part.fields]] = torch.stack(
-                        (part.scale, part.squares), 1
-                    ).numpy(force=True)
+                    of_role[places, 0] = part.scale.numpy(force=True)
+                    of_role[places, 1] = part.squares.numpy(force=True)
         if self._collectives.world > 1:
             sizes = [states.size] * self._collectives.world
             parts = self._all_gather(states.reshape(-1).view(np.int32), sizes)
@@ -306,8 +316,8 @@ class OnlineOrders:
         for role, states in passed.scales.items():
             ordered = np.empty_like(states)
             ordered[self._fields] = states
-            for part in self._dense.scales(role):
-                found = torch.from_numpy(ordered[[self._place[f] for f in part.fields]])
+            for part, places in self._scales_of[role]:
+                found = torch.from_numpy(ordered[places])
                 part.scale.copy_(found[:, 0])
                 part.squares.copy_(found[:, 1])
             self._dense.leave_scales(role)

@@ -26,7 +26,7 @@ from torch.utils.dlpack import from_dlpack
 
 from livectr.kernels.gpu_table.gpu_cache import CachedFields
 from livectr.kernels.table.field_tables import FieldTables
-from livectr.trainer.des.batch import I32, I64, GlobalBatch
+from livectr.trainer.des.batch import F32, I32, I64, GlobalBatch
 from livectr.trainer.des.route import Route
 from livectr.trainer.host_copies import HostCopies, to_device
 from livectr.trainer.tables.rank_tables import RankTables
@@ -219,6 +219,17 @@ class Reading:
             sizes=_sizes(request),
             requested=singles[count:],
         )
+
+    def read(self, batch: GlobalBatch) -> F32:
+        """Read the pooled rows f32[B, F, K] of fields that are all `partial`, none common; on the host."""
+        assert isinstance(batch.ids.offsets, np.ndarray) and isinstance(batch.ids.keys, np.ndarray)
+        rows = 0, len(batch), *[0] * (POOLED - 2)
+        return self.host.forward(batch.ids.offsets, batch.ids.keys, *rows)[1]
+
+    def learn(self, gradient: F32) -> int:
+        """Train the rows of `read` with one optimizer step; returns their number."""
+        nothing = np.empty((0, 0, self.host.dim), np.float32)
+        return self.host.backward(nothing, gradient, *[nothing] * (POOLED - 2))
 
     def backward(self, leaves: Leaves) -> int:
         """Train all rows that were read with one optimizer step; returns their number."""

@@ -66,6 +66,7 @@ from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_less
 from livectr.trainer.des.route import Route, gathers_of
 from livectr.trainer.des.routed import Routed
 from livectr.trainer.des.skipped import Skipped
+from livectr.trainer.des.small_batch import MOST, SmallBatches, Taught
 from livectr.trainer.des.spec import StepSpec
 from livectr.trainer.host_copies import HostCopies, to_device
 from livectr.trainer.placement.placement import FieldPlacement
@@ -106,6 +107,8 @@ class DesStep:
         ams: content that models read; None where they read none
         choice: decides the exchange of every field
         routed: networks, optimizer and collectives for this exchange
+        small: compiled networks of batches of at most `small_batch.MOST` examples; None: torch's step learns
+            these, too
         copies: of logits and checks from the networks' device, and the waits for them
         skipped: batches in a row, up to the newest, that were not learned
     """
@@ -187,6 +190,8 @@ class DesStep:
             self.spec, self.storage, self.ams, self.copies, self.collectives, self._ahead, field_exchange
         )
         self._online.attach(self.routed.dense)
+        on_host = self.storage.cache is None and self.ams is None
+        self.small = SmallBatches.of(self.spec, self.routed, self.collectives) if on_host else None
 
     def _choose(self, features: AnyFeatures) -> None:
         """Route by the exchange that a batch chooses, and keep what the networks have learned. Collective."""
@@ -260,6 +265,8 @@ class DesStep:
         if not len(prepared.batch):
             return StepResult.empty(self.models, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
+        if self.small is not None and len(prepared.batch) <= MOST:
+            return self._learn_small(self.small, prepared, prepared.batch, teach)
         settings = self.spec.settings
         with precision(settings.precision, products=settings.library):
             return self._learn(prepared, prepared.batch, teach)
@@ -275,9 +282,7 @@ class DesStep:
         scored, roles = self.copies.begin(*logits.values()), tuple(logits)
         scores = strategy.scores(lambda: dict(zip(roles, scored(), strict=True)), batch)
         # 3 logits → gradients
-        lessons = (
-            None if teach is None else teach({role: torch.from_numpy(z) for role, z in scores()[0].items()})
-        )
+        lessons = self._lessons(scores()[0], teach) if teach is not None else None
         shift, sure = self._shifts(scores, lessons)
         passed = None
         if (online := prepared.online) is not None:
@@ -302,13 +307,63 @@ class DesStep:
         if learned:
             if passed is not None:
                 self._online.store_scales(passed)
-            fitted = [role for role, seen in self._sure.items() if sure[role] > seen < ENOUGH]
-            dense.step(len(batch), curvatures(all_logits, shift, lessons) | dict.fromkeys(fitted, math.inf))
+            dense.step(len(batch), self._curvatures(all_logits, shift, lessons, sure))
             self._sure, self.skipped = sure, Skipped()
         else:
             self._skip(shift, all_logits)
         self.storage.evict()
         return StepResult(all_logits, labels, loss_of(all_logits, labels, shift), batch.rows)
+
+    def _learn_small(
+        self, small: SmallBatches, prepared: PreparedBatch, batch: GlobalBatch, teach: Teach | None
+    ) -> StepResult:
+        """`_learn` of a small batch, by compiled calls."""
+        self._set_rates()
+        reading, online = self.routed.reading, prepared.online
+        values = reading.read(batch)  # 1 keys → rows
+        self._online.announce(online)
+        before = small.forward(values, batch)  # 2 rows → partials → logits
+        label = np.minimum(batch.label, np.float32(1))
+        # 3 logits → gradients
+        lessons = self._lessons(before, teach) if teach is not None else None
+        shift, sure = self._shifts(lambda: (before, label), lessons)
+        passed, logits = None, before
+        if online is not None:
+            passed = self._online.learn(online, reading.host, before, self.dense.steps, shift, lessons)
+            logits = passed.logits
+        first = self._online.roles if online is not None else frozenset()
+        gradient, finite = small.backward(Taught(logits, shift, label, lessons, first), values)
+        # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
+        if self.collectives.world > 1:
+            failed = torch.tensor([float(not finite)])
+            finite = float(self.collectives.all_reduce(failed, "check")) == 0
+        if finite:
+            if passed is not None:
+                self._online.store(passed, reading.host)
+            reading.learn(gradient)
+            if passed is not None:
+                self._online.store_scales(passed)
+            small.update(len(batch), self._curvatures(logits, shift, lessons, sure), first)
+            self._sure, self.skipped = sure, Skipped()
+        else:
+            self._skip(shift, logits)
+        self.storage.evict()
+        return StepResult(logits, label, loss_of(logits, label, shift), batch.rows)
+
+    @staticmethod
+    def _lessons(logits: Mapping[str, F32], teach: Teach) -> Mapping[str, Lesson]:
+        return teach({role: torch.from_numpy(z) for role, z in logits.items()})
+
+    def _curvatures(
+        self,
+        logits: Mapping[str, F32],
+        shift: Mapping[str, float],
+        lessons: Mapping[str, Lesson] | None,
+        sure: Mapping[str, int],
+    ) -> dict[str, float]:
+        """Curvature of each role for its bias; infinite where labels have just moved the bias."""
+        fitted = [role for role, seen in self._sure.items() if sure[role] > seen < ENOUGH]
+        return curvatures(logits, shift, lessons) | dict.fromkeys(fitted, math.inf)
 
     def _shifts(
         self, scores: Callable[[], tuple[dict[str, F32], F32]], lessons: Mapping[str, Lesson] | None

@@ -74,6 +74,7 @@ class RankTables:
         self.tables: dict[str, DynamicTable] = {
             name: new_table(layout, name=name, seed=seed) for name in names
         }
+        self._factors: dict[str, float] = {}  # of `set_rate`, by prefix
         self.cache: GpuCache | None = None
         if isinstance(gpu, GpuTables):
             self.cache = gpu.cache(self.tables, policies, device)
@@ -108,8 +109,11 @@ class RankTables:
 
     def set_rate(self, factor: float, prefix: str) -> None:
         """Multiply the learning rates of all segments whose names begin with `prefix`."""
+        if self._factors.get(prefix) == factor:  # most schedules are constant, most steps short
+            return
         for table in self.tables.values():
             table.set_rate(factor, prefix)
+        self._factors[prefix] = factor
 
     def flush(self) -> None:
         """Write changed rows of the GPU to the host's tables, before these are marked or read."""

@@ -1,0 +1,205 @@
+"""Network of a small batch, learned in compiled calls (`network/small_batch.cpp`)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.library import quick_library
+
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Parameter and its moments, three arrays f32 of one shape, C-contiguous; learned in place."""
+
+    value: F32
+    mean: F32
+    square: F32
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameters of a network on the rank of F fields and D dense features.
+
+    Args:
+        bias: f32[].
+        scale: of the first order, f32[F]; None: no first order.
+        of_dense: first order of the dense features, f32[D]; None: it has none.
+        fields: first layer's weight of the fields, f32[F, K, H]; None: no first layer.
+        dense: first layer's weight of the dense features, f32[D, H]; None: it has none.
+        first_bias: f32[H]; None: no first layer.
+        layers: weight f32[I, O] and bias f32[O] of each layer after the first.
+    """
+
+    bias: Learned
+    scale: Learned | None = None
+    of_dense: Learned | None = None
+    fields: Learned | None = None
+    dense: Learned | None = None
+    first_bias: Learned | None = None
+    layers: Sequence[tuple[Learned, Learned]] = ()
+
+    def __iter__(self) -> Iterator[Learned | None]:
+        yield from (self.bias, self.scale, self.of_dense, self.fields, self.dense, self.first_bias)
+        for weight, bias in self.layers:
+            yield from (weight, bias)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Learning rates of an update.
+
+    Args:
+        adam: lr √(1 − β₂ᵗ) / (1 − β₁ᵗ).
+        epsilon: ε √(1 − β₂ᵗ).
+        samples: examples that the gradients are sums over.
+        bias: of the bias' AdaGrad.
+        curvature: least divisor of the bias' gradient.
+        scale: of the scales' AdaGrad; 0: they are learned already.
+    """
+
+    adam: float
+    epsilon: float
+    samples: int
+    bias: float
+    curvature: float
+    scale: float
+
+
+class SmallBatchNetwork:
+    """LR, FM, DNN, Wide & Deep or DeepFM on one rank: a first order, FM's second, a first layer and an MLP.
+
+    Calls follow each other: `partial`, `finish`, `backward`, `update`, all of one batch.
+
+    Args:
+        fields: F.
+        dim: K, values of a vector; 0: the network reads none.
+        dense: D.
+        pairs: FM's second order is added.
+        parameters: are learned in place.
+        most: examples of the largest batch.
+
+    Attributes:
+        partial_size: S, partial sums of an example.
+        width: values of a row that it reads, [w | v].
+
+    Raises:
+        MemoryError: no memory.
+    """
+
+    def __init__(
+        self, *, fields: int, dim: int, dense: int, pairs: bool, parameters: Parameters, most: int
+    ) -> None:
+        self.parameters, self.most = parameters, most
+        first = parameters.scale is not None
+        hidden = 0 if parameters.first_bias is None else len(parameters.first_bias.value)
+        self.width = int(first) + dim
+        self.partial_size = hidden + int(first) + (dim if pairs else 0)
+        shape = np.array([fields, dim, dense, hidden, first, pairs, len(parameters.layers), most], np.int64)
+        outputs = np.array([hidden, *(len(bias.value) for _, bias in parameters.layers)], np.int64)
+        given = np.array(
+            [
+                (0, 0, 0) if each is None else [address(a) for a in (each.value, each.mean, each.square)]
+                for each in parameters
+            ],
+            np.uintp,
+        )
+        library = _library()
+        self._handle = library.small_batch_new(address(shape), address(outputs), address(given))
+        if not self._handle:
+            raise MemoryError("no memory for the network of small batches")
+        weakref.finalize(self, library.small_batch_delete, self._handle)
+
+    def partial(self, values: F32, start: int, dense: F32 | None, out: F32, at: int) -> None:
+        """Writes the partial sums of this rank's fields.
+
+        Args:
+            values: f32[B, F, D_model]; the network reads `width` values from `start` on.
+            start: see `values`.
+            dense: f32[B, D].
+            out: f32[B, ·], whose columns from `at` on are written.
+            at: see `out`.
+        """
+        rows, _, stride = values.shape
+        from_, x = address(values) + 4 * start, 0 if dense is None else address(dense)
+        _library().small_batch_partial(
+            self._handle, rows, from_, stride, x, address(out) + 4 * at, out.shape[1]
+        )
+
+    def finish(self, sums: F32, at: int) -> F32:
+        """Logits f32[B] of sums f32[B, ·] over all ranks, columns as in `partial`."""
+        logits = np.empty(len(sums), np.float32)
+        _library().small_batch_finish(self._handle, address(sums) + 4 * at, sums.shape[1], address(logits))
+        return logits
+
+    def backward(
+        self,
+        logits: F32,
+        shift: float,
+        label: F32,
+        weight: F32 | None,
+        of_values: F32,
+        start: int,
+        *,
+        first_learned: bool,
+        pairs_learned: bool,
+    ) -> float:
+        """Gradients of the sum of the cross entropies.
+
+        Args:
+            logits: f32[B].
+            shift: is added to the logits.
+            label: f32[B], targets in [0, 1]; above 1 is 1.
+            weight: f32[B] of the examples' losses; None: 1.
+            of_values: gradient of `values`, of whose columns this network's are written.
+            start: as in `partial`.
+            first_learned: the first order has been learned: its gradient by the rows is zero.
+            pairs_learned: FM's second order has been learned: its gradient by the rows is left out.
+
+        Returns:
+            Bound of the sum of all gradients' absolute values; not finite where a gradient is not.
+        """
+        bound: float = _library().small_batch_backward(
+            self._handle,
+            address(logits),
+            shift,
+            address(label),
+            0 if weight is None else address(weight),
+            first_learned,
+            pairs_learned,
+            address(of_values) + 4 * start,
+            of_values.shape[2],
+        )
+        return bound
+
+    def update(self, rates: Rates) -> None:
+        """Learns the parameters."""
+        r = rates
+        _library().small_batch_update(
+            self._handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale
+        )
+
+
+@functools.cache
+def _library() -> ctypes.PyDLL:
+    library = quick_library()
+    array, size, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_bool
+    library.small_batch_new.restype, library.small_batch_new.argtypes = array, [array] * 3
+    library.small_batch_delete.restype, library.small_batch_delete.argtypes = None, [array]
+    library.small_batch_partial.restype = library.small_batch_finish.restype = None
+    library.small_batch_partial.argtypes = [array, size, array, size, array, array, size]
+    library.small_batch_finish.argtypes = [array, array, size, array]
+    library.small_batch_backward.restype = ctypes.c_double
+    library.small_batch_backward.argtypes = [array, array, number, array, array, flag, flag, array, size]
+    library.small_batch_update.restype = None
+    library.small_batch_update.argtypes = [array, *[number] * 6]
+    return library

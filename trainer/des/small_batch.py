@@ -1,0 +1,199 @@
+"""Networks of small batches, without torch: compiled forward pass, gradients and Adam.
+
+A step of torch is a hundred calls, whose cost is the same for four examples and for hundreds. The first
+batches of a ramp (`trainer.ramp`) are learned by a few compiled calls instead:
+
+    partial    rows → partial sums of this rank's fields, summed over the ranks by ⊕
+    finish     sums → logits
+    backward   logits and labels → gradients of the rows
+    update     gradients → networks, by the rules of `trainer.des.dense`
+
+The arithmetic is that of torch's step but for the order of sums. So which of both learns a batch depends on
+its size and on settings alone: a replay has the same bits.
+
+Models are those of a first order, FM's second order and an MLP with ReLU (LR, FM, DNN, Wide & Deep, DeepFM),
+in fp32 on a CPU, where every rank finishes all examples (`trainer.des.field_parallel`; a single rank does),
+and no features are common to a group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork
+from livectr.models.base import CTRModel
+from livectr.models.forward import LayeredModel
+from livectr.models.layers import FieldLinear
+from livectr.models.losses import Lesson
+from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.batch import GlobalBatch
+from livectr.trainer.des.dense import DenseAdam
+from livectr.trainer.des.routed import Routed
+from livectr.trainer.des.spec import StepSpec
+
+F32 = NDArray[np.float32]
+
+MOST = 64
+"""Examples of the largest small batch: Adam's rate is full from there on (`DenseAdam.STEADY`)."""
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Examples' logits and what they learn from.
+
+    Args:
+        logits: role → f32[B].
+        shift: role → shift of its bias after these logits.
+        label: f32[B].
+        lessons: role → targets and weights; None: the labels.
+        first: roles whose first order has been learned (`trainer.des.online`).
+    """
+
+    logits: Mapping[str, F32]
+    shift: Mapping[str, float]
+    label: F32
+    lessons: Mapping[str, Lesson] | None
+    first: frozenset[str] = frozenset()
+
+
+class SmallBatches:
+    """Networks of all roles for small batches, which share the parameters with those of torch.
+
+    Args:
+        networks: role → network.
+        starts: role → first of its values in a row.
+        dense: learns the parameters otherwise.
+        collectives: of this rank.
+    """
+
+    def __init__(
+        self,
+        networks: Mapping[str, SmallBatchNetwork],
+        starts: Mapping[str, int],
+        dense: DenseAdam,
+        collectives: Collectives,
+    ) -> None:
+        self._networks, self._starts = dict(networks), dict(starts)
+        self._dense, self._collectives = dense, collectives
+        sizes = [network.partial_size for network in networks.values()]
+        self._width = sum(sizes)
+        self._at = dict(zip(networks, np.cumsum([0, *sizes]).tolist(), strict=False))
+
+    @staticmethod
+    def of(spec: StepSpec, routed: Routed, collectives: Collectives) -> SmallBatches | None:
+        """Networks of a step; None: its batches need torch. All ranks decide alike."""
+        route = routed.route
+        gathers = route.scatter or route.pooled or route.sequences or route.dense or routed.dense.content
+        if gathers or spec.common or spec.settings.precision != "fp32" or collectives.device.type != "cpu":
+            return None
+        fields = len(route.field_parallel(spec.rank))
+        networks = {
+            role: _network(model, fields, routed.dense)
+            for role, model in routed.networks.field_parallel.items()
+        }
+        compiled = {role: network for role, network in networks.items() if network is not None}
+        if len(compiled) < len(networks):
+            return None
+        starts = {role: spec.slices[role].start for role in networks}
+        return SmallBatches(compiled, starts, routed.dense, collectives)
+
+    def forward(self, values: F32, batch: GlobalBatch) -> dict[str, F32]:
+        """Role → logits f32[B] of rows f32[B, F, D_model]. Collective."""
+        sums = np.empty((len(batch), self._width), np.float32)
+        dense = batch.dense
+        assert not isinstance(dense, Tensor)
+        x = None if dense is None else np.ascontiguousarray(dense)
+        for role, network in self._networks.items():
+            network.partial(values, self._starts[role], x, sums, self._at[role])
+        if self._collectives.world > 1:
+            self._collectives.all_reduce(torch.from_numpy(sums), "sum")
+        return {role: network.finish(sums, self._at[role]) for role, network in self._networks.items()}
+
+    def backward(self, taught: Taught, values: F32) -> tuple[F32, bool]:
+        """Gradient of the rows f32[B, F, D_model], and whether all gradients are finite."""
+        of_values, bound = np.empty_like(values), 0.0
+        for role, network in self._networks.items():
+            label, weight = taught.label, None
+            if taught.lessons is not None:
+                label, weight = (part.numpy() for part in taught.lessons[role])
+            bound += network.backward(
+                taught.logits[role],
+                taught.shift[role],
+                label,
+                weight,
+                of_values,
+                self._starts[role],
+                first_learned=role in taught.first,
+                pairs_learned=self._dense.models[role].online,
+            )
+        return of_values, bound <= _LARGEST
+
+    def update(self, samples: int, curvature: Mapping[str, float], scaled: frozenset[str]) -> None:
+        """Learn the networks.
+
+        Args:
+            samples: as of `DenseAdam.step`.
+            curvature: as of `DenseAdam.step`.
+            scaled: roles whose scales have been learned.
+        """
+        step = self._dense.steps + 1
+        root = math.sqrt(1 - 0.999**step)
+        small = self._dense.small(samples)
+        for role, network in self._networks.items():
+            rates = self._dense.rates(role)
+            network.update(
+                Rates(
+                    adam=rates["network"] * small * root / (1 - 0.9**step),
+                    epsilon=1e-8 * root,
+                    samples=samples,
+                    bias=rates["bias"],
+                    curvature=curvature[role],
+                    scale=0.0 if role in scaled else rates["scale"],
+                )
+            )
+        self._dense.updated()
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _network(model: CTRModel, fields: int, dense: DenseAdam) -> SmallBatchNetwork | None:
+    """Network of a model of F fields of this rank; None: it has other layers."""
+    layers = model.forward_layers() if isinstance(model, LayeredModel) else None
+    if layers is None or layers.blocks:
+        return None
+    first, mlp, wide = layers.first, layers.mlp, layers.wide
+    plain = first is None or type(first) is FieldLinear
+    if not plain or (first is None) != (mlp is None) or (mlp is not None and mlp.slopes is not None):
+        return None
+
+    def learned(parameter: torch.nn.Parameter | None) -> Learned | None:
+        return None if parameter is None else _learned(parameter, dense)
+
+    each = () if mlp is None else zip(mlp.weights, mlp.biases, strict=True)
+    of_dense = None if wide is None else wide.dense
+    parameters = Parameters(
+        bias=_learned(model.bias, dense),
+        scale=learned(None if wide is None else wide.scale),
+        of_dense=learned(of_dense),
+        fields=learned(None if first is None else first.weight),
+        dense=learned(None if first is None else first.dense),
+        first_bias=learned(None if mlp is None else mlp.first_bias),
+        layers=[(_learned(weight, dense), _learned(bias, dense)) for weight, bias in each],
+    )
+    here = next((len(p.value) for p in (parameters.of_dense, parameters.dense) if p is not None), 0)
+    return SmallBatchNetwork(
+        fields=fields, dim=layers.dim, dense=here, pairs=layers.pairs, parameters=parameters, most=MOST
+    )
+
+
+def _learned(parameter: torch.nn.Parameter, dense: DenseAdam) -> Learned:
+    value, mean, square = (tensor.detach().numpy() for tensor in dense.learned(parameter))
+    return Learned(value, mean, square)

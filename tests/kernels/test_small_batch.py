@@ -1,0 +1,65 @@
+"""Compiled steps of small batches have the same bits on every level of CPUs."""
+
+import ctypes
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from livectr.kernels.network import small_batch
+from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork
+from livectr.kernels.runtime.compiler import KERNELS, compiler_words, host_flags, run_compiler
+from livectr.system.cpu import own_levels
+
+ROWS, FIELDS, DIM, DENSE, HIDDEN = 5, 3, 18, 2, (70, 33, 1)
+RATES = Rates(adam=1e-3, epsilon=1e-8, samples=ROWS, bias=0.5, curvature=0.1, scale=0.1)
+
+
+def steps() -> bytes:
+    """Bits of logits, gradients and parameters of some steps of DeepFM."""
+    rng = np.random.default_rng(0)
+
+    def learned(*shape: int) -> Learned:
+        value, zeros = rng.normal(size=shape).astype(np.float32), np.zeros(shape, np.float32)
+        return Learned(np.ascontiguousarray(value), zeros, zeros.copy())
+
+    parameters = Parameters(
+        bias=learned(1),
+        scale=learned(FIELDS),
+        of_dense=learned(DENSE),
+        fields=learned(FIELDS, DIM, HIDDEN[0]),
+        dense=learned(DENSE, HIDDEN[0]),
+        first_bias=learned(HIDDEN[0]),
+        layers=[(learned(i, o), learned(o)) for i, o in itertools.pairwise(HIDDEN)],
+    )
+    network = SmallBatchNetwork(
+        fields=FIELDS, dim=DIM, dense=DENSE, pairs=True, parameters=parameters, most=ROWS
+    )
+    found = []
+    for _ in range(3):
+        values = rng.normal(size=(ROWS, FIELDS, 1 + DIM)).astype(np.float32)
+        dense = rng.normal(size=(ROWS, DENSE)).astype(np.float32)
+        sums, gradient = np.empty((ROWS, network.partial_size), np.float32), np.empty_like(values)
+        network.partial(values, 0, dense, sums, 0)
+        logits, label = network.finish(sums, 0), np.ones(ROWS, np.float32)
+        network.backward(logits, 0.1, label, None, gradient, 0, first_learned=False, pairs_learned=False)
+        network.update(RATES)
+        found += [logits.tobytes(), gradient.tobytes()]
+    for each in parameters:
+        assert each is not None
+        found += [each.value.tobytes(), each.mean.tobytes(), each.square.tobytes()]
+    return b"".join(found)
+
+
+def test_bits_do_not_depend_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = steps()
+    assert np.isfinite(np.frombuffer(expected, np.float32)).all()
+    source = (KERNELS / "network" / "small_batch.cpp").read_text()
+    built = tmp_path / "unit.so"
+    run_compiler([*compiler_words(), *host_flags(own_levels()[-1])], built, "small_batch", source=source)
+    library = ctypes.PyDLL(str(built))
+    monkeypatch.setattr(small_batch, "quick_library", lambda: library)
+    loaded = small_batch._library.__wrapped__()
+    monkeypatch.setattr(small_batch, "_library", lambda: loaded)
+    assert steps() == expected

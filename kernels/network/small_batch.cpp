@@ -186,7 +186,7 @@ struct Network {
         for (int64_t cell = 0; cell < n * of.fields; ++cell) {
             const float* const from = values + cell * stride;
             if (of.first) w[cell] = from[0];
-            std::memcpy(&v[cell * of.dim], from + of.first, of.dim * sizeof(float));
+            std::copy_n(from + of.first, of.dim, v.data() + cell * of.dim);  // LR has no v
         }
         if (of.dense) std::memcpy(x.data(), dense, n * of.dense * sizeof(float));
     }
@@ -212,7 +212,7 @@ struct Network {
             to[h] -= 0.5f * squares;
         }
         if (!h) return;
-        BY_FOUR(multiply, n, inputs_, h, &v[b * inputs_], inputs_, fields_weight().value, out + b * ld, ld)
+        BY_FOUR(multiply, n, inputs_, h, v.data() + b * inputs_, inputs_, fields_weight().value, out + b * ld, ld)
         if (of.dense)
             BY_FOUR(multiply, n, of.dense, h, &x[b * of.dense], of.dense, dense_weight().value, out + b * ld, ld)
     }
@@ -273,7 +273,7 @@ struct Network {
         }
         if (h) {
             const int64_t i = vectors();
-            BY_FOUR(multiply_turned, n, i, h, &of_results[0][b * h], h, fields_weight().value, &of_v[b * i], i)
+            BY_FOUR(multiply_turned, n, i, h, &of_results[0][b * h], h, fields_weight().value, of_v.data() + b * i, i)
             bound +=
                 bound_of(v.data(), i, of_results[0].data(), h) + bound_of(x.data(), of.dense, of_results[0].data(), h);
         } else {

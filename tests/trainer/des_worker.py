@@ -61,10 +61,12 @@ CASES += [
     ("DICM on DIN", "rows"),
     ("TwoTower with images", "mixed"),
     ("DIEN", "allreduce"),
+    ("DeepFM", "allreduce"),
     ("wide", "packed"),
 ]
 """Every model with the default strategy; a model of sums and a model that gathers with every exchange. DIEN
-has an auxiliary loss, which both strategies sum; the wide model has products of the packed kernel."""
+has an auxiliary loss, which both strategies sum; compiled calls learn a batch of DeepFM, whose every rank
+finishes all examples (`trainer.des.small_batch`); the wide model has products of the packed kernel."""
 FULL = [(name, "allreduce") for name in ROLES if name not in EVERY_WAY]
 FULL += [(name, way) for name in (*ADDITIVE, "AutoInt+") for way in WAYS if way != "packed"]
 FULL = [case for case in dict.fromkeys(FULL) if case not in CASES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
@@ -11,14 +12,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bench.planted import pipeline
+from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE, LATE_POSITIVE
 from livectr.models import DNN, FM, LR, DeepFM, ModelConfig, WideDeep
-from livectr.models.losses import Lesson
+from livectr.models.es_dfm import HEADS, expected_labels, lessons_of_heads
+from livectr.models.fnw import fake_negative_weighted
+from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.small_batch import MOST
-from livectr.trainer.des.step import DesStep
+from livectr.trainer.des.step import DesStep, Teach
 from livectr.trainer.step_settings import StepSettings
 
 F32 = NDArray[np.float32]
@@ -39,23 +43,37 @@ def batch(rng: np.random.Generator, rows: int, fields: int, dense: int) -> tuple
     return Features(rows, offsets, keys, x), rng.choice(np.array([0, 1], np.float32), rows)
 
 
-def teach(logits: Mapping[str, Tensor]) -> dict[str, Lesson]:
-    """Targets and weights that differ by example; some rows teach nothing, some are sure."""
-    lessons = {}
-    for role, z in logits.items():
-        rng = np.random.default_rng(len(z))
-        weight = rng.choice(np.array([0, 0.3, 1, 2.5], np.float32), len(z))
-        target = rng.random(len(z), np.float32)
-        lessons[role] = Lesson(torch.from_numpy(target), torch.from_numpy(weight))
-    return lessons
-
-
 def state(step: DesStep) -> dict[str, F32]:
     found = {name: tensor.numpy() for name, tensor in step.state_dense().items()}
     for name, table in step.tables.items():
         keys, rows = table.export()
         found[f"table {name}"] = rows[np.argsort(keys)]
     return found
+
+
+def both(pipeline: Pipeline, online: int, models: Mapping[str, ModelConfig] | None = None) -> list[DesStep]:
+    """The step whose small batches are compiled, and the one of torch."""
+    settings = StepSettings(online=online)
+    steps = [DesStep(pipeline, seed=1, settings=settings, models=models) for _ in range(2)]
+    assert steps[0].small is not None, "the compiled step is what is tested"
+    steps[1].small = None
+    return steps
+
+
+def assert_equal(compiled: DesStep, reference: DesStep) -> None:
+    """Rows and networks, up to the order of sums."""
+    found, expected = state(compiled), state(reference)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-6, err_msg=name)
+
+
+def assert_equal_results(compiled: StepResult, reference: StepResult) -> None:
+    """Losses and logits, up to the order of sums."""
+    assert compiled.loss == pytest.approx(reference.loss, rel=1e-5)
+    np.testing.assert_array_equal(compiled.label, reference.label)
+    for role, logits in reference.logits.items():
+        np.testing.assert_allclose(compiled.logits[role], logits, rtol=2e-5, atol=2e-6)
 
 
 @settings(max_examples=25, deadline=None)
@@ -65,26 +83,58 @@ def state(step: DesStep) -> dict[str, F32]:
     fields=st.integers(1, 4),
     dense=st.integers(0, 3),
     online=st.sampled_from([0, MOST]),
-    taught=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_compiled_steps_equal_torchs(
-    model: ModelConfig, rows: int, fields: int, dense: int, online: int, taught: bool, seed: int
+    model: ModelConfig, rows: int, fields: int, dense: int, online: int, seed: int
 ) -> None:
     """Losses, logits, rows and networks agree; sums alone are taken in another order."""
-    planted = pipeline(model, fields=fields, dense=dense)
-    if taught:
-        planted = replace(planted, log=replace(planted.log, delayed="fnw"))
-    steps = [DesStep(planted, seed=1, settings=StepSettings(online=online)) for _ in range(2)]
-    compiled, reference = steps
-    assert compiled.small is not None, "the compiled step is what is tested"
-    reference.small = None
+    steps = both(pipeline(model, fields=fields, dense=dense), online)
     rng = np.random.default_rng(seed)
-
     for _ in range(4):
         features, label = batch(rng, rows, fields, dense)
-        found = [step.learn(step.prepare(features, label), teach if taught else None) for step in steps]
-        assert found[0].loss == pytest.approx(found[1].loss, rel=1e-5)
-        np.testing.assert_allclose(found[0].logits["rank"], found[1].logits["rank"], rtol=2e-5, atol=2e-6)
-    for name, expected in state(reference).items():
-        np.testing.assert_allclose(state(compiled)[name], expected, rtol=2e-4, atol=2e-6, err_msg=name)
+        assert_equal_results(*(step.step(features, label) for step in steps))
+    assert_equal(*steps)
+
+
+Way = Literal["vanilla", "fnw", "es_dfm", "heads"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    way=st.sampled_from(get_args(Way)),
+    model=st.sampled_from(MODELS),
+    rows=st.integers(1, 9),
+    online=st.sampled_from([0, MOST]),
+    seed=st.integers(0, 99),
+)
+def test_late_labels_teach_what_they_teach_torch(
+    way: Way, model: ModelConfig, rows: int, online: int, seed: int
+) -> None:
+    """Targets, weights of 0 too, and sure labels, which move the bias. Heads of ES-DFM are two networks."""
+    whole = pipeline(model, fields=3, dense=2)
+    late = replace(whole, log=replace(whole.log, delayed="es_dfm" if way == "heads" else way))
+    steps = both(late, online, HEADS if way == "heads" else None)
+    rng = np.random.default_rng(seed)
+    for _ in range(4):
+        features, _ = batch(rng, rows, 3, 2)
+        outcome = rng.integers(0, LATE_POSITIVE + 1 if way == "vanilla" else FINAL_LATE + 1, rows)
+        label = outcome if way == "vanilla" else (outcome % FINAL_NEGATIVE > 0)
+        teach = lessons(way, outcome, rng)
+        prepared = [step.prepare(features, label.astype(np.float32)) for step in steps]
+        pairs = zip(steps, prepared, strict=True)
+        assert_equal_results(*(step.learn(ready, teach) for step, ready in pairs))
+    assert_equal(*steps)
+
+
+def lessons(way: Way, outcome: NDArray[np.int64], rng: np.random.Generator) -> Teach | None:
+    """Teacher of outcomes of a main model, or of the heads; None: the labels teach."""
+    of, heads = torch.from_numpy(outcome.astype(np.float32)), rng.normal(size=(2, len(outcome)))
+    clicked, in_time = torch.from_numpy(heads.astype(np.float32))
+    ways: dict[Way, Teach | None] = {
+        "vanilla": None,
+        "fnw": lambda logits: {"rank": fake_negative_weighted(logits["rank"], of)},
+        "es_dfm": lambda _: {"rank": expected_labels(of, clicked, in_time)},
+        "heads": lambda _: lessons_of_heads(of),
+    }
+    return ways[way]

@@ -86,6 +86,15 @@ def without_statistics() -> Pipeline:
     return replace(whole, sparse=kept, dense={"price": whole.dense["price"]}, prerank=None)
 
 
+def without_users() -> Pipeline:
+    """DeepFM of `ad_pipeline` alone, without features that a user's examples share: compiled calls learn its
+    small batches."""
+    whole = ad_pipeline()
+    shared = ("user", "age", "behaviors")
+    kept = {name: field for name, field in whole.sparse.items() if name not in shared}
+    return replace(whole, sparse=kept, prerank=None)
+
+
 def events(
     impressions: int, seed: int = 0, failing: Collection[int] = ()
 ) -> dict[str, list[tuple[int, dict[str, object]]]]:

@@ -23,6 +23,7 @@ from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.result import StepResult
+from livectr.trainer.des.small_batch import MOST
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import StepSettings
@@ -37,6 +38,7 @@ ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
     "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
     **{name: (config, None) for name, (config, _, _) in CONTENT_EXAMPLES.items()},
     "wide": (DeepFM(dim=8, hidden=(32, 16)), None),
+    "few": (DeepFM(dim=8, hidden=(32, 16)), None),
     "both, gathered": (DIN(target=("C2",), behaviors=("C6",), dim=4, hidden=(8,), attention=(6,)), TOWERS),
 }
 WAYS = {
@@ -61,12 +63,12 @@ CASES += [
     ("DICM on DIN", "rows"),
     ("TwoTower with images", "mixed"),
     ("DIEN", "allreduce"),
-    ("DeepFM", "allreduce"),
     ("wide", "packed"),
+    ("few", "allreduce"),
 ]
 """Every model with the default strategy; a model of sums and a model that gathers with every exchange. DIEN
-has an auxiliary loss, which both strategies sum; compiled calls learn a batch of DeepFM, whose every rank
-finishes all examples (`trainer.des.small_batch`); the wide model has products of the packed kernel."""
+has an auxiliary loss, which both strategies sum; the wide model has products of the packed kernel; the
+batches of "few" are learned by compiled calls, where every rank finishes all examples."""
 FULL = [(name, "allreduce") for name in ROLES if name not in EVERY_WAY]
 FULL += [(name, way) for name in (*ADDITIVE, "AutoInt+") for way in WAYS if way != "packed"]
 FULL = [case for case in dict.fromkeys(FULL) if case not in CASES]
@@ -159,11 +161,13 @@ def train(
         placement=placement,
         content={"images": Pictures()} if pictured else {},  # type: ignore[dict-item]
     )
+    assert (name, way) != ("few", "allreduce") or des.small is not None, "the compiled step is what is tested"
     rng, checksums, losses = np.random.default_rng(0), [], []
     tensors: dict[str, torch.Tensor] = {}
     batches, expected = [], []
+    bounds = (1, MOST + 1) if name == "few" else (20, 200)
     for step in range(STEPS):
-        rows = 0 if step == 4 else int(rng.integers(20, 200))
+        rows = 0 if step == 4 else int(rng.integers(*bounds))
         features, label = batch(rng, rows)
         cuts = shares(np.random.default_rng(step), rows, world, step)
         mine = np.arange(cuts[rank], cuts[rank + 1])

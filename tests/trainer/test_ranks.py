@@ -73,7 +73,7 @@ def test_batches_prepared_ahead_change_no_bit(runs: dict[int, Path], name: str, 
 
 
 @pytest.mark.parametrize("world", few(WORLDS, 2))
-@pytest.mark.parametrize("name", ALL_ADDITIVE)
+@pytest.mark.parametrize("name", [*ALL_ADDITIVE, "few"])
 def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int) -> None:
     """⊕ sends 2 (N − 1) / N · B · S · 4 bytes; besides it keys, labels, dense features, and first orders that
     are learned example by example; nothing back."""

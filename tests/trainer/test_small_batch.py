@@ -138,3 +138,11 @@ def lessons(way: Way, outcome: NDArray[np.int64], rng: np.random.Generator) -> T
         "heads": lambda _: lessons_of_heads(of),
     }
     return ways[way]
+
+
+def test_late_labels_without_lessons_are_refused() -> None:
+    whole = pipeline(LR(), fields=3, dense=0)
+    (compiled, reference) = both(replace(whole, log=replace(whole.log, delayed="fnw")), 0)
+    for step in (compiled, reference):
+        with pytest.raises(TypeError, match="need"):
+            step.step(*batch(np.random.default_rng(0), 4, 3, 0))

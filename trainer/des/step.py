@@ -318,6 +318,8 @@ class DesStep:
         self, small: SmallBatches, prepared: PreparedBatch, batch: GlobalBatch, teach: Teach | None
     ) -> StepResult:
         """`_learn` of a small batch, by compiled calls."""
+        if teach is None and self._loss is weighted_cross_entropy:
+            raise TypeError("the losses of fnw and es_dfm need lessons")  # else LATE would teach a positive
         self._set_rates()
         reading, online = self.routed.reading, prepared.online
         values = reading.read(batch)  # 1 keys → rows

@@ -73,6 +73,10 @@ CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
             Chosen("logs to model, beside PySpark", "end to end: logs → trained model", peer="PySpark"),
         ),
         "features": (Chosen("extraction", "feature extraction, rows/s"),),
+        "first-rows": (
+            Chosen("DeepFM of 10,000 rows, whole process", "seconds to the report", "DeepFM, 10,000 rows"),
+            Chosen("examples/s of DeepFM, 10,000 rows", "examples learned a second", "DeepFM, 10,000 rows"),
+        ),
         "freshness": (
             Chosen("p99, event to servable", "p99, event to servable"),
             Chosen("largest rate that holds", "largest rate that holds"),

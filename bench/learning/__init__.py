@@ -8,6 +8,7 @@ Peers' programs, each in an environment of its own:
 
 contestants     the programs, their environments, and their scores, kept for a run
 peers           Vowpal Wabbit and river (peers.txt)
+vowpal          Vowpal Wabbit's text format and its pass, which `livectr bench first-rows` takes, too
 neural          one pass of a network: what these two have in common
 torchrec_peer   TorchRec with row-wise AdaGrad (bench/peers/packages.txt)
 fuxictr_peer    FuxiCTR's DeepFM (fuxictr.txt)

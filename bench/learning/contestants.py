@@ -23,6 +23,8 @@ from bench.learning.logs import Log
 from bench.peers.compare import PACKAGES, TORCH
 
 HERE = Path(__file__).parent
+PEERS = HERE / "peers.txt"
+"""Packages of Vowpal Wabbit, river and LightGBM."""
 Arrays = Mapping[str, NDArray[Any]]
 FEW = 2
 """Seeds of the slow programs: networks, and the batch reference."""
@@ -47,10 +49,10 @@ class Program:
 
 
 PROGRAMS = (
-    Program(HERE / "peers.py", HERE / "peers.txt"),
+    Program(HERE / "peers.py", PEERS),
     Program(HERE / "torchrec_peer.py", PACKAGES, beside_ours=True, seeds=FEW, draws=True),
     Program(HERE / "fuxictr_peer.py", HERE / "fuxictr.txt", beside_ours=True, seeds=FEW, draws=True),
-    Program(HERE / "refit.py", HERE / "peers.txt", seeds=FEW),
+    Program(HERE / "refit.py", PEERS, seeds=FEW),
 )
 
 

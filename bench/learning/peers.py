@@ -1,5 +1,5 @@
-"""Peers of one pass, example by example: `LOG.npz SCORES.npz SEED`, in the environment of peers.txt. Imports
-nothing of ours, and needs no seed.
+"""Peers of one pass, example by example: `LOG.npz SCORES.npz SEED`, in the environment of peers.txt. Needs
+no seed.
 
 Vowpal Wabbit writes the prediction that precedes each update ("progressive validation"). `pairs` is `-q ::`,
 all pairs of fields.
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from river import linear_model, optim
-from vowpalwabbit import Workspace
 
-COMMON = "--quiet --loss_function logistic -b 22"
+from bench.learning.vowpal import lines, one_pass
+
 VOWPAL = {
     "Vowpal Wabbit": "",
     "Vowpal Wabbit, ftrl": "--ftrl",
@@ -22,20 +22,10 @@ VOWPAL = {
 }
 
 
-def lines(ids: np.ndarray, dense: np.ndarray, label: np.ndarray) -> list[str]:
-    """Examples in Vowpal Wabbit's text format, a namespace for each field."""
-    texts = []
-    for keys, values, y in zip(ids.tolist(), dense.tolist(), label.tolist(), strict=True):
-        fields = " ".join(f"|{chr(97 + f) if f < 26 else chr(65 + f - 26)} {k}" for f, k in enumerate(keys))
-        numbers = " |0 " + " ".join(f"i{d}:{x:.6g}" for d, x in enumerate(values)) if values else ""
-        texts.append(f"{1 if y else -1} {fields}{numbers}")
-    return texts
-
-
 def vowpal(arguments: str, file: Path, folder: Path) -> np.ndarray:
     """Logits of the examples of a file."""
     out = folder / "scores"
-    Workspace(f"-d {file} -p {out} {COMMON} {arguments}").finish()
+    one_pass(arguments, file, out)
     return np.loadtxt(out, dtype=np.float32, ndmin=1)
 
 

@@ -27,6 +27,7 @@ NAMES = (
     "delayed",
     "carry",
     "learning",
+    "first-rows",
     "scaling",
     "network",
     "publish",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.planted import pipeline
+from livectr.ingest.common_features import Common
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE, LATE_POSITIVE
@@ -24,6 +25,7 @@ from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.small_batch import MOST
 from livectr.trainer.des.step import DesStep, Teach
 from livectr.trainer.step_settings import StepSettings
+from tests.trainer import common_worker
 
 F32 = NDArray[np.float32]
 MODELS: tuple[ModelConfig, ...] = (
@@ -146,3 +148,19 @@ def test_late_labels_without_lessons_are_refused() -> None:
     for step in (compiled, reference):
         with pytest.raises(TypeError, match="need"):
             step.step(*batch(np.random.default_rng(0), 4, 3, 0))
+
+
+@pytest.mark.parametrize("online", [0, MOST])
+@pytest.mark.parametrize(
+    "model", [LR(), FM(dim=3), DeepFM(dim=4, hidden=(16, 8))], ids=lambda model: type(model).__name__
+)
+def test_features_of_a_group_teach_what_they_teach_torch(model: ModelConfig, online: int) -> None:
+    """Fields and dense features of users, whose examples are grouped, or are not, in turn."""
+    steps = both(common_worker.pipeline(model), online)
+    common, rng = Common.of(common_worker.pipeline(model)), np.random.default_rng(0)
+    assert common.fields and common.dense
+    for rows, groups in ((1, 1), (9, 4), (MOST, 20), (7, 7)):
+        features, label = common_worker.batch(rng, rows, groups)
+        for given_ in (features, features.plain(common)):
+            assert_equal_results(*(step.step(given_, label) for step in steps))
+    assert_equal(*steps)

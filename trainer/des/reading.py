@@ -115,6 +115,8 @@ class Reading:
         self.requested_tables = route.requested_tables(rank)
         self._common_fields = route.common.fields
         self.common = [f in route.common.fields for f in self.fields]
+        self._common_at = [i for i, common in enumerate(self.common) if common]
+        self._own_at = [i for i, common in enumerate(self.common) if not common]
         self._field_tables = [route.tables[f] for f in self.fields]
         self.device, self._copies = copies.device, copies
         reads = [(names[f], route.tables[f]) for f in (*self.fields, *self.sequences)]
@@ -221,15 +223,29 @@ class Reading:
         )
 
     def read(self, batch: GlobalBatch) -> F32:
-        """Read the pooled rows f32[B, F, K] of fields that are all `partial`, none common; on the host."""
-        assert isinstance(batch.ids.offsets, np.ndarray) and isinstance(batch.ids.keys, np.ndarray)
-        rows = 0, len(batch), *[0] * (POOLED - 2)
-        return self.host.forward(batch.ids.offsets, batch.ids.keys, *rows)[1]
+        """Read the pooled rows f32[B, F, K] of fields that are all `partial`, on the host.
 
-    def learn(self, gradient: F32) -> int:
+        Examples have copies of their groups' rows.
+        """
+        assert isinstance(batch.ids.offsets, np.ndarray) and isinstance(batch.ids.keys, np.ndarray)
+        rows = sum(batch.groups), len(batch), *[0] * (POOLED - 2)
+        common, own = self.host.forward(batch.ids.offsets, batch.ids.keys, *rows)[:2]
+        if not self._common_at:
+            return own
+        values = np.empty((len(batch), len(self.fields), self.host.dim), np.float32)
+        values[:, self._own_at] = own
+        values[:, self._common_at] = common if batch.group_of is None else common[batch.group_of]
+        return values
+
+    def learn(self, gradient: F32, batch: GlobalBatch) -> int:
         """Train the rows of `read` with one optimizer step; returns their number."""
+        common = np.zeros((sum(batch.groups), len(self._common_at), self.host.dim), np.float32)
+        if self._common_at:
+            group_of = np.arange(len(batch)) if batch.group_of is None else batch.group_of
+            np.add.at(common, group_of, gradient[:, self._common_at])
+            gradient = np.ascontiguousarray(gradient[:, self._own_at])
         nothing = np.empty((0, 0, self.host.dim), np.float32)
-        return self.host.backward(nothing, gradient, *[nothing] * (POOLED - 2))
+        return self.host.backward(common, gradient, *[nothing] * (POOLED - 2))
 
     def backward(self, leaves: Leaves) -> int:
         """Train all rows that were read with one optimizer step; returns their number."""

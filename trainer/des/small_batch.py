@@ -12,8 +12,7 @@ The arithmetic is that of torch's step but for the order of sums. So which of bo
 its size and on settings alone: a replay has the same bits.
 
 Models are those of a first order, FM's second order and an MLP with ReLU (LR, FM, DNN, Wide & Deep, DeepFM),
-in fp32 on a CPU, where every rank finishes all examples (`trainer.des.field_parallel`; a single rank does),
-and no features are common to a group.
+in fp32 on a CPU, where every rank finishes all examples (`trainer.des.field_parallel`; a single rank does).
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from livectr.ingest.common_features import Common
 from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork
 from livectr.models.base import CTRModel
 from livectr.models.forward import LayeredModel
@@ -71,6 +71,7 @@ class SmallBatches:
         starts: role → first of its values in a row.
         dense: learns the parameters otherwise.
         collectives: of this rank.
+        common: dense features that a group shares.
     """
 
     def __init__(
@@ -79,9 +80,10 @@ class SmallBatches:
         starts: Mapping[str, int],
         dense: DenseAdam,
         collectives: Collectives,
+        common: Common,
     ) -> None:
         self._networks, self._starts = dict(networks), dict(starts)
-        self._dense, self._collectives = dense, collectives
+        self._dense, self._collectives, self._common = dense, collectives, common
         sizes = [network.partial_size for network in networks.values()]
         self._width = sum(sizes)
         self._at = dict(zip(networks, np.cumsum([0, *sizes]).tolist(), strict=False))
@@ -91,7 +93,7 @@ class SmallBatches:
         """Networks of a step; None: its batches need torch. All ranks decide alike."""
         route = routed.route
         gathers = route.scatter or route.pooled or route.sequences or route.dense or routed.dense.content
-        if gathers or spec.common or spec.settings.precision != "fp32" or collectives.device.type != "cpu":
+        if gathers or spec.settings.precision != "fp32" or collectives.device.type != "cpu":
             return None
         fields = len(route.field_parallel(spec.rank))
         networks = {
@@ -102,19 +104,28 @@ class SmallBatches:
         if len(compiled) < len(networks):
             return None
         starts = {role: spec.slices[role].start for role in networks}
-        return SmallBatches(compiled, starts, routed.dense, collectives)
+        return SmallBatches(compiled, starts, routed.dense, collectives, spec.common)
 
     def forward(self, values: F32, batch: GlobalBatch) -> dict[str, F32]:
         """Role → logits f32[B] of rows f32[B, F, D_model]. Collective."""
         sums = np.empty((len(batch), self._width), np.float32)
-        dense = batch.dense
-        assert not isinstance(dense, Tensor)
-        x = None if dense is None else np.ascontiguousarray(dense)
+        x = self._dense_of(batch)
         for role, network in self._networks.items():
             network.partial(values, self._starts[role], x, sums, self._at[role])
         if self._collectives.world > 1:
             self._collectives.all_reduce(torch.from_numpy(sums), "sum")
         return {role: network.finish(sums, self._at[role]) for role, network in self._networks.items()}
+
+    def _dense_of(self, batch: GlobalBatch) -> F32 | None:
+        """Dense features f32[B, D] in the pipeline's order; None where this rank has none."""
+        own, common = batch.dense, batch.common
+        assert not isinstance(own, Tensor) and not isinstance(common, Tensor)
+        if own is None or common is None or not self._common.dense:
+            return None if own is None else np.ascontiguousarray(own)
+        x = np.empty((len(batch), own.shape[1] + common.shape[1]), np.float32)
+        x[:, self._common.dense] = common if batch.group_of is None else common[batch.group_of]
+        x[:, [d for d in range(x.shape[1]) if d not in self._common.dense]] = own
+        return x
 
     def backward(self, taught: Taught, values: F32) -> tuple[F32, bool]:
         """Gradient of the rows f32[B, F, D_model], and whether all gradients are finite."""

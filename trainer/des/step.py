@@ -342,7 +342,7 @@ class DesStep:
         if finite:
             if passed is not None:
                 self._online.store(passed, reading.host)
-            reading.learn(gradient)
+            reading.learn(gradient, batch)
             if passed is not None:
                 self._online.store_scales(passed)
             small.update(len(batch), self._curvatures(logits, shift, lessons, sure), first)

@@ -204,9 +204,19 @@ def _dense(facts: Facts) -> list[Entry]:
             inner = _column(name)
             if name in facts.medians:
                 inner = f"ops.where({inner} > {facts.fills[name]!r}, {inner}, {facts.medians[name]!r})"
+            least, most = _range(facts, name)
+            inner = f"ops.clip({inner}, {least!r}, {most!r})"
             inner = f"ops.log1p({inner})" if use.log1p else inner
             entries.append(Entry(name, inner if use.flat else f"ops.zscore({inner})"))
     return entries
+
+
+def _range(facts: Facts, name: str) -> tuple[float, float] | tuple[int, int]:
+    """Least and largest number of a column: a slope says nothing of numbers that nobody has seen."""
+    ends = pc.min_max(facts.sample.table.column(name)).as_py()
+    if facts.kept[name].dtype == "int64":
+        return int(ends["min"]), int(ends["max"])
+    return rounded(ends["min"]), rounded(ends["max"])
 
 
 def _column(name: str) -> str:

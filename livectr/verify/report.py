@@ -161,16 +161,16 @@ class Report:
 
     @property
     def _verdict(self) -> str:
+        if self._lost:
+            return (
+                f"None of {self._live:,} look-up rows and histories of these requests is in Redis. Name the "
+                "--redis and --namespace that the trainer publishes to. If they are right, the rows are lost: "
+                "a run with a new --checkpoint publishes them."
+            )
         if self.different:
             return f"{self.different:,} replies differ from the checkpoint of the version that they name."
         if not self.equal:
             return "Nothing can be said: the replies were degraded, or their live inputs changed meanwhile."
-        if self._lost:
-            return (
-                f"None of {self._live:,} look-up rows and histories of these requests is in Redis, so the "
-                "replies are equal without them. Name the --redis and --namespace that the trainer publishes "
-                "to. If they are right, the rows are lost: a run with a new --checkpoint publishes them."
-            )
         return "Every compared reply is what the checkpoint of its version gives."
 
     @property

@@ -98,8 +98,8 @@ def test_a_csv_becomes_a_pipeline_that_trains(here: Path, capsys: pytest.Capture
         '"query": ops.split(ops.lower(log.query), " "),',
         '"age": -1,',
         '"age": [0, ',
-        '"age": ops.zscore(ops.where(log.age > -1, log.age, ',
-        '"price": ops.zscore(log.price),',
+        '"age": ops.zscore(ops.clip(ops.where(log.age > -1, log.age, ',
+        '"price": ops.zscore(ops.clip(log.price, ',
         '"hour": ops.hour(log.seen_at),',
     ):
         assert written in text
@@ -130,6 +130,28 @@ def test_rows_without_a_number_have_a_bin_of_their_own(here: Path) -> None:
         without = {key for key, row in zip(keys, typed, strict=True) if row[name] is None}
         given = {key for key, row in zip(keys, typed, strict=True) if row[name] is not None}
         assert len(without) == 1 and len(given) == 10 and not without & given
+
+
+def test_no_number_of_a_request_is_beyond_those_of_the_file(here: Path) -> None:
+    """One price of 1e30 in a request would get a probability of 1, and win each auction."""
+    rows = [
+        {
+            "seen_at": START_S + i,
+            "user_id": i % 40,
+            "ad_id": i % 20,
+            "price": 1 + i * 37 % 500 / 10,
+            "clicked": i % 2,
+        }
+        for i in range(600)
+    ]
+    assert init(write_csv(here / "log.csv", rows)) == 0
+    assert (
+        '"price": ops.zscore(ops.clip(log.price, 1.0, 50.9)),' in (here / "log" / "pipeline.py").read_text()
+    )
+    asked = [{**rows[0], "price": price} for price in (50.9, 1e30, 1.0, -1e30)]
+    found = livectr.features(here / "log" / "pipeline.py", asked)
+    (most,), (above,), (least,), (below,) = found.column("price_bin").to_pylist()
+    assert above == most and below == least
 
 
 def test_the_commands_to_continue_with_are_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

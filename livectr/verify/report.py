@@ -163,9 +163,9 @@ class Report:
     def _verdict(self) -> str:
         if self._lost:
             return (
-                f"None of {self._live:,} look-up rows and histories of these requests is in Redis. Name the "
-                "--redis and --namespace that the trainer publishes to. If they are right, the rows are lost: "
-                "a run with a new --checkpoint publishes them."
+                f"None of {self._live:,} look-up rows and histories of these requests is in Redis. Name "
+                "the --redis and --namespace that the trainer publishes to. If they are right, the rows are "
+                "lost: a run with a new --checkpoint publishes them."
             )
         if self.different:
             return f"{self.different:,} replies differ from the checkpoint of the version that they name."

@@ -350,9 +350,9 @@ def test_what_cannot_continue_is_refused_before_anything_starts(
         ([*begin, "--promote", "auc is good"], "'auc is good' is no condition"),
         ([*begin, "--promote", "examples >= 50", "--most", "20"], "--most 20 is less than the 50 examples"),
         (["rollout", "status", "--checkpoint", "nowhere"], "there is no rollout in nowhere"),
-        (["rollout", "status"], "say --checkpoint"),
         (["rollout", "share", "--publish", world.url], "say the share"),
         (["rollout", "share", "10%"], "no rollout was run from here: say --namespace"),
+        (["rollout", "status"], "no rollout was run from here: say --checkpoint"),
         (["rollout", "share", "10%", "--namespace", "b"], "say --publish with the Redis"),
         (
             ["rollout", "statu"],

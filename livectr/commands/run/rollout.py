@@ -20,6 +20,7 @@ from livectr.system.heap import loading
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings
+    from livectr.up.folder import RunFolder
 
 EXAMPLES = """\
   livectr rollout v2.py    # beside what `livectr up` runs here
@@ -166,10 +167,7 @@ def _ask_for_share(given: argparse.Namespace, share: float) -> int:
     folder = newest_rollout(up) if up is not None else None
     record = folder.read() if folder is not None else None
     if folder is None or record is None:
-        raise ConfigError(
-            "no rollout was run from here: say --namespace with that of the canary, and --publish with the "
-            "Redis."
-        )
+        raise _none(up, "say --namespace with that of the canary, and --publish with the Redis.")
     if not folder.running:
         raise ConfigError(
             f"the rollout of {record.pipeline} is not running: {record.said or 'it was killed'}. Say "
@@ -178,6 +176,15 @@ def _ask_for_share(given: argparse.Namespace, share: float) -> int:
     folder.ask(SHARE, str(share))
     print(f"the canary of {record.pipeline} gets {share:.4g} of the requests, once it has a version")
     return 0
+
+
+def _none(up: RunFolder | None, elsewhere: str) -> ConfigError:
+    """Error of an action without a rollout, beside the run of `livectr up` in this folder if there is one."""
+    if up is None:
+        return ConfigError(f"no rollout was run from here: {elsewhere}")
+    from livectr.up.runs import word_of
+
+    return ConfigError(f"no rollout was begun beside {word_of(up)}: `livectr rollout NEW.py` begins one.")
 
 
 def _act(given: argparse.Namespace) -> int:
@@ -195,7 +202,7 @@ def _act(given: argparse.Namespace) -> int:
     if "checkpoint" in flags:
         folder = RolloutFolder(Path(flags["checkpoint"]))
     if folder is None:
-        raise ConfigError("say --checkpoint with the folder of the new run.")
+        raise _none(up, "say --checkpoint with the folder of the new run.")
     record = record_of(folder)
     stage: Stage | None = None
     url = settings.publish or record.redis

@@ -233,7 +233,7 @@ def _use(name: str, table: pa.Table, form: Form, clicked: npt.NDArray[np.bool_])
     if use.role != "number":
         return use
     words = f", {form.words}" if form.words else ""
-    bins = "" if use.flat else f"; also in {BINS} bins of equally many rows"
+    bins = "" if use.flat else f"; also in up to {BINS} bins of equally many rows"
     return replace(use, why=f"{use.why}{words}{bins}")
 
 

@@ -94,7 +94,7 @@ def _whole(facts: Facts, what: str, body: str, commands: Sequence[str]) -> str:
     model = "DeepFM(dim=8, hidden=(64, 32))" if network else "LR()"
     if bounds := _bounds(facts):
         values = [Entry(name, repr(of)) for name, of in bounds.items()]
-        body += "\n# Numbers are learned by bins, too: bounds of bins with equally many rows.\n"
+        body += "\n# Numbers are learned by bins, too: bounds of bins with about equally many rows.\n"
         body += f"bins = {_dictionary(values)}\n"
     body += f"\nsparse = {_dictionary(sparse, _binned(facts) if bounds else '')}\n"
     body += f"dense = {_dictionary(dense)}\n" if dense else ""

@@ -24,13 +24,19 @@
 
 namespace {
 
-typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
-constexpr int64_t WIDE = 16;
+// Vectors are as wide as the registers: a compiler takes wider ones apart in memory.
+#ifdef __AVX512F__
+constexpr int64_t REGISTER = 16;
+#else
+constexpr int64_t REGISTER = 8;
+#endif
+constexpr int64_t WIDE = 16, PARTS = WIDE / REGISTER;  // lanes of a dot product, and their registers
+typedef float Lanes __attribute__((vector_size(4 * REGISTER), aligned(4), may_alias));
 
 inline Lanes lanes(const float* at) { return *reinterpret_cast<const Lanes*>(at); }
-inline float sum(Lanes a) {
+inline float sum(const Lanes* parts) {
     float each[WIDE];
-    std::memcpy(each, &a, sizeof each);
+    std::memcpy(each, parts, sizeof each);
     for (int64_t width = WIDE / 2; width; width /= 2)
         for (int64_t i = 0; i < width; ++i) each[i] += each[i + width];
     return each[0];
@@ -40,11 +46,11 @@ inline float sum(Lanes a) {
 template <int R>
 void multiply(int64_t inputs, int64_t outputs, const float* a, int64_t lda, const float* w, float* c, int64_t ldc) {
     int64_t o = 0;
-    for (; o + 2 * WIDE <= outputs; o += 2 * WIDE) {
+    for (; o + 2 * REGISTER <= outputs; o += 2 * REGISTER) {
         Lanes left[R], right[R];
-        for (int r = 0; r < R; ++r) left[r] = lanes(c + r * ldc + o), right[r] = lanes(c + r * ldc + o + WIDE);
+        for (int r = 0; r < R; ++r) left[r] = lanes(c + r * ldc + o), right[r] = lanes(c + r * ldc + o + REGISTER);
         for (int64_t i = 0; i < inputs; ++i) {
-            const Lanes u = lanes(w + i * outputs + o), v = lanes(w + i * outputs + o + WIDE);
+            const Lanes u = lanes(w + i * outputs + o), v = lanes(w + i * outputs + o + REGISTER);
             for (int r = 0; r < R; ++r) {
                 const Lanes x = Lanes{} + a[r * lda + i];
                 left[r] += x * u;
@@ -53,7 +59,7 @@ void multiply(int64_t inputs, int64_t outputs, const float* a, int64_t lda, cons
         }
         for (int r = 0; r < R; ++r) {
             std::memcpy(c + r * ldc + o, &left[r], sizeof(Lanes));
-            std::memcpy(c + r * ldc + o + WIDE, &right[r], sizeof(Lanes));
+            std::memcpy(c + r * ldc + o + REGISTER, &right[r], sizeof(Lanes));
         }
     }
     for (; o < outputs; ++o)
@@ -70,12 +76,13 @@ void multiply_turned(int64_t inputs, int64_t outputs, const float* g, int64_t ld
                      int64_t ldd) {
     for (int64_t i = 0; i < inputs; ++i) {
         const float* const row = w + i * outputs;
-        Lanes total[R] = {};
+        Lanes total[R][PARTS] = {};
         int64_t o = 0;
-        for (; o + WIDE <= outputs; o += WIDE) {
-            const Lanes u = lanes(row + o);
-            for (int r = 0; r < R; ++r) total[r] += lanes(g + r * ldg + o) * u;
-        }
+        for (; o + WIDE <= outputs; o += WIDE)
+            for (int64_t p = 0; p < PARTS; ++p) {
+                const Lanes u = lanes(row + o + p * REGISTER);
+                for (int r = 0; r < R; ++r) total[r][p] += lanes(g + r * ldg + o + p * REGISTER) * u;
+            }
         for (int r = 0; r < R; ++r) {
             float of = sum(total[r]);
             for (int64_t rest = o; rest < outputs; ++rest) of += g[r * ldg + rest] * row[rest];

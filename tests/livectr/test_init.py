@@ -110,7 +110,7 @@ def test_a_csv_becomes_a_pipeline_that_trains(here: Path, capsys: pytest.Capture
 
 
 def test_rows_without_a_number_have_a_bin_of_their_own(here: Path) -> None:
-    """Of a column with negative numbers, too. A request that leaves the columns out is such a row."""
+    """Nulls do, in a column with negative numbers too. A request that leaves the column out is such a row."""
     rows = [
         {
             "seen_at": START_S + i,
